@@ -1,0 +1,15 @@
+//! Group `navigator.jetstack.io`: its versions, types, names, defaults, validation,
+//! conversion and schemas.
+//!
+//! Owns what an object means. Performs no I/O, has no async and knows no client; every role
+//! uses it as a library. [`v1beta1`] is the hub and the stored form: the only types that roles
+//! reason with. [`v1alpha1`] converts to and from it.
+
+pub mod decode;
+pub mod field;
+pub mod names;
+pub mod scheme;
+pub mod v1beta1;
+
+/// The API group of every kind that Navigator serves.
+pub const GROUP: &str = "navigator.jetstack.io";

@@ -1,0 +1,126 @@
+//! Field errors: what is wrong, where, in Kubernetes' own wording
+//! (apimachinery `pkg/util/validation/field/errors.go`).
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// Path of a field, for example `spec.nodePools[1].persistence.size`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Path(String);
+
+impl Path {
+    pub fn new(root: &str) -> Self {
+        Self(root.to_owned())
+    }
+
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+    }
+
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Problem {
+    /// The value is not one that exists.
+    NotFound(Value),
+    Required,
+    Duplicate(Value),
+    Invalid(Value),
+    /// The value is none of these.
+    NotSupported(Value, Vec<String>),
+    Forbidden,
+    /// The text is longer than this many bytes.
+    TooLong(usize),
+    /// The list holds more than this many items.
+    TooMany {
+        actual: usize,
+        limit: usize,
+    },
+    TypeInvalid(Value),
+}
+
+/// One thing that is wrong with one field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    pub path: Path,
+    pub problem: Problem,
+    pub detail: String,
+}
+
+impl FieldError {
+    pub fn new(path: &Path, problem: Problem, detail: impl Into<String>) -> Self {
+        Self { path: path.clone(), problem, detail: detail.into() }
+    }
+
+    /// Reason of the cause in a Status.
+    pub fn reason(&self) -> &'static str {
+        match self.problem {
+            Problem::NotFound(_) => "FieldValueNotFound",
+            Problem::Required => "FieldValueRequired",
+            Problem::Duplicate(_) => "FieldValueDuplicate",
+            Problem::Invalid(_) => "FieldValueInvalid",
+            Problem::NotSupported(..) => "FieldValueNotSupported",
+            Problem::Forbidden => "FieldValueForbidden",
+            Problem::TooLong(_) => "FieldValueTooLong",
+            Problem::TooMany { .. } => "FieldValueTooMany",
+            Problem::TypeInvalid(_) => "FieldValueTypeInvalid",
+        }
+    }
+
+    /// Message of the cause in a Status: everything but the path.
+    pub fn body(&self) -> String {
+        let text = |value: &Value| value.to_string();
+        let (what, detail) = match &self.problem {
+            Problem::NotFound(value) => {
+                (format!("Not found: {}", text(value)), self.detail.clone())
+            }
+            Problem::Required => ("Required value".into(), self.detail.clone()),
+            Problem::Duplicate(value) => {
+                (format!("Duplicate value: {}", text(value)), self.detail.clone())
+            }
+            Problem::Invalid(value) | Problem::TypeInvalid(value) => {
+                (format!("Invalid value: {}", text(value)), self.detail.clone())
+            }
+            Problem::NotSupported(value, supported) => {
+                let list = supported.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>();
+                let detail = format!("supported values: {}", list.join(", "));
+                (format!("Unsupported value: {}", text(value)), detail)
+            }
+            Problem::Forbidden => ("Forbidden".into(), self.detail.clone()),
+            Problem::TooLong(limit) => {
+                ("Too long".into(), format!("may not be more than {limit} bytes"))
+            }
+            Problem::TooMany { actual, limit } => {
+                (format!("Too many: {actual}"), format!("must have at most {limit} items"))
+            }
+        };
+        if detail.is_empty() { what } else { format!("{what}: {detail}") }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.body())
+    }
+}
+
+/// Everything that is wrong, in the order in which it was found.
+pub type ErrorList = Vec<FieldError>;

@@ -1,0 +1,132 @@
+//! ElasticsearchCluster.
+
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext, Services,
+    UpdateStrategy, shared::is_default,
+};
+
+/// An Elasticsearch cluster: pools of nodes with roles.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ElasticsearchCluster {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: ElasticsearchClusterSpec,
+    /// What was last observed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub status: ClusterStatus,
+}
+
+/// What is wanted of an Elasticsearch cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ElasticsearchClusterSpec {
+    /// Version of Elasticsearch in the form MAJOR.MINOR.PATCH, kept as written.
+    #[serde(default)]
+    pub version: String,
+    /// Image of the database. Defaults to
+    /// `docker.elastic.co/elasticsearch/elasticsearch:<version>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageSpec>,
+    /// Image that holds the pilot. Defaults to the controller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_image: Option<ImageSpec>,
+    /// Nothing is changed while true; status is still observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+    /// All databases are stopped cleanly while true; volumes and sizes are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<bool>,
+    /// Any change of this time asks for one ordered rolling restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_at: Option<Time>,
+    /// User that the database runs as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_context: Option<SecurityContext>,
+    /// Plugins that are installed before a node starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub plugins: Vec<ElasticsearchPlugin>,
+    /// Quorum of masters, read by versions before 7 only. Computed when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_masters: Option<i32>,
+    /// Settings merged into elasticsearch.yml of every node.
+    #[serde(default, skip_serializing_if = "Config::is_empty")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub config: Config,
+    /// Settings of the Java virtual machine of every node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jvm: Option<Jvm>,
+    /// Merged over the generated pod template of every node pool.
+    #[serde(default, skip_serializing_if = "PodTemplate::is_empty")]
+    pub pod_template: PodTemplate,
+    /// How changes reach running nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_strategy: Option<UpdateStrategy>,
+    /// Services that clients use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<Services>,
+    /// Groups of equal nodes, created in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub node_pools: Vec<ElasticsearchNodePool>,
+}
+
+/// A plugin of Elasticsearch.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ElasticsearchPlugin {
+    /// Name, URL or Maven coordinates, as `elasticsearch-plugin install` takes them.
+    pub name: String,
+    /// SHA-512 of the archive in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha512: Option<String>,
+}
+
+/// Nodes with the same roles.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ElasticsearchNodePool {
+    /// Name of the pool, unique in the cluster. A new name is a new pool.
+    pub name: String,
+    /// Wanted number of nodes, 0 to 1000. Defaults to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// What the nodes do: `master`, `data`, `ingest`, further roles by version, or
+    /// `coordinating` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub roles: Vec<String>,
+    /// Zone (`topology.kubernetes.io/zone`) in which the nodes run; also their awareness
+    /// attribute `zone`. It cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// CPU and memory of each database container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Volume of each node. Without it data are lost with the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<Persistence>,
+    /// Any change of this time asks for one ordered restart of this pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_at: Option<Time>,
+    /// Settings merged over the cluster's own.
+    #[serde(default, skip_serializing_if = "Config::is_empty")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub config: Config,
+    /// Settings of the Java virtual machine, merged over the cluster's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jvm: Option<Jvm>,
+    /// Merged over the generated pod template after the cluster's own.
+    #[serde(default, skip_serializing_if = "PodTemplate::is_empty")]
+    pub pod_template: PodTemplate,
+}

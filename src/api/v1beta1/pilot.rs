@@ -1,0 +1,419 @@
+//! Pilot: the intent for one database node, and its report.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Config, Health, Jvm, shared::is_default};
+
+/// One database node: what its pilot shall do, and what it reports.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pilot {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// What the pilot shall do.
+    #[serde(default)]
+    pub spec: PilotSpec,
+    /// What the pilot reports.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub status: PilotStatus,
+}
+
+/// All that a pilot's process needs to know.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotSpec {
+    /// The cluster that this node belongs to. Without it the Pilot is unmanaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterRef>,
+    /// The node pool that this node belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_pool: Option<String>,
+    /// What is wanted of the node. Defaults to Running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PilotIntent>,
+    /// Version of the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Hash of everything below that needs a restart to take effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_hash: Option<String>,
+    /// Any change of this time asks for one restart of the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_at: Option<Time>,
+    /// Settings of the cluster and the pool, merged.
+    #[serde(default, skip_serializing_if = "Config::is_empty")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub config: Config,
+    /// Settings of the Java virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jvm: Option<Jvm>,
+    /// What only Elasticsearch needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elasticsearch: Option<PilotElasticsearchSpec>,
+    /// What only Cassandra needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cassandra: Option<PilotCassandraSpec>,
+}
+
+/// A cluster in the Pilot's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRef {
+    /// `ElasticsearchCluster` or `CassandraCluster`.
+    #[serde(default)]
+    pub kind: String,
+    /// Name of the cluster.
+    #[serde(default)]
+    pub name: String,
+}
+
+open_enum! {
+    /// What is wanted of a database node. An unknown value is acted on as `Running`.
+    pub enum PilotIntent {
+        /// Keep the database up.
+        #[default]
+        Running,
+        /// Move all data away, leave the database cluster, stop.
+        Decommissioned,
+        /// Flush and stop cleanly; the instance may go.
+        Stopped,
+        /// Stop the database and keep the instance alive and not ready, for repair.
+        Fenced,
+    }
+}
+
+/// What only Elasticsearch needs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotElasticsearchSpec {
+    /// Roles of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub roles: Vec<String>,
+    /// Zone of the node, its awareness attribute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Quorum of masters, read by versions before 7 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_masters: Option<i32>,
+    /// Plugins to install before the node starts; others are removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub plugins: Vec<super::ElasticsearchPlugin>,
+}
+
+/// What only Cassandra needs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotCassandraSpec {
+    /// Name of the ring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    /// Datacenter of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datacenter: Option<String>,
+    /// Rack of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// Tokens of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_tokens: Option<i32>,
+    /// Host names of seeds outside the cluster object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub additional_seeds: Vec<String>,
+}
+
+open_enum! {
+    /// Where a database node is in its life, as its pilot sees it.
+    pub enum PilotPhase {
+        /// The pilot has not begun, or waits for its turn.
+        #[default]
+        Pending,
+        /// The host and the data volume are being checked.
+        Preflight,
+        /// The database has been started and does not serve yet.
+        Starting,
+        /// The database serves.
+        Running,
+        /// Data are being moved away.
+        Decommissioning,
+        /// The node has left the database cluster.
+        Decommissioned,
+        /// The database is being stopped.
+        Stopping,
+        /// The database was stopped on request.
+        Stopped,
+        /// The database is stopped and the instance kept, for repair.
+        Fenced,
+        /// The database cannot be run; conditions say why.
+        Failed,
+        /// The pilot is silent.
+        Unknown,
+    }
+}
+
+/// What a pilot reports. Only the pilot writes it; the controller marks a silent one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotStatus {
+    /// Generation of the spec that the pilot acts on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where the node is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PilotPhase>,
+    /// When the pilot last reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heartbeat_time: Option<Time>,
+    /// Version of the pilot's own binary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_version: Option<String>,
+    /// Hash of the configuration that the running process was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_hash: Option<String>,
+    /// Version that the database says it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// This node's view of the database cluster's health; absent while unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Why this node may not stop now, judged from its own shards or ranges.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub blockers: Vec<Blocker>,
+    /// Which node of which database cluster this is; outlives the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// Where the pilot runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<Instance>,
+    /// Addresses under which the database is reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub endpoints: Vec<Endpoint>,
+    /// The database's process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<Process>,
+    /// How the previous process ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_termination: Option<Termination>,
+    /// The data volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<PilotStorage>,
+    /// Progress of a decommission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decommission: Option<Decommission>,
+    /// What only Elasticsearch reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elasticsearch: Option<PilotElasticsearchStatus>,
+    /// What only Cassandra reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cassandra: Option<PilotCassandraStatus>,
+    /// Conditions of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A reason why a node may not stop now.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Blocker {
+    /// Name of the rule, for example `ShardCopyElsewhere`.
+    pub predicate: String,
+    /// What it found, in a sentence.
+    #[serde(default)]
+    pub message: String,
+    /// Since when it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// When this was last judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_time: Option<Time>,
+}
+
+/// Which node of which database cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// UUID of the Elasticsearch cluster; for Cassandra, metadata.uid of the CassandraCluster.
+    #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+    /// The node's own id: Elasticsearch's node id, Cassandra's host id.
+    #[serde(rename = "nodeID", default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<String>,
+    /// When the node got this identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// Where a pilot runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Instance {
+    /// `Kubernetes` or `Process`.
+    #[serde(default)]
+    pub runtime: String,
+    /// Name of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The pod's uid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// An address of the database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Endpoint {
+    /// What it is for, for example `client`.
+    pub name: String,
+    /// Host name or IP address.
+    #[serde(default)]
+    pub host: String,
+    /// TCP port.
+    #[serde(default)]
+    pub port: i32,
+}
+
+/// A database process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// Process id as the pilot sees it.
+    #[serde(default)]
+    pub pid: i32,
+    /// When it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// Starts by this pilot beyond the first.
+    #[serde(default)]
+    pub restarts: i32,
+}
+
+/// How a database process ended.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Termination {
+    /// Exit code, or 128 plus the signal's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Name of the signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// One word for machines, for example `OutOfMemory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A sentence for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it had been started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_time: Option<Time>,
+    /// Last lines of its output, at most 20 and 4 KiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub log_tail: Vec<String>,
+}
+
+/// The data volume of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotStorage {
+    /// Where it is mounted.
+    #[serde(default)]
+    pub path: String,
+    /// Its size in bytes.
+    #[serde(default)]
+    pub capacity_bytes: i64,
+    /// Bytes in use.
+    #[serde(default)]
+    pub used_bytes: i64,
+}
+
+/// Progress of moving a node's data away.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Decommission {
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<i32>,
+    /// Bytes still to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_left: Option<i64>,
+    /// Shards still on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards_left: Option<i32>,
+    /// Documents still on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents_left: Option<i64>,
+    /// True once the node can no longer be kept.
+    #[serde(default)]
+    pub irreversible: bool,
+    /// What it waits for, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What only Elasticsearch reports.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotElasticsearchStatus {
+    /// Documents on this node; absent while unknown, 0 means empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<i64>,
+    /// Version of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Plugins and how they fared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub plugins: Vec<PluginStatus>,
+}
+
+/// A plugin and how it fared.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginStatus {
+    /// Name as in the spec.
+    pub name: String,
+    /// `Unknown`, `Pending`, `Installed`, `Failed` or `Removing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Installed version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Why it failed, at most 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What only Cassandra reports.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotCassandraStatus {
+    /// Version of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// `StorageService`'s word for the node's state, for example `NORMAL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_mode: Option<String>,
+    /// Tokens that the node owns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<i32>,
+    /// Bytes of data on the node, as Cassandra counts its load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_bytes: Option<i64>,
+    /// Bytes received while joining; 0 means that nothing was streamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_bytes_received: Option<i64>,
+}

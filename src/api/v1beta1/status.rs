@@ -1,0 +1,204 @@
+//! Status of the cluster kinds; the same type in every served version.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::{
+    api::resource::Quantity,
+    apis::meta::v1::{Condition, Time},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+open_enum! {
+    /// Health of a database cluster. An absent value means unknown.
+    pub enum Health {
+        /// Everything is in place.
+        #[default]
+        Green,
+        /// All data are served, with less redundancy than wanted.
+        Yellow,
+        /// Some data are not served.
+        Red,
+    }
+}
+
+/// What was last observed of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// Generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// A word for people; machines read conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Health of the database cluster; absent while unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Lowest version that a pilot reports as running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Running versions and how many nodes run each, at most 10.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
+    pub versions: Vec<VersionCount>,
+    /// UUID of the Elasticsearch cluster; for Cassandra the object's own uid.
+    #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+    /// Pilot that leads the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+    /// Database image that is run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Pilot image that is run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_image: Option<String>,
+    /// Quorum of masters in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_masters: Option<i32>,
+    /// Nodes that exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Nodes that are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    /// Node pools by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_pools: BTreeMap<String, NodePoolStatus>,
+    /// What is being done now; at most one thing at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
+    /// What was done last; without steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_operation: Option<Operation>,
+    /// Conditions of the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A version and how many nodes run it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionCount {
+    /// Version as the database reports it.
+    pub version: String,
+    /// Nodes that run it.
+    #[serde(default)]
+    pub replicas: i32,
+}
+
+/// What was last observed of a node pool.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolStatus {
+    /// Nodes that exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Nodes that are ready.
+    #[serde(default)]
+    pub ready_replicas: i64,
+    /// Nodes that run the wanted version and configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_replicas: Option<i32>,
+    /// Lowest version that runs in the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Label selector of the pool's pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// Sizes of the pool's volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageStatus>,
+}
+
+/// Sizes of a pool's volumes.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageStatus {
+    /// Size that the claims ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<Quantity>,
+    /// Size of the smallest volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest: Option<Quantity>,
+}
+
+/// Something that is done to a cluster, in steps.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    /// Generation and type; stable while the operation lasts.
+    #[serde(default)]
+    pub id: String,
+    /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Restart`, `Configure`, `Resize`,
+    /// `Replace`, `Stop` or `Start`.
+    #[serde(rename = "type", default)]
+    pub type_: String,
+    /// `Pending`, `Running`, `Blocked`, `Done` or `Failed`.
+    #[serde(default)]
+    pub phase: String,
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// How far it is, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Its steps, at most 50, unfinished ones first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub steps: Vec<OperationStep>,
+    /// What it waits for, at most 20, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub blocked_by: Vec<BlockedBy>,
+}
+
+/// One step of an operation.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationStep {
+    /// What is done, for example `RestartPilot`.
+    #[serde(default)]
+    pub name: String,
+    /// The node that it is done to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot: Option<String>,
+    /// `Pending`, `Running`, `Blocked`, `Done`, `Failed` or `Skipped`.
+    #[serde(default)]
+    pub phase: String,
+    /// What it waits for, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+}
+
+/// What an operation waits for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockedBy {
+    /// Name of the predicate.
+    #[serde(default)]
+    pub predicate: String,
+    /// The step that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// What was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What a person can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}

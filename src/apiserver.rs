@@ -1,0 +1,4 @@
+//! The API server: owns the types' storage, versions, validation and audit trail. Runs no
+//! control logic.
+
+pub mod storage;

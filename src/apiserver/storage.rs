@@ -1,0 +1,206 @@
+//! Ordered, revisioned storage of bytes under keys.
+//!
+//! Owns the contract that every store keeps; [`conformance`] states it as cases. Knows no API
+//! object: encoding, defaults and validation are the registry's. Only the API server touches a
+//! store.
+
+use std::{fmt, pin::Pin};
+
+use bytes::Bytes;
+use futures::{Stream, future::BoxFuture};
+
+/// Position in a store's history. Grows with every write of any key and is never reused.
+/// Revision 0 comes before everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Key of one object: `<group>/<resource>/<namespace>/<name>`. Built from checked parts only, so
+/// no name can reach into another resource's range.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(String);
+
+/// A range of keys; always ends with `/`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Prefix(String);
+
+/// A part of a key that is empty, `.`, `..`, or holds `/`, `%` or a control character.
+#[derive(Debug, thiserror::Error)]
+#[error("{part:?} cannot be part of a storage key")]
+pub struct InvalidKey {
+    pub part: String,
+}
+
+fn checked(part: &str) -> Result<&str, InvalidKey> {
+    let bad = part.is_empty()
+        || part == "."
+        || part == ".."
+        || part.contains(|c: char| c == '/' || c == '%' || c.is_control());
+    if bad { Err(InvalidKey { part: part.to_owned() }) } else { Ok(part) }
+}
+
+impl Key {
+    pub fn new(
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Self, InvalidKey> {
+        let (group, resource) = (checked(group)?, checked(resource)?);
+        Ok(Self(format!("{group}/{resource}/{}/{}", checked(namespace)?, checked(name)?)))
+    }
+
+    /// A key as a store returned it.
+    pub(crate) fn from_stored(key: String) -> Self {
+        Self(key)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Prefix {
+    /// Every object of a resource.
+    pub fn resource(group: &str, resource: &str) -> Result<Self, InvalidKey> {
+        Ok(Self(format!("{}/{}/", checked(group)?, checked(resource)?)))
+    }
+
+    /// Every object of a resource in one namespace.
+    pub fn namespace(group: &str, resource: &str, namespace: &str) -> Result<Self, InvalidKey> {
+        Ok(Self(format!("{}/{}/{}/", checked(group)?, checked(resource)?, checked(namespace)?)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn contains(&self, key: &Key) -> bool {
+        key.0.starts_with(&self.0)
+    }
+}
+
+/// One stored object and the revision of its last write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub key: Key,
+    pub value: Bytes,
+    pub revision: Revision,
+}
+
+/// What to list.
+#[derive(Clone, Debug, Default)]
+pub struct PageRequest {
+    /// State as of this revision; the latest when absent.
+    pub at: Option<Revision>,
+    /// Only keys greater than this one.
+    pub after: Option<Key>,
+    /// At most this many entries; all when absent.
+    pub limit: Option<usize>,
+}
+
+/// Part of a prefix as of one revision, ordered by key.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub entries: Vec<Entry>,
+    /// The revision that this page shows.
+    pub revision: Revision,
+    /// More entries follow the last one.
+    pub more: bool,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Put {
+        entry: Entry,
+        /// The value before; absent when the key was created.
+        previous: Option<Bytes>,
+    },
+    Delete {
+        key: Key,
+        /// The last value.
+        previous: Bytes,
+        /// The revision of the deletion.
+        revision: Revision,
+    },
+    /// Nothing happened up to and including this revision.
+    Progress(Revision),
+}
+
+impl Event {
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Put { entry, .. } => entry.revision,
+            Self::Delete { revision, .. } | Self::Progress(revision) => *revision,
+        }
+    }
+}
+
+/// Events in revision order, none missing. Ends after an error.
+pub type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Error>> + Send>>;
+
+/// Why a store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("key {0:?} not found")]
+    NotFound(Key),
+    #[error("key {0:?} already exists")]
+    Exists(Key),
+    /// Another write came first. It was seen, never inferred.
+    #[error("key {key:?} is at revision {actual}, not {expected}")]
+    Conflict { key: Key, expected: Revision, actual: Revision },
+    #[error("revision {asked} was compacted; the oldest is {oldest}")]
+    Compacted { asked: Revision, oldest: Revision },
+    #[error("revision {asked} is in the future; the latest is {latest}")]
+    FutureRevision { asked: Revision, latest: Revision },
+    #[error("value of {size} bytes is too large for the store")]
+    TooLarge { size: usize },
+    /// The outcome of a write is unknown when this answers one.
+    #[error("store is unavailable")]
+    Unavailable { source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("store is corrupt: {reason}")]
+    Corrupt { reason: String },
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An ordered, revisioned key-value store.
+///
+/// Every success returns the revision that made it true. Object-safe, because a flag chooses
+/// the store.
+pub trait Storage: Send + Sync + 'static {
+    /// The latest value, linearizable.
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
+    /// A page of a prefix, consistent as of `page.revision`.
+    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>>;
+    /// Fails with [`Error::Exists`].
+    fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>>;
+    /// Fails with [`Error::Conflict`] or [`Error::NotFound`].
+    fn update<'a>(
+        &'a self,
+        key: &'a Key,
+        expected: Revision,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<Revision>>;
+    /// Fails with [`Error::Conflict`] or [`Error::NotFound`].
+    fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>>;
+    /// Events after `from`. A compacted `from` fails with [`Error::Compacted`], here or as the
+    /// stream's first item.
+    fn watch<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        from: Revision,
+    ) -> BoxFuture<'a, Result<WatchStream>>;
+    /// Forgets history up to `revision`; the latest values stay.
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>>;
+    /// The latest revision, linearizable. Doubles as the health check.
+    fn current_revision(&self) -> BoxFuture<'_, Result<Revision>>;
+    /// Identity of this store: made with the store, the same for its whole life, gone with it.
+    fn id(&self) -> BoxFuture<'_, Result<String>>;
+}

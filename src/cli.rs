@@ -1,0 +1,45 @@
+//! argv → applet → Args → role. The only place that reads flags and the environment.
+
+mod applet;
+mod version;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use crate::error::exit;
+
+/// Runs databases on Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "navigator", version, about, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    applet: Applet,
+}
+
+#[derive(Debug, Subcommand)]
+enum Applet {
+    Version(version::Args),
+}
+
+/// Runs the applet that `argv` names and returns what the process shall end with.
+///
+/// The first argument's file name is looked up exactly (see [`applet`]); any other name leaves
+/// the choice to the first subcommand.
+pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let argv = applet::resolve(argv.into_iter().collect());
+    let cli = match Cli::try_parse_from(argv) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed standard error leaves nobody to tell.
+            drop(error.print());
+            let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
+            return ExitCode::from(code);
+        }
+    };
+    let code = match cli.applet {
+        Applet::Version(args) => version::run(&args),
+    };
+    ExitCode::from(code)
+}

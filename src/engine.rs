@@ -1,0 +1,2 @@
+//! Pure facts about each database that the controller and the pilot both need: ports, files,
+//! configuration, version rules. No I/O.

@@ -1,0 +1,63 @@
+//! How errors are shown, and what the process ends with.
+
+use std::{error::Error, fmt};
+
+/// Exit codes of every applet but the pilot, which ends with the database's own.
+pub mod exit {
+    /// The role ended as asked.
+    pub const OK: u8 = 0;
+    /// The role failed.
+    pub const FAILURE: u8 = 1;
+    /// Unusable arguments or settings; nothing was touched (EX_USAGE of sysexits.h).
+    pub const USAGE: u8 = 64;
+    /// A task panicked (EX_SOFTWARE).
+    pub const SOFTWARE: u8 = 70;
+}
+
+/// Prints an error with all its causes: `failed to bind: address in use`.
+///
+/// A cause whose text already ends the last part is left out: some libraries repeat their
+/// source in their own text.
+pub fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl fmt::Display + 'a {
+    Chain(error)
+}
+
+struct Chain<'a>(&'a (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut last = self.0.to_string();
+        f.write_str(&last)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !last.ends_with(&text) {
+                write!(f, ": {text}")?;
+                last = text;
+            }
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to read {path:?}")]
+    struct Read {
+        path: &'static str,
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn chain_names_every_cause_once() {
+        let error = Read { path: "/cfg", source: std::io::Error::other("permission denied") };
+        assert_eq!(chain(&error).to_string(), "failed to read \"/cfg\": permission denied");
+        let repeated =
+            Read { path: "/cfg", source: std::io::Error::other("failed to read \"/cfg\"") };
+        assert_eq!(chain(&repeated).to_string(), "failed to read \"/cfg\"");
+    }
+}

@@ -1,0 +1,18 @@
+//! Navigator runs databases: an API server that owns the types, a controller that decides
+//! when, and pilots, PID 1 beside every database process, that know how.
+//!
+//! Imports go one way: `main → cli → {apiserver, controller, pilot, manifest} → {engine,
+//! runtime} → api`. Roles never import each other. `tests/it/architecture.rs` draws these
+//! arrows.
+
+pub mod api;
+pub mod engine;
+pub mod error;
+pub mod runtime;
+
+pub mod apiserver;
+pub mod controller;
+pub mod manifest;
+pub mod pilot;
+
+pub mod cli;

@@ -1,0 +1,145 @@
+//! What a pilot must know about one kind of database. One folder per flavour implements
+//! [`Database`]; nothing else in the pilot names a flavour.
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+
+use futures::future::BoxFuture;
+
+use crate::api::v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot, PilotStatus};
+
+/// Everything that a flavour needs to prepare and run its node.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The Pilot as last seen; its spec is the intent.
+    pub pilot: Pilot,
+    /// Pilots of the same cluster, without this one.
+    pub peers: Vec<Pilot>,
+    /// `metadata.uid` of the cluster, from the Pilot's owner reference.
+    pub cluster_uid: Option<String>,
+    /// Address that other nodes reach this one at.
+    pub address: IpAddr,
+    /// Where the database is installed, for example `/opt/cassandra`.
+    pub home: PathBuf,
+    /// Root of the data volume; `.navigator/` below it is the pilot's own.
+    pub data: PathBuf,
+    /// Folder that the flavour renders its configuration into; empty at first, the pilot's own.
+    pub config: PathBuf,
+    /// Folder that `navigator install` filled (the agents).
+    pub shared: PathBuf,
+    /// Memory limit of the container in bytes.
+    pub memory_limit: Option<u64>,
+    /// This node was recorded as the founder and may found a new database cluster.
+    pub may_found: bool,
+}
+
+/// A process to start. Secrets go into files or the environment, never into arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessSpec {
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    /// Added to the pilot's own environment.
+    pub env: BTreeMap<String, String>,
+    pub working_directory: Option<PathBuf>,
+    /// Hash of all that a restart is needed for; shown as `status.configHash`.
+    pub config_hash: String,
+}
+
+/// One preflight check that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCheck {
+    /// Reason of the condition, for example `DiskFull`.
+    pub reason: &'static str,
+    /// What was found and what to do about it.
+    pub message: String,
+}
+
+/// What a database said when it was asked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    /// It answers at all: liveness, never dependent on other nodes.
+    pub alive: bool,
+    /// It joined and serves clients: readiness.
+    pub serving: bool,
+    /// Where it is on its way when it does not serve, for the Ready condition:
+    /// `Starting`, `Joining`, `Leaving`.
+    pub reason: Option<&'static str>,
+    pub message: Option<String>,
+    pub version: Option<String>,
+    /// The database's own id of this node.
+    pub node_id: Option<String>,
+    /// The database's own id of its cluster, where it has one.
+    pub cluster_id: Option<String>,
+    pub health: Option<Health>,
+    pub blockers: Vec<Blocker>,
+    pub endpoints: Vec<Endpoint>,
+    /// Gauges for `/metrics`, name without prefix → value.
+    pub gauges: BTreeMap<&'static str, f64>,
+    /// Writes what only this flavour reports (`status.cassandra` …).
+    pub detail: FlavourStatus,
+}
+
+/// The part of [`PilotStatus`] that belongs to one flavour.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlavourStatus {
+    pub cassandra: Option<crate::api::v1beta1::PilotCassandraStatus>,
+    pub elasticsearch: Option<crate::api::v1beta1::PilotElasticsearchStatus>,
+}
+
+impl FlavourStatus {
+    /// Puts the flavour's part into a status.
+    pub fn write_to(&self, status: &mut PilotStatus) {
+        status.cassandra.clone_from(&self.cassandra);
+        status.elasticsearch.clone_from(&self.elasticsearch);
+    }
+}
+
+/// How far a node's retirement is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Retirement {
+    /// Data are still being moved.
+    Moving(Decommission),
+    /// It cannot go on until somebody acts; the message says why.
+    Refused(String),
+    /// The node holds no data that others lack, and left the database cluster.
+    Left,
+}
+
+/// Signals and waits, in order, that end the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopPlan {
+    /// How long a drain may take before TERM is sent anyway.
+    pub drain: Duration,
+}
+
+/// Why a flavour could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The intent cannot be rendered or the database would refuse it; a running one is left alone.
+    #[error("configuration was rejected: {0}")]
+    ConfigRejected(String),
+    #[error("failed to write {path:?}")]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("database does not answer")]
+    Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("database answered {0}")]
+    Refused(String),
+}
+
+/// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
+pub trait Database: Send + Sync + 'static {
+    /// `cassandra`, `elasticsearch`.
+    fn flavour(&self) -> &'static str;
+    /// Checks beyond those that every flavour needs. Empty means the database may start.
+    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
+    /// Writes a complete configuration and says what to start.
+    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
+    /// Asks the database how it is, without starting a process.
+    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
+    /// Begins or goes on with moving all data away; says how far it is.
+    fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>>;
+    /// Takes a retirement back, where that is still possible.
+    fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    /// Flushes and stops serving, ahead of TERM.
+    fn drain(&self) -> BoxFuture<'_, Result<(), Error>>;
+    fn stop_plan(&self) -> StopPlan;
+}

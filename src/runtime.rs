@@ -1,0 +1,55 @@
+//! Starts and stops a process: signals, shutdown, named tasks, readiness, the admin port,
+//! logging, metrics. Knows no database and no Navigator type.
+
+pub mod admin;
+pub mod build;
+pub mod log;
+pub mod readiness;
+pub mod shutdown;
+pub mod signals;
+pub mod tasks;
+
+pub use readiness::Readiness;
+pub use shutdown::Shutdown;
+pub use tasks::Tasks;
+
+/// What every long-running role gets from `main`.
+#[derive(Clone)]
+pub struct Runtime {
+    shutdown: Shutdown,
+    tasks: Tasks,
+    readiness: Readiness,
+    metrics: prometheus::Registry,
+}
+
+impl Runtime {
+    /// A runtime whose shutdown nobody has asked for yet. Call from within tokio.
+    pub fn new() -> Self {
+        let shutdown = Shutdown::new();
+        let metrics = prometheus::Registry::new();
+        build::register(&metrics);
+        Self { tasks: Tasks::new(shutdown.clone()), readiness: Readiness::new(), shutdown, metrics }
+    }
+
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    pub fn metrics(&self) -> &prometheus::Registry {
+        &self.metrics
+    }
+}
+
+impl Default for Runtime {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,103 @@
+//! Draws the arrows of ARCHITECTURE.md: who may import whom.
+
+use std::{fs, path::Path};
+
+/// Top-level module → the top-level modules that it may name as `crate::…`.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("api", &["api"]),
+    ("engine", &["engine", "api"]),
+    ("runtime", &["runtime", "error"]),
+    ("error", &["error"]),
+    ("apiserver", &["apiserver", "engine", "runtime", "api", "error"]),
+    ("controller", &["controller", "engine", "runtime", "api", "error"]),
+    ("pilot", &["pilot", "engine", "runtime", "api", "error"]),
+    ("manifest", &["manifest", "engine", "api", "error"]),
+    (
+        "cli",
+        &[
+            "cli",
+            "apiserver",
+            "controller",
+            "pilot",
+            "manifest",
+            "engine",
+            "runtime",
+            "api",
+            "error",
+        ],
+    ),
+];
+
+/// Words that must not occur below a folder, and why.
+const BANNED: &[(&str, &str, &str)] = &[
+    ("src/api", "async fn", "api has no async"),
+    ("src/api", "tokio", "api performs no I/O"),
+    ("src/api", "std::fs", "api performs no I/O"),
+    ("src/engine", "async fn", "engine holds pure facts"),
+    ("src/engine", "std::fs", "engine holds pure facts"),
+];
+
+fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+fn all_sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    sources(&root.join("src"), &mut found);
+    for (path, _) in &mut found {
+        *path = path.trim_start_matches(&format!("{}/", root.display())).to_owned();
+    }
+    found
+}
+
+#[test]
+fn imports_go_one_way() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_sources() {
+        let module = path.trim_start_matches("src/").split(['/', '.']).next().unwrap().to_owned();
+        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == module) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            for part in line.split("crate::").skip(1) {
+                let names = match part.strip_prefix('{') {
+                    Some(group) => group.split(['}', ';']).next().unwrap().split(',').collect(),
+                    None => vec![part],
+                };
+                for name in names {
+                    let target =
+                        name.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next();
+                    let target = target.unwrap_or_default();
+                    if !target.is_empty() && !allowed.contains(&target) {
+                        wrong.push(format!("{path}:{}: {module} names {target}", number + 1));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports against the arrows:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn leaves_stay_pure() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_sources() {
+        for (folder, word, reason) in BANNED {
+            if !path.starts_with(folder) {
+                continue;
+            }
+            for (number, line) in text.lines().enumerate() {
+                if line.contains(word) && !line.trim_start().starts_with("//") {
+                    wrong.push(format!("{path}:{}: {word:?}: {reason}", number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,5 @@
+//! One linked test binary: HTTP surface, storage conformance, process tests, architecture.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod architecture;
