@@ -1,4 +1,5 @@
 //! The API server: owns the types' storage, versions, validation and audit trail. Runs no
 //! control logic.
 
+pub mod status;
 pub mod storage;

@@ -1,0 +1,440 @@
+//! What a client is told when a request fails: `metav1.Status`, in Kubernetes' own words.
+//!
+//! Owns codes, reasons, texts, details and `Retry-After`
+//! (apimachinery `pkg/api/errors/errors.go`). `details.kind` holds the resource, except for
+//! Invalid, where it holds the kind; clients rely on it.
+
+use axum::{body::Body, response::IntoResponse};
+use http::{HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::field::{ErrorList, FieldError};
+
+/// A resource of a group, as messages name it: `pilots.navigator.jetstack.io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resource<'a> {
+    pub group: &'a str,
+    pub resource: &'a str,
+}
+
+impl<'a> Resource<'a> {
+    /// A resource of our own group.
+    pub fn ours(resource: &'a str) -> Self {
+        Self { group: crate::api::GROUP, resource }
+    }
+}
+
+impl std::fmt::Display for Resource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.group.is_empty() {
+            f.write_str(self.resource)
+        } else {
+            write!(f, "{}.{}", self.resource, self.group)
+        }
+    }
+}
+
+/// A request that failed, as the client will read it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", .0.message)]
+pub struct ApiError(Box<Status>);
+
+pub type Result<T, E = ApiError> = std::result::Result<T, E>;
+
+/// `metav1.Status`, in the field order that Go writes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: ListMeta,
+    status: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+    code: u16,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct ListMeta {
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    continue_token: Option<String>,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    uid: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Cause>,
+    #[serde(skip_serializing_if = "is_zero")]
+    retry_after_seconds: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Cause {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    field: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(seconds: &u32) -> bool {
+    *seconds == 0
+}
+
+impl Details {
+    fn of(resource: Resource<'_>, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            group: resource.group.to_owned(),
+            kind: resource.resource.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+impl ApiError {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Status {
+            kind: "Status",
+            api_version: "v1",
+            metadata: ListMeta::default(),
+            status: "Failure",
+            message: message.into(),
+            reason,
+            details: None,
+            code: code.as_u16(),
+        }))
+    }
+
+    fn with(mut self, details: Details) -> Self {
+        self.0.details = Some(details);
+        self
+    }
+
+    fn cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
+        let cause =
+            Cause { reason: reason.to_owned(), message: message.into(), field: field.to_owned() };
+        self.0.details.get_or_insert_default().causes.push(cause);
+        self
+    }
+
+    /// Tells the client to come back after so many seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.0.details.get_or_insert_default().retry_after_seconds = seconds;
+        self
+    }
+
+    /// 400
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// 401. Says no more than that, on purpose.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403 for a request about a resource; `name` may be empty.
+    pub fn forbidden(resource: Resource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
+        let message = if name.is_empty() {
+            format!("{resource} is forbidden: {why}")
+        } else {
+            format!("{resource} {name:?} is forbidden: {why}")
+        };
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with(Details::of(resource, name))
+    }
+
+    /// 403 for a path that is no resource.
+    pub fn forbidden_path(why: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}"))
+            .with(Details::default())
+    }
+
+    /// 403 for a create in a namespace that is going away.
+    pub fn namespace_terminating(resource: Resource<'_>, name: &str, namespace: &str) -> Self {
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        Self::forbidden(resource, name, why).cause(
+            "NamespaceTerminating",
+            format!("namespace {namespace} is being terminated"),
+            "metadata.namespace",
+        )
+    }
+
+    /// 404 for an object.
+    pub fn not_found(resource: Resource<'_>, name: &str) -> Self {
+        let message = format!("{resource} {name:?} not found");
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(Details::of(resource, name))
+    }
+
+    /// 404 for a path within a served version that names no resource.
+    pub fn no_such_resource() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(Details::default())
+    }
+
+    /// 405. `action` as Go says it: `create`, `deletecollection` …
+    pub fn method_not_supported(resource: Resource<'_>, action: &str) -> Self {
+        let message = format!("{action} is not supported on resources of kind \"{resource}\"");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+            .with(Details::of(resource, ""))
+    }
+
+    /// 405 before it is known what the request is about.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+            .with(Details::default())
+    }
+
+    /// 406
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    /// 415
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(resource: Resource<'_>, name: &str) -> Self {
+        let message = format!("{resource} {name:?} already exists");
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with(Details::of(resource, name))
+    }
+
+    /// 409: the name is taken by an object that is going away.
+    pub fn exists_while_deleting(resource: Resource<'_>, name: &str) -> Self {
+        let mut error = Self::already_exists(resource, name);
+        error.0.message = format!("object is being deleted: {}", error.0.message);
+        error
+    }
+
+    /// 409: every generated name was taken.
+    pub fn generated_name_taken(resource: Resource<'_>, name: &str) -> Self {
+        let message = format!(
+            "{resource} {name:?} already exists, the server was not able to generate a unique name \
+             for the object"
+        );
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
+            .with(Details::of(resource, name))
+            .retry_after(1)
+    }
+
+    /// 409
+    pub fn conflict(resource: Resource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
+        Self::new(StatusCode::CONFLICT, "Conflict", message).with(Details::of(resource, name))
+    }
+
+    /// 409: the object changed since the client read it.
+    pub fn modified(resource: Resource<'_>, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version \
+                   and try again";
+        Self::conflict(resource, name, why)
+    }
+
+    /// 410. `token` continues the list at the latest revision instead.
+    pub fn expired(message: impl Into<String>, token: Option<String>) -> Self {
+        let mut error = Self::new(StatusCode::GONE, "Expired", message);
+        error.0.metadata.continue_token = token;
+        error
+    }
+
+    /// 413
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// 422 with every cause. `name` may be empty.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
+        let qualified = Resource { group, resource: kind };
+        let message = format!("{qualified} {name:?} is invalid: {}", aggregate(errors));
+        let mut details = Details::of(qualified, name);
+        details.causes = errors
+            .iter()
+            .map(|error| Cause {
+                reason: error.reason().to_owned(),
+                message: error.body(),
+                field: error.path.to_string(),
+            })
+            .collect();
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
+    }
+
+    /// 422 for a patch that could be read and not be applied.
+    pub fn unprocessable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(Details::default())
+    }
+
+    /// 429
+    pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).retry_after(seconds)
+    }
+
+    /// 500
+    pub fn internal(why: impl std::fmt::Display) -> Self {
+        let why = why.to_string();
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalError",
+            format!("Internal error occurred: {why}"),
+        )
+        .cause("", why, "")
+    }
+
+    /// 500 without a reason: what Go makes of an error that it does not know.
+    pub fn unclassified(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    /// 503
+    pub fn unavailable(message: impl Into<String>, seconds: u32) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+            .retry_after(seconds)
+    }
+
+    /// 504
+    pub fn timeout(message: impl std::fmt::Display, seconds: u32) -> Self {
+        let error =
+            Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}"));
+        if seconds > 0 { error.retry_after(seconds) } else { error.with(Details::default()) }
+    }
+
+    /// 504: nothing was written yet at the revision that the client has seen elsewhere.
+    pub fn revision_too_high(asked: u64, current: u64) -> Self {
+        let why = format!("Too large resource version: {asked}, current: {current}");
+        Self::timeout(why, 1).cause("ResourceVersionTooLarge", "Too large resource version", "")
+    }
+
+    pub fn code(&self) -> StatusCode {
+        StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub fn reason(&self) -> &'static str {
+        self.0.reason
+    }
+
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The Status object: the body of the response, or of a watch's ERROR event.
+    pub fn to_value(&self) -> Value {
+        serde_json::to_value(&*self.0).expect("Status has string keys only")
+    }
+
+    /// The response, with this body of this type.
+    pub fn response(&self, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+        let mut response = Response::new(body.into());
+        *response.status_mut() = self.code();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if self.code() == StatusCode::FORBIDDEN {
+            headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        }
+        if let Some(details) = &self.0.details
+            && details.retry_after_seconds > 0
+        {
+            headers.insert(header::RETRY_AFTER, details.retry_after_seconds.into());
+        }
+        response
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response<Body> {
+        let mut body = serde_json::to_vec(&*self.0).expect("Status has string keys only");
+        body.push(b'\n');
+        self.response("application/json", body)
+    }
+}
+
+/// One message of many: `a`, or `[a, b]`, each text once.
+fn aggregate(errors: &[FieldError]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::field::{Path, Problem};
+
+    const PILOTS: Resource<'_> = Resource { group: "navigator.jetstack.io", resource: "pilots" };
+
+    #[test]
+    fn not_found_names_the_resource_in_details_kind() {
+        assert_eq!(
+            ApiError::not_found(PILOTS, "a").to_value(),
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "pilots.navigator.jetstack.io \"a\" not found", "reason": "NotFound",
+                "details": {"name": "a", "group": "navigator.jetstack.io", "kind": "pilots"},
+                "code": 404,
+            })
+        );
+    }
+
+    #[test]
+    fn invalid_says_each_text_once_and_keeps_every_cause() {
+        let path = Path::new("spec").child("version");
+        let error = FieldError::new(&path, Problem::Required, "must be a semver version");
+        let twice = vec![error.clone(), error.clone()];
+        let status = ApiError::invalid(PILOTS.group, "Pilot", "a", &twice).to_value();
+        assert_eq!(
+            status["message"],
+            "Pilot.navigator.jetstack.io \"a\" is invalid: spec.version: Required value: must be \
+             a semver version"
+        );
+        assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 2);
+        assert_eq!(status["details"]["kind"], "Pilot");
+        let other = FieldError::new(&path.child("x"), Problem::Forbidden, "");
+        let status = ApiError::invalid(PILOTS.group, "Pilot", "a", &vec![error, other]).to_value();
+        assert!(status["message"].as_str().unwrap().ends_with("spec.version.x: Forbidden]"));
+    }
+
+    #[test]
+    fn retry_after_is_in_details_and_in_the_header() {
+        let error = ApiError::unavailable("starting", 5);
+        assert_eq!(error.to_value()["details"]["retryAfterSeconds"], 5);
+        let response = error.into_response();
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["retry-after"], "5");
+    }
+
+    #[test]
+    fn an_expired_list_carries_a_token_to_go_on_with() {
+        let error = ApiError::expired("too old", Some("abc".into()));
+        assert_eq!(error.to_value()["metadata"]["continue"], "abc");
+    }
+}
