@@ -1,0 +1,10 @@
+# One file, every role. Build it with `make image`: the binary is made outside, so that the image
+# needs no toolchain and no network.
+FROM scratch
+LABEL org.opencontainers.image.title="navigator" \
+      org.opencontainers.image.description="Runs databases on Kubernetes: API server, controller and pilots in one binary" \
+      org.opencontainers.image.source="https://github.com/jetstack/navigator" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY navigator /navigator
+USER 65532:65532
+ENTRYPOINT ["/navigator"]

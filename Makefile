@@ -1,0 +1,74 @@
+# What people and CI run. `make` lists the targets. What a target needs is installed by scripts/need.sh where it may,
+# else named in one line.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench bench-pilot golden clean
+
+CARGO    ?= cargo
+PROFILE  ?= release
+TESTBED  ?= $(CURDIR)/.testbed
+TARGET   := x86_64-unknown-linux-gnu
+OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+JOLOKIA  := .cache/jolokia-agent-jvm-2.2.9.jar
+IMAGE     = $$(bin/navigator manifest --print-image)
+BUILDAH  := buildah --storage-driver vfs --root $(CURDIR)/.cache/buildah/root --runroot $(CURDIR)/.cache/buildah/run
+export NAVIGATOR_TESTBED := $(TESTBED)
+
+help: ## lists the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: $(JOLOKIA) ## installs what a build needs
+	@scripts/need.sh protoc=protobuf-compiler cc=gcc
+
+$(JOLOKIA): scripts/jolokia.sh
+	@scripts/need.sh mvn=maven
+	scripts/jolokia.sh $@
+	@touch $@
+
+build: deps ## leaves the static binary at bin/navigator
+	$(CARGO) build --profile $(PROFILE) --bin navigator
+	@mkdir -p bin && install -m 755 $(OUT)/navigator bin/navigator
+	@# (not into a pipe that ldd could be killed by: it is said once, whole)
+	@linked=$$(ldd bin/navigator 2>&1 || true); \
+	  case "$$linked" in *"statically linked"*) ;; *) echo "bin/navigator is not static: $$linked" >&2; exit 1;; esac
+	@size=$$(stat -c %s bin/navigator); echo "bin/navigator: static, $$((size / 1024)) KiB"; \
+	  [ "$(PROFILE)" != release ] || [ "$$size" -le $$((25 * 1024 * 1024)) ] || { echo "bin/navigator is over 25 MiB" >&2; exit 1; }
+
+image: build ## leaves the image at bin/navigator-image.tar
+	@scripts/need.sh buildah=buildah
+	@rm -f bin/navigator-image.tar
+	$(BUILDAH) bud --isolation chroot --quiet --timestamp 0 -f Dockerfile -t $(IMAGE) bin
+	$(BUILDAH) push --quiet $(IMAGE) docker-archive:bin/navigator-image.tar:$(IMAGE)
+	@rm -rf .cache/buildah
+	@echo "bin/navigator-image.tar: $(IMAGE)"
+
+manifest: build ## rewrites deploy/navigator.yaml
+	bin/navigator manifest >deploy/navigator.yaml
+
+fmt: ## formats the code
+	$(CARGO) fmt
+
+lint: deps ## format and lints, without changing anything
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+
+test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
+	@scripts/need.sh unshare=util-linux
+	$(CARGO) test
+
+golden: deps ## rewrites expected outputs; read the diff
+	UPDATE_GOLDEN=1 $(CARGO) test
+
+testbed: ## builds a real Kubernetes node's programs from Go modules
+	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc debootstrap=debootstrap mvn=maven python3=python3 xz=xz-utils
+	tests/testbed/build.sh $(TESTBED)
+
+$(TESTBED)/bin/etcd:
+	tests/testbed/build.sh $(TESTBED) etcd
+
+e2e: testbed image ## the main job on a real Kubernetes with a real Cassandra
+	tests/e2e/run.sh $(TESTBED)
+
+clean: ## forgets what was built (not the testbed)
+	rm -rf target bin .cache

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# need.sh COMMAND=PACKAGE ...: installs the Debian package of each command that is missing; where it may not, says in
+# one line what to install, and fails.
+set -euo pipefail
+missing=()
+for pair in "$@"; do
+  command -v "${pair%%=*}" >/dev/null 2>&1 || [ -e "/sbin/${pair%%=*}" ] || missing+=("${pair#*=}")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "please install: ${missing[*]} (Debian: apt-get install ${missing[*]})" >&2
+  exit 1
+fi
+echo "installing ${missing[*]}"
+log=$(mktemp)
+{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
+  { tail -n 20 "$log" >&2; echo "could not install: ${missing[*]}" >&2; exit 1; }

@@ -1,0 +1,163 @@
+"""The test bed as the end-to-end tests see it: kubectl, conditions to wait for, timed steps, kept logs."""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BED = Path(os.environ["NAVIGATOR_TESTBED"])
+RUN = BED / "run"
+LOGS = RUN / "e2e-logs"
+KUBECTL = [str(BED / "bin/kubectl"), f"--kubeconfig={RUN / 'admin.kubeconfig'}"]
+CTR = ["ctr", "-a", str(RUN / "containerd.sock"), "-n", "k8s.io"]
+BEGUN = time.monotonic()
+STEPS = []
+
+
+class Failed(Exception):
+    """A claim that did not hold."""
+
+
+def say(text):
+    print(f"[{time.monotonic() - BEGUN:7.1f} s] {text}", flush=True)
+
+
+@contextlib.contextmanager
+def step(name):
+    """Prints the name, then how long it took."""
+    say(f"--- {name}")
+    begun = time.monotonic()
+    yield
+    took = time.monotonic() - begun
+    STEPS.append((name, took))
+    say(f"    done in {took:.1f} s")
+
+
+def run(*command, check=True, stdin=None, timeout=120):
+    done = subprocess.run([str(part) for part in command], input=stdin, capture_output=True, text=True, timeout=timeout)
+    if check and done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))}\nexit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def kubectl(*args, check=True, stdin=None, timeout=120):
+    """Runs kubectl and returns what it printed."""
+    done = run(*KUBECTL, *args, check=check, stdin=stdin, timeout=timeout)
+    return done.stdout if check else done
+
+
+def get(*args):
+    """An object, or a list's items, as kubectl reads it; None when it is not there."""
+    done = kubectl("get", *args, "-o", "json", check=False)
+    if done.returncode != 0:
+        if "NotFound" in done.stderr or "not found" in done.stderr:
+            return None
+        raise Failed(f"kubectl get {' '.join(args)}: {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    return found["items"] if found.get("kind", "").endswith("List") else found
+
+
+def wait(what, condition, deadline=300, every=1.0):
+    """Waits until condition() is true; the last thing it saw is in the error. An exception counts as not yet."""
+    ends, last = time.monotonic() + deadline, None
+    while time.monotonic() < ends:
+        try:
+            last = condition()
+            if last is True or (last and not isinstance(last, str)):
+                return last
+        except (Failed, subprocess.TimeoutExpired, KeyError, TypeError, IndexError) as error:
+            last = f"{type(error).__name__}: {error}"
+        time.sleep(every)
+    raise Failed(f"gave up after {deadline} s waiting for {what}; last seen: {last}")
+
+
+def claim(what, holds, seen=""):
+    """One line of the record; fails unless it holds."""
+    if not holds:
+        raise Failed(f"not so: {what}; seen: {seen}")
+    say(f"    ok: {what}")
+
+
+def condition(thing, kind):
+    """The status of a condition, or None."""
+    for entry in (thing or {}).get("status", {}).get("conditions", []):
+        if entry["type"] == kind:
+            return entry["status"]
+    return None
+
+
+def condition_is(kind, status, *args):
+    """For wait(): does an object carry this condition? A string tells what it carries."""
+    def check():
+        thing = get(*args)
+        if condition(thing, kind) == status:
+            return True
+        seen = [f"{c['type']}={c['status']}/{c.get('reason')}: {c.get('message')}"
+                for c in (thing or {}).get("status", {}).get("conditions", [])]
+        return f"{' '.join(args)}: {'; '.join(seen) or 'no conditions'}"
+    return check
+
+
+def nodes_ready(cluster, number):
+    """For wait(): are exactly this many nodes of a cluster ready?"""
+    def check():
+        status = get(*cluster).get("status", {})
+        return status.get("readyReplicas") == number or json.dumps(status)
+    return check
+
+
+def pids(applet):
+    """Process ids of an applet's containers on this node."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if len(words) > 1 and words[0].endswith(b"navigator") and words[1] == applet.encode():
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def keep_logs():
+    """Collects what every component said, for a failed run."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for name, args in {
+        "objects.txt": ["get", "all,pvc,pv,sa,role,rolebinding,pdb,lease", "-A", "-o", "wide"],
+        "navigator.yaml": ["get", "cassandraclusters,elasticsearchclusters,pilots,leaderleases", "-A", "-o", "yaml"],
+        "events.txt": ["get", "events", "-A", "--sort-by=.lastTimestamp"],
+        "apiservices.yaml": ["get", "apiservice", "v1beta1.navigator.jetstack.io", "v1alpha1.navigator.jetstack.io", "-o", "yaml"],
+        "describe.txt": ["describe", "pods", "-A"],
+    }.items():
+        done = kubectl(*args, check=False)
+        (LOGS / name).write_text(done.stdout + done.stderr)
+    pods = kubectl("get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{'\\n'}{end}", check=False)
+    for line in pods.stdout.splitlines():
+        namespace, name = line.split()
+        for suffix, flag in (("", []), (".previous", ["--previous"])):
+            done = kubectl("logs", "-n", namespace, name, "--all-containers", "--prefix", *flag, check=False)
+            if done.stdout:
+                (LOGS / f"{namespace}.{name}{suffix}.log").write_text(done.stdout)
+    for log in (RUN / "log").glob("*.log"):
+        (LOGS / log.name).write_bytes(log.read_bytes()[-2_000_000:])
+    say(f"logs of every component are in {LOGS}")
+
+
+def main(job):
+    """Runs a job; keeps logs when it fails."""
+    try:
+        job()
+    except Exception as error:  # noqa: BLE001 - everything is reported alike
+        say(f"FAILED: {error}")
+        keep_logs()
+        for log in sorted(LOGS.glob("navigator.*.log")) + sorted(LOGS.glob("*cass-*.log")):
+            tail = log.read_text(errors="replace").splitlines()[-15:]
+            print(f"==> {log.name}", *[re.sub(r"^\[[^]]*\] ", "", line) for line in tail], sep="\n")
+        sys.exit(1)
+    for name, took in STEPS:
+        print(f"{took:8.1f} s  {name}")

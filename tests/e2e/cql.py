@@ -1,0 +1,46 @@
+"""Rows by CQL, as an application writes and reads them."""
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.policies import WhiteListRoundRobinPolicy
+
+
+class Session:
+    """Talks to one node and to no other, at consistency ONE."""
+
+    def __init__(self, address):
+        profile = ExecutionProfile(
+            load_balancing_policy=WhiteListRoundRobinPolicy([address]),
+            consistency_level=ConsistencyLevel.ONE,
+            request_timeout=60,
+        )
+        self.cluster = Cluster([address], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=30)
+        self.session = self.cluster.connect()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.cluster.shutdown()
+
+    def write(self, rows):
+        """A keyspace of replication factor 1 with this many rows of 1 KiB; returns after every one was acknowledged."""
+        self.session.execute(
+            "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = {'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': 1}")
+        self.session.execute("CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, body text)")
+        insert = self.session.prepare("INSERT INTO shop.orders (id, body) VALUES (?, ?)")
+        body = "x" * 1024
+        execute_concurrent_with_args(self.session, insert, [(i, f"{i}:{body}") for i in range(rows)], concurrency=64)
+
+    def read(self, rows):
+        """How many of the rows are there with the right body, each asked for by its key."""
+        select = self.session.prepare("SELECT body FROM shop.orders WHERE id = ?")
+        good = 0
+        results = execute_concurrent_with_args(self.session, select, [(i,) for i in range(rows)], concurrency=64)
+        for i, (ok, result) in enumerate(results):
+            row = result.one() if ok else None
+            good += bool(row and row.body.startswith(f"{i}:"))
+        return good
+
+    def host_id(self):
+        return str(self.session.execute("SELECT host_id FROM system.local").one().host_id)

@@ -1,0 +1,156 @@
+"""The main job: a real Cassandra cluster, from `kubectl apply` to deletion and back, on a real Kubernetes.
+
+Applies deploy/navigator.yaml and a sample unedited, as the README tells a user.
+"""
+import json
+import tarfile
+
+from bed import ROOT, claim, condition_is, get, kubectl, main, nodes_ready, pids, run, say, step, wait
+from cql import Session
+
+NS, NAME = "shop", "small"
+SET = f"cass-{NAME}-a"
+CLUSTER = ("cassandracluster", "-n", NS, NAME)
+ROWS = 10_000
+
+
+def scale(replicas):
+    kubectl("patch", *CLUSTER, "--type", "json",
+            "-p", json.dumps([{"op": "replace", "path": "/spec/nodePools/0/replicas", "value": replicas}]))
+
+
+def pod_ip(ordinal):
+    return get("pod", "-n", NS, f"{SET}-{ordinal}")["status"]["podIP"]
+
+
+def the_image_holds_one_file():
+    with tarfile.open(ROOT / "bin/navigator-image.tar") as archive:
+        layers = json.load(archive.extractfile("manifest.json"))[0]["Layers"]
+        names = []
+        for layer in layers:
+            member = archive.getmember(layer)
+            if member.issym():
+                member = archive.getmember(str((ROOT / layer).parent.joinpath(member.linkname).resolve().relative_to(ROOT)))
+            with tarfile.open(fileobj=archive.extractfile(member)) as files:
+                names += [entry.name for entry in files if not entry.isdir()]
+    claim("the image's archive holds one file", [name.lstrip("./") for name in names] == ["navigator"], names)
+
+
+def install():
+    kubectl("apply", "-f", ROOT / "deploy/navigator.yaml")
+    for name in ("navigator-apiserver", "navigator-controller"):
+        wait(f"deployment {name}", condition_is("Available", "True", "deployment", "-n", "navigator", name), 180)
+    for version in ("v1beta1", "v1alpha1"):
+        service = ("apiservice", f"{version}.navigator.jetstack.io")
+        wait(f"{version} Available", condition_is("Available", "True", *service), 120)
+        spec = get(*service)["spec"]
+        claim(f"{version} is Available with a caBundle", spec.get("caBundle") and not spec.get("insecureSkipTLSVerify"), spec)
+    print(kubectl("get", "apiservice", "-l", "app.kubernetes.io/part-of=navigator"))
+
+
+def roles_are_unprivileged():
+    for applet, container in (("apiserver", "apiserver"), ("controller", "controller")):
+        pod = get("pods", "-n", "navigator", "-l", f"app.kubernetes.io/component={applet}")[0]
+        spec = next(c for c in pod["spec"]["containers"] if c["name"] == container)
+        context = {**pod["spec"].get("securityContext", {}), **spec["securityContext"]}
+        claim(f"{applet} has a read-only root", context.get("readOnlyRootFilesystem") is True, context)
+        uid = run("ps", "-o", "uid=", "-p", pids(applet)[0]).stdout.strip()
+        claim(f"{applet} runs as uid 65532", uid == "65532", uid)
+
+
+def pilots_are_unprivileged():
+    uid = run("ps", "-o", "uid=", "-p", pids("pilot")[0]).stdout.strip()
+    claim("the pilot runs as uid 999, the database's", uid == "999", uid)
+    pod = get("pod", "-n", NS, f"{SET}-0")
+    init = next(c for c in pod["spec"]["initContainers"] if c["name"] == "install-pilot")
+    context = {**pod["spec"]["securityContext"], **init.get("securityContext", {})}
+    claim("install runs read-only and not as root", context.get("readOnlyRootFilesystem") and context.get("runAsUser") != 0, context)
+    one = kubectl("exec", "-n", NS, f"{SET}-0", "-c", "cassandra", "--", "cat", "/proc/1/cmdline").split("\0")
+    claim("the pilot is PID 1 of the database's container", one[:3] == ["/shared/navigator", "pilot", "cassandra"], one)
+
+
+def discovery():
+    columns = kubectl("get", *CLUSTER)
+    print(columns)
+    claim("kubectl get prints useful columns",
+          columns.split()[:7] == ["NAME", "READY", "HEALTH", "NODES", "VERSION", "PHASE", "AGE"], columns)
+    for version in ("v1beta1", "v1alpha1"):
+        text = kubectl("explain", "cassandracluster.spec.nodePools", f"--api-version=navigator.jetstack.io/{version}")
+        claim(f"kubectl explain explains {version}", "replicas" in text and "FIELD" in text and "DESCRIPTION" in text, text)
+    bad = kubectl("apply", "--validate=strict", "-n", NS, "-f", "-", check=False, stdin=json.dumps({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster", "metadata": {"name": "bad"},
+        "spec": {"version": "5.0.6", "nodePool": []}}))
+    claim("--validate=strict names an unknown field", bad.returncode != 0 and 'unknown field "spec.nodePool"' in bad.stderr, bad.stderr)
+
+
+def leftovers():
+    kinds = "statefulset,pod,service,serviceaccount,role,rolebinding,pdb,pilots,cassandraclusters"
+    return [f"{thing['kind']}/{thing['metadata']['name']}" for thing in get(kinds, "-n", NS)
+            if thing["metadata"]["name"] != "default"]
+
+
+def ready(deadline=600):
+    wait(f"{NAME} Ready", condition_is("Ready", "True", *CLUSTER), deadline)
+
+
+def job():
+    with step("the image"):
+        the_image_holds_one_file()
+    with step("install"):
+        install()
+        roles_are_unprivileged()
+    with step("kubectl apply of a sample, until Ready"):
+        kubectl("create", "namespace", NS)
+        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
+        ready()
+    with step("what the user sees"):
+        discovery()
+        pilots_are_unprivileged()
+    with step(f"write {ROWS} rows by CQL"):
+        with Session(pod_ip(0)) as session:
+            session.write(ROWS)
+            claim(f"{ROWS} rows are readable", session.read(ROWS) == ROWS)
+            first_host_id = session.host_id()
+    with step("kubectl patch to two nodes, until both are Ready"):
+        scale(2)
+        wait("2/2 nodes", nodes_ready(CLUSTER, 2), 600)
+        ready()
+        print(kubectl("get", "cassandraclusters,pilots", "-n", NS, "-o", "wide"))
+    with step("every row through the new node"):
+        received = get("pilot", "-n", NS, f"{SET}-1")["status"]["cassandra"].get("bootstrapBytesReceived", 0)
+        claim("the new node's Pilot reports bytes received", received > 0, received)
+        say(f"    {received} bytes received while joining")
+        with Session(pod_ip(1)) as session:
+            found = session.read(ROWS)
+        claim(f"all {ROWS} rows are read at ONE through the new node", found == ROWS, found)
+    with step("delete a pod; it returns on its volume"):
+        uid = get("pod", "-n", NS, f"{SET}-0")["metadata"]["uid"]
+        kubectl("delete", "pod", "-n", NS, f"{SET}-0", timeout=400)
+        wait("another pod", lambda: get("pod", "-n", NS, f"{SET}-0")["metadata"]["uid"] != uid)
+        wait("it is Ready", condition_is("Ready", "True", "pod", "-n", NS, f"{SET}-0"), 300)
+        ready()
+        with Session(pod_ip(0)) as session:
+            claim("it has its host id", session.host_id() == first_host_id)
+            found = session.read(ROWS)
+        claim(f"all {ROWS} rows are there", found == ROWS, found)
+    with step("delete the cluster; nothing is left but its claims"):
+        kubectl("delete", *CLUSTER, timeout=400)
+        wait("nothing left", lambda: leftovers() == [] or str(leftovers()), 400)
+        claims = sorted(claim_["metadata"]["name"] for claim_ in get("pvc", "-n", NS))
+        claim("the claims are left", claims == [f"cassandra-data-{SET}-0", f"cassandra-data-{SET}-1"], claims)
+    with step("make it again on its claims; read the rows"):
+        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
+        ready()
+        scale(2)
+        wait("2/2 nodes", nodes_ready(CLUSTER, 2), 600)
+        ready()
+        with Session(pod_ip(1)) as session:
+            found = session.read(ROWS)
+        claim(f"all {ROWS} rows are there", found == ROWS, found)
+    with step("kubectl delete namespace with a cluster in it"):
+        kubectl("delete", "namespace", NS, timeout=500)
+        claim("the namespace is gone", get("namespace", NS) is None)
+
+
+if __name__ == "__main__":
+    main(job)

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# database-image.sh cassandra VERSION [DIR]: packs a database image with the vendor's paths, user and
+# variables out of Debian's Java runtime and the database from the Java package registry, as
+# DIR/images/NAME-VERSION.tar under exactly the name that the samples use. Skips what is there.
+# About 100 s from nothing on 2 cores, 25 s once the base root is there.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+flavour=${1:?usage: database-image.sh cassandra VERSION [DIR]} version=${2:?usage: database-image.sh cassandra VERSION [DIR]}
+dir=$(mkdir -p "${3:-.testbed}" && cd "${3:-.testbed}" && pwd)
+out=$dir/images/$flavour-$version.tar base=$dir/images/base
+[ -f "$out" ] && exit 0
+mkdir -p "$dir/images"
+
+if [ ! -f "$base/.complete" ]; then
+  rm -rf "$base"
+  debootstrap --variant=minbase --include=ca-certificates,procps,openjdk-17-jre-headless bookworm "$base" >"$dir/images/debootstrap.log" 2>&1 ||
+    { tail -n 20 "$dir/images/debootstrap.log" >&2; exit 1; }
+  rm -rf "$base"/var/cache/apt/* "$base"/var/lib/apt/lists/* "$base"/usr/share/{doc,man,locale}
+  mkdir -p "$base/opt/java" && ln -s /usr/lib/jvm/java-17-openjdk-amd64 "$base/opt/java/openjdk"
+  touch "$base/.complete"
+fi
+
+root=$dir/images/$flavour-$version
+rm -rf "$root" && cp -a "$base" "$root"
+trap 'rm -rf "$root"' EXIT
+case $flavour in
+cassandra)
+  # As https://github.com/docker-library/cassandra lays it out: uid and gid 999, /opt/cassandra, /etc/cassandra.
+  "$here/get-cassandra.sh" "$version" "$dir/cassandra-$version"
+  groupadd -R "$root" -r -g 999 cassandra && useradd -R "$root" -r -g cassandra -u 999 -d /var/lib/cassandra cassandra
+  cp -a "$dir/cassandra-$version" "$root/opt/cassandra"
+  mv "$root/opt/cassandra/conf" "$root/etc/cassandra" && ln -s /etc/cassandra "$root/opt/cassandra/conf"
+  mkdir -p "$root"/var/lib/cassandra "$root"/var/log/cassandra
+  chown -R 999:999 "$root"/etc/cassandra "$root"/var/lib/cassandra "$root"/var/log/cassandra
+  "$here/image.py" "docker.io/library/cassandra:$version" "$out" '["/opt/cassandra/bin/cassandra", "-f"]' "$root" "" \
+    CASSANDRA_HOME=/opt/cassandra CASSANDRA_CONF=/etc/cassandra CASSANDRA_VERSION="$version" JAVA_HOME=/opt/java/openjdk \
+    PATH=/opt/cassandra/bin:/opt/java/openjdk/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;;
+*) echo "database-image.sh: unknown database $flavour" >&2; exit 64 ;;
+esac
+echo "$out ($(du -m "$out" | cut -f1) MB)"
