@@ -7,7 +7,9 @@
 
 pub mod decode;
 pub mod field;
+mod hub;
 pub mod names;
+pub mod printer;
 pub mod scheme;
 pub mod v1beta1;
 

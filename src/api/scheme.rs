@@ -7,7 +7,29 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::field::ErrorList;
+use super::{
+    field::ErrorList,
+    v1beta1::{CassandraCluster, ElasticsearchCluster, LeaderLease, Pilot},
+};
+
+mod served;
+
+use served::Served;
+
+/// Every kind that is served.
+pub fn kinds() -> &'static [&'static dyn Kind] {
+    static ELASTICSEARCH: Served<ElasticsearchCluster> = Served::new();
+    static CASSANDRA: Served<CassandraCluster> = Served::new();
+    static PILOT: Served<Pilot> = Served::new();
+    static LEASE: Served<LeaderLease> = Served::new();
+    static KINDS: [&dyn Kind; 4] = [&ELASTICSEARCH, &CASSANDRA, &PILOT, &LEASE];
+    &KINDS
+}
+
+/// The kind whose plural, as it stands in URLs, is this.
+pub fn kind_by_plural(plural: &str) -> Option<&'static dyn Kind> {
+    kinds().iter().copied().find(|kind| kind.plural() == plural)
+}
 
 /// A served version, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

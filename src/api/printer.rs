@@ -1,0 +1,290 @@
+//! What `kubectl get` shows: columns and cells, the same in every version.
+//!
+//! Reads the hub's JSON directly: a table of a thousand objects needs no typed copy of them.
+
+use serde_json::{Value, json};
+
+use super::scheme::Column;
+
+const fn column(name: &'static str, type_: &'static str, description: &'static str) -> Column {
+    Column { name, type_, priority: 0, description }
+}
+
+const fn wide(name: &'static str, type_: &'static str, description: &'static str) -> Column {
+    Column { name, type_, priority: 1, description }
+}
+
+const NAME: Column = column("Name", "string", "Name of the object, unique in its namespace.");
+const AGE: Column = column("Age", "string", "Time since the object was created.");
+const READY: Column = column("Ready", "string", "Status of the condition Ready.");
+const MESSAGE: Column = wide("Message", "string", "Message of the condition Ready.");
+const HEALTH: Column = column("Health", "string", "Health of the database cluster.");
+const NODES: Column = column("Nodes", "string", "Ready nodes of wanted nodes.");
+const VERSION: Column = column("Version", "string", "Lowest version that runs.");
+const PHASE: Column = column("Phase", "string", "Where the object is in its life.");
+const OPERATION: Column = wide("Operation", "string", "What is being done now.");
+const BLOCKED_BY: Column =
+    wide("Blocked-by", "string", "The predicate that the operation waits for.");
+
+pub(super) const ELASTICSEARCH: &[Column] =
+    &[NAME, READY, HEALTH, NODES, VERSION, PHASE, AGE, OPERATION, BLOCKED_BY, MESSAGE];
+
+pub(super) const CASSANDRA: &[Column] = &[
+    NAME,
+    READY,
+    HEALTH,
+    NODES,
+    VERSION,
+    PHASE,
+    AGE,
+    wide("Datacenters", "string", "Datacenters of the node pools."),
+    OPERATION,
+    BLOCKED_BY,
+    MESSAGE,
+];
+
+pub(super) const PILOT: &[Column] = &[
+    NAME,
+    column("Cluster", "string", "Cluster that the node belongs to."),
+    column("Pool", "string", "Node pool that the node belongs to."),
+    READY,
+    PHASE,
+    column("Version", "string", "Version that the database says it runs."),
+    AGE,
+    wide("Node", "string", "Machine that the pilot runs on."),
+    wide("Restarts", "integer", "Starts of the database beyond the first."),
+    wide("Heartbeat", "string", "Time since the pilot last reported."),
+    wide("Last-exit", "string", "How the previous process ended."),
+    MESSAGE,
+];
+
+pub(super) const LEASE: &[Column] = &[
+    NAME,
+    column("Holder", "string", "Who holds the lease."),
+    column("Renewed", "string", "Time since the lease was renewed."),
+    column("Transitions", "integer", "Changes of holder so far."),
+    AGE,
+];
+
+pub(super) fn elasticsearch(hub: &Value, now: i64) -> Vec<Value> {
+    let mut cells = cluster(hub, now);
+    cells.extend(operation(hub));
+    cells
+}
+
+pub(super) fn cassandra(hub: &Value, now: i64) -> Vec<Value> {
+    let mut cells = cluster(hub, now);
+    cells.push(datacenters(hub).into());
+    cells.extend(operation(hub));
+    cells
+}
+
+pub(super) fn pilot(hub: &Value, now: i64) -> Vec<Value> {
+    let phase = text(hub, "/status/phase");
+    vec![
+        text(hub, "/metadata/name").into(),
+        text(hub, "/spec/clusterRef/name").into(),
+        text(hub, "/spec/nodePool").into(),
+        condition(hub, "status").into(),
+        if phase.is_empty() { "Pending".into() } else { phase.into() },
+        text(hub, "/status/version").into(),
+        age(hub, "/metadata/creationTimestamp", now).into(),
+        text(hub, "/status/instance/node").into(),
+        json!(hub.pointer("/status/process/restarts").and_then(Value::as_i64).unwrap_or(0)),
+        age(hub, "/status/lastHeartbeatTime", now).into(),
+        last_exit(hub).into(),
+        condition(hub, "message").into(),
+    ]
+}
+
+pub(super) fn lease(hub: &Value, now: i64) -> Vec<Value> {
+    vec![
+        text(hub, "/metadata/name").into(),
+        text(hub, "/spec/holderIdentity").into(),
+        age(hub, "/spec/renewTime", now).into(),
+        json!(hub.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or(0)),
+        age(hub, "/metadata/creationTimestamp", now).into(),
+    ]
+}
+
+/// The columns that both cluster kinds begin with.
+fn cluster(hub: &Value, now: i64) -> Vec<Value> {
+    let version = match text(hub, "/status/version") {
+        "" => text(hub, "/spec/version"),
+        running => running,
+    };
+    vec![
+        text(hub, "/metadata/name").into(),
+        condition(hub, "status").into(),
+        text(hub, "/status/health").into(),
+        nodes(hub).into(),
+        version.into(),
+        text(hub, "/status/phase").into(),
+        age(hub, "/metadata/creationTimestamp", now).into(),
+    ]
+}
+
+/// The wide columns that both cluster kinds end with.
+fn operation(hub: &Value) -> [Value; 3] {
+    [
+        text(hub, "/status/operation/type").into(),
+        text(hub, "/status/operation/blockedBy/0/predicate").into(),
+        condition(hub, "message").into(),
+    ]
+}
+
+fn pools(hub: &Value) -> &[Value] {
+    hub.pointer("/spec/nodePools").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// `ready/desired`, as `kubectl get statefulsets` counts.
+fn nodes(hub: &Value) -> String {
+    let ready = hub.pointer("/status/readyReplicas").and_then(Value::as_i64).unwrap_or(0);
+    let desired: i64 = pools(hub)
+        .iter()
+        .map(|pool| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1))
+        .fold(0, i64::saturating_add);
+    format!("{ready}/{desired}")
+}
+
+fn datacenters(hub: &Value) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for pool in pools(hub) {
+        let name = text(pool, "/datacenter");
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(",")
+}
+
+/// A field of the condition Ready; its status is `Unknown` while nobody wrote the condition.
+fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
+    let conditions = hub.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().find(|c| text(c, "/type") == "Ready");
+    match (ready.and_then(|c| c.get(field)).and_then(Value::as_str), field) {
+        (Some(text), _) => text,
+        (None, "status") => "Unknown",
+        (None, _) => "",
+    }
+}
+
+/// `OutOfMemory (137)`, or what of it is known.
+fn last_exit(hub: &Value) -> String {
+    let reason = match text(hub, "/status/lastTermination/reason") {
+        "" => text(hub, "/status/lastTermination/signal"),
+        reason => reason,
+    };
+    match hub.pointer("/status/lastTermination/exitCode").and_then(Value::as_i64) {
+        Some(code) if reason.is_empty() => code.to_string(),
+        Some(code) => format!("{reason} ({code})"),
+        None => reason.to_owned(),
+    }
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Age of a time as kubectl prints it; `<unknown>` when the time is absent.
+fn age(hub: &Value, pointer: &str, now: i64) -> String {
+    match text(hub, pointer).parse::<k8s_openapi::jiff::Timestamp>() {
+        Ok(time) => human_duration(now - time.as_second()),
+        Err(_) => "<unknown>".into(),
+    }
+}
+
+/// A duration in two units at most, as apimachinery's `duration.HumanDuration` words it.
+pub fn human_duration(seconds: i64) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let two = |big: i64, big_unit: char, small: i64, small_unit: char| {
+        if small == 0 {
+            format!("{big}{big_unit}")
+        } else {
+            format!("{big}{big_unit}{small}{small_unit}")
+        }
+    };
+    match seconds {
+        // A clock that is a little ahead is not worth a word; a wrong one is.
+        ..-1 => "<invalid>".into(),
+        -1..0 => "0s".into(),
+        0..120 => format!("{seconds}s"),
+        120..600 => two(seconds / MINUTE, 'm', seconds % MINUTE, 's'),
+        600..10_800 => format!("{}m", seconds / MINUTE),
+        10_800..28_800 => two(seconds / HOUR, 'h', seconds % HOUR / MINUTE, 'm'),
+        28_800..172_800 => format!("{}h", seconds / HOUR),
+        172_800..691_200 => two(seconds / DAY, 'd', seconds % DAY / HOUR, 'h'),
+        691_200..63_072_000 => format!("{}d", seconds / DAY),
+        63_072_000..252_288_000 => two(seconds / YEAR, 'y', seconds % YEAR / DAY, 'd'),
+        _ => format!("{}y", seconds / YEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_kubectl_prints_them() {
+        // Rows of k8s.io/apimachinery/pkg/util/duration/duration_test.go.
+        const H: i64 = 3600;
+        const D: i64 = 24 * H;
+        for (seconds, text) in [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (1, "1s"),
+            (70, "70s"),
+            (190, "3m10s"),
+            (120, "2m"),
+            (10 * 60, "10m"),
+            (70 * 60, "70m"),
+            (3 * H + 12 * 60, "3h12m"),
+            (4 * H, "4h"),
+            (47 * H, "47h"),
+            (49 * H, "2d1h"),
+            (63 * H, "2d15h"),
+            (8 * D, "8d"),
+            (10 * D, "10d"),
+            (2 * 365 * D, "2y"),
+            (3 * 365 * D + 7 * D, "3y7d"),
+            (9 * 365 * D, "9y"),
+        ] {
+            assert_eq!(human_duration(seconds), text, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_one_cell_for_each_column() {
+        let empty = json!({});
+        assert_eq!(elasticsearch(&empty, 0).len(), ELASTICSEARCH.len());
+        assert_eq!(cassandra(&empty, 0).len(), CASSANDRA.len());
+        assert_eq!(pilot(&empty, 0).len(), PILOT.len());
+        assert_eq!(lease(&empty, 0).len(), LEASE.len());
+    }
+
+    #[test]
+    fn a_cluster_shows_its_condition_and_counts() {
+        let hub = json!({
+            "metadata": {"name": "shop", "creationTimestamp": "2026-11-20T10:00:00Z"},
+            "spec": {"version": "5.0.6", "nodePools": [
+                {"name": "a", "replicas": 3, "datacenter": "eu"},
+                {"name": "b", "replicas": 3, "datacenter": "eu"},
+                {"name": "c", "replicas": 1, "datacenter": "us"}]},
+            "status": {"phase": "Updating", "health": "Yellow", "version": "4.1.7", "readyReplicas": 6,
+                "operation": {"type": "Upgrade", "blockedBy": [{"predicate": "PeersUp"}]},
+                "conditions": [{"type": "Ready", "status": "False", "message": "6 of 7"}]}
+        });
+        let created: k8s_openapi::jiff::Timestamp = "2026-11-20T10:00:00Z".parse().unwrap();
+        assert_eq!(
+            cassandra(&hub, created.as_second() + 300),
+            [
+                "shop", "False", "Yellow", "6/7", "4.1.7", "Updating", "5m", "eu,us", "Upgrade",
+                "PeersUp", "6 of 7"
+            ]
+        );
+    }
+}
