@@ -9,9 +9,13 @@ pub mod decode;
 pub mod field;
 mod hub;
 pub mod names;
+pub mod openapi;
 pub mod printer;
+pub mod schema;
 pub mod scheme;
+pub mod strict;
 pub mod v1beta1;
+pub mod validation;
 
 /// The API group of every kind that Navigator serves.
 pub const GROUP: &str = "navigator.jetstack.io";

@@ -1,0 +1,23 @@
+//! Rules for CassandraCluster.
+
+use crate::api::{
+    scheme::{Part, Verdict, Version},
+    v1beta1::CassandraCluster,
+};
+
+/// Judges a new object that was written in `version`.
+pub fn validate_create(version: Version, new: &CassandraCluster) -> Verdict {
+    let _ = (version, new);
+    Verdict::default()
+}
+
+/// Judges an update of `old` through `part`, written in `version`.
+pub fn validate_update(
+    version: Version,
+    part: Part,
+    new: &CassandraCluster,
+    old: &CassandraCluster,
+) -> Verdict {
+    let _ = (version, part, new, old);
+    Verdict::default()
+}
