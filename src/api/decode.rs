@@ -338,7 +338,7 @@ mod tests {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(json(deep(MAX_DEPTH).as_bytes()).is_ok());
         let error = json(deep(MAX_DEPTH + 1).as_bytes()).unwrap_err();
-        assert_eq!(error, "nested more than 100 levels deep at line 1 column 101");
+        assert_eq!(error, "nested more than 100 levels deep at line 1 column 102");
     }
 
     #[test]
