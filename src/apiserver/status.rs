@@ -43,6 +43,7 @@ pub struct ApiError(Box<Status>);
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 /// `metav1.Status`, in the field order that Go writes.
+#[expect(clippy::struct_field_names, reason = "the wire has a field status")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {

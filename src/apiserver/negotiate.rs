@@ -1,0 +1,365 @@
+//! Which form the client wants to read, and which form it wrote.
+//!
+//! Owns Accept, Content-Type, `pretty` and gzip (apiserver `pkg/endpoints/handlers/negotiation`).
+//! Protobuf and CBOR clauses are skipped: stock clients name JSON beside them.
+
+use std::io::Write as _;
+
+use axum::body::Body;
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderMap, Response, StatusCode, header};
+use serde_json::Value;
+
+use super::{
+    options::first,
+    status::{ApiError, Result},
+};
+use crate::api::decode::{self, Document};
+
+/// Bodies above this many bytes are compressed for clients that take gzip.
+const GZIP_ABOVE: usize = 128 * 1024;
+
+/// How bytes look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    Yaml,
+}
+
+/// What stands for the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    Object,
+    Table,
+    PartialObjectMetadata,
+    PartialObjectMetadataList,
+}
+
+/// The form of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    pub encoding: Encoding,
+    pub view: View,
+    /// Version of the view in `meta.k8s.io`: `v1` or `v1beta1`.
+    pub view_version: &'static str,
+    pub pretty: bool,
+    gzip: bool,
+}
+
+const PLAIN: Output = Output {
+    encoding: Encoding::Json,
+    view: View::Object,
+    view_version: "v1",
+    pretty: false,
+    gzip: false,
+};
+
+impl Output {
+    /// Chooses by Accept. The first clause that can be served wins, in order of preference.
+    pub fn negotiate(headers: &HeaderMap, query: &str) -> Result<Self> {
+        let mut output =
+            Self { pretty: pretty(headers, query), gzip: takes_gzip(headers), ..PLAIN };
+        let accept = accept_text(headers);
+        if accept.trim().is_empty() {
+            return Ok(output);
+        }
+        for clause in clauses(&accept) {
+            let Some(encoding) = encoding_of(clause.media_type) else { continue };
+            let Some((view, view_version)) = clause.view() else { continue };
+            output.encoding = encoding;
+            output.view = view;
+            output.view_version = view_version;
+            output.pretty |= clause.parameter("pretty").is_some_and(|value| value == "1");
+            return Ok(output);
+        }
+        Err(ApiError::not_acceptable(
+            "only the following media types are accepted: application/json, application/yaml",
+        ))
+    }
+
+    /// As [`Self::negotiate`], for a stream of JSON objects.
+    pub fn negotiate_stream(headers: &HeaderMap, query: &str) -> Result<Self> {
+        let output = Self::negotiate(headers, query)?;
+        if output.encoding == Encoding::Yaml {
+            return Err(ApiError::not_acceptable(
+                "only the following media types are accepted: application/json, \
+                 application/json;stream=watch",
+            ));
+        }
+        Ok(Self { pretty: false, gzip: false, ..output })
+    }
+
+    pub fn content_type(&self) -> &'static str {
+        match self.encoding {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+        }
+    }
+
+    fn encode(&self, value: &Value) -> Result<Vec<u8>> {
+        match self.encoding {
+            Encoding::Json => Ok(json_bytes(value, self.pretty)),
+            Encoding::Yaml => {
+                serde_yaml::to_string(value).map(String::into_bytes).map_err(ApiError::internal)
+            }
+        }
+    }
+
+    /// The response that carries this value.
+    pub fn respond(&self, code: StatusCode, value: &Value) -> Result<Response<Body>> {
+        let mut bytes = self.encode(value)?;
+        let mut response =
+            Response::builder().status(code).header(header::CONTENT_TYPE, self.content_type());
+        if self.gzip && bytes.len() > GZIP_ABOVE {
+            bytes = gzip(&bytes);
+            response = response
+                .header(header::CONTENT_ENCODING, "gzip")
+                .header(header::VARY, "Accept-Encoding");
+        }
+        response.body(Body::from(bytes)).map_err(ApiError::internal)
+    }
+}
+
+/// An error in the form that the client asked for; JSON when that cannot be found out.
+pub fn respond_error(headers: &HeaderMap, query: &str, error: &ApiError) -> Response<Body> {
+    let output = Output::negotiate(headers, query).unwrap_or(Output { pretty: true, ..PLAIN });
+    let value = error.to_value();
+    let bytes = output.encode(&value).unwrap_or_else(|_| json_bytes(&value, false));
+    error.response(output.content_type(), bytes)
+}
+
+/// Compressed at the level that costs least.
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(1));
+    encoder.write_all(bytes).expect("writing to a Vec cannot fail");
+    encoder.finish().expect("writing to a Vec cannot fail")
+}
+
+fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
+    let encoded = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
+    let mut bytes = encoded.expect("a Value has string keys only");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Reads a body in the form that Content-Type names.
+pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Document> {
+    let encoding = match content_type(headers).as_str() {
+        // A missing type is JSON.
+        "" | "application/json" | "*/*" => Encoding::Json,
+        "application/yaml" => Encoding::Yaml,
+        _ => {
+            return Err(ApiError::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json, application/yaml",
+            ));
+        }
+    };
+    let document = match encoding {
+        Encoding::Json => decode::json(body),
+        Encoding::Yaml => decode::yaml(body),
+    };
+    document.map_err(|error| {
+        ApiError::bad_request(format!("the object provided is unrecognized: {error}"))
+    })
+}
+
+/// The media type of the body in lower case, without parameters.
+pub fn content_type(headers: &HeaderMap) -> String {
+    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = text.unwrap_or_default().split(';').next().unwrap_or_default();
+    media_type.trim().to_ascii_lowercase()
+}
+
+/// Values of repeated Accept headers count as one list.
+pub(super) fn accept_text(headers: &HeaderMap) -> String {
+    let values = headers.get_all(header::ACCEPT).iter();
+    values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|token| token.split(';').next().is_some_and(|name| name.trim() == "gzip"))
+}
+
+fn pretty(headers: &HeaderMap, query: &str) -> bool {
+    match first(query, "pretty").as_str() {
+        "" => {
+            let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+            let agent = agent.unwrap_or_default();
+            ["curl", "Wget", "Mozilla/5.0"].iter().any(|browser| agent.starts_with(browser))
+        }
+        value => !matches!(value, "0" | "false"),
+    }
+}
+
+/// One clause of Accept.
+#[derive(Debug)]
+pub(super) struct Clause<'a> {
+    pub(super) media_type: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl Clause<'_> {
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+
+    /// The view that the clause asks for; `None` when there is no such view.
+    fn view(&self) -> Option<(View, &'static str)> {
+        let Some(name) = self.parameter("as") else { return Some((View::Object, "v1")) };
+        let version = match self.parameter("v")? {
+            "v1" => "v1",
+            "v1beta1" => "v1beta1",
+            _ => return None,
+        };
+        if self.parameter("g") != Some("meta.k8s.io") {
+            return None;
+        }
+        let view = match name {
+            "Table" => View::Table,
+            "PartialObjectMetadata" => View::PartialObjectMetadata,
+            "PartialObjectMetadataList" => View::PartialObjectMetadataList,
+            _ => return None,
+        };
+        Some((view, version))
+    }
+}
+
+/// Clauses by descending quality; equals stay in their order.
+pub(super) fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut found: Vec<Clause<'_>> = accept
+        .split(',')
+        .filter_map(|text| {
+            let mut parts = text.split(';').map(str::trim);
+            let media_type = parts.next().filter(|media_type| !media_type.is_empty())?;
+            let parameters: Vec<(&str, &str)> = parts
+                .filter_map(|part| part.split_once('='))
+                .map(|(key, value)| (key.trim(), value.trim().trim_matches('"')))
+                .collect();
+            let quality = parameters
+                .iter()
+                .find(|(key, _)| *key == "q")
+                .map_or(1.0, |(_, value)| value.parse().unwrap_or(1.0));
+            (quality > 0.0).then_some(Clause { media_type, parameters, quality })
+        })
+        .collect();
+    found.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    found
+}
+
+fn encoding_of(media_type: &str) -> Option<Encoding> {
+    match media_type {
+        "application/json" | "*/*" | "application/*" => Some(Encoding::Json),
+        "application/yaml" => Some(Encoding::Yaml),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accept(text: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, text.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn the_first_clause_that_can_be_served_wins() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        for (text, encoding, view, version) in [
+            ("", Encoding::Json, View::Object, "v1"),
+            ("*/*", Encoding::Json, View::Object, "v1"),
+            ("application/yaml", Encoding::Yaml, View::Object, "v1"),
+            ("text/html, application/yaml;q=0.5, */*;q=0.1", Encoding::Yaml, View::Object, "v1"),
+            ("application/yaml;q=0.5,application/json", Encoding::Json, View::Object, "v1"),
+            (table, Encoding::Json, View::Table, "v1"),
+            (
+                "application/json;as=Table;v=v1alpha9;g=meta.k8s.io,\
+                 application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Encoding::Json,
+                View::Table,
+                "v1beta1",
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                 application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+                Encoding::Json,
+                View::PartialObjectMetadataList,
+                "v1",
+            ),
+            (
+                "application/json;as=Nope;v=v1;g=meta.k8s.io,application/json",
+                Encoding::Json,
+                View::Object,
+                "v1",
+            ),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Encoding::Json,
+                View::Object,
+                "v1",
+            ),
+        ] {
+            let output = Output::negotiate(&accept(text), "").unwrap();
+            assert_eq!(
+                (output.encoding, output.view, output.view_version),
+                (encoding, view, version),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_to_offer_is_406() {
+        for text in ["application/vnd.kubernetes.protobuf", "text/plain", "application/cbor"] {
+            let error = Output::negotiate(&accept(text), "").unwrap_err();
+            assert_eq!((error.code().as_u16(), error.reason()), (406, "NotAcceptable"), "{text}");
+        }
+        assert_eq!(
+            Output::negotiate_stream(&accept("application/yaml"), "").unwrap_err().code(),
+            406
+        );
+    }
+
+    #[test]
+    fn bodies_of_unknown_types_are_415() {
+        let mut headers = HeaderMap::new();
+        assert!(read_body(&headers, b"{}").is_ok());
+        headers.insert(header::CONTENT_TYPE, "application/yaml; charset=utf-8".parse().unwrap());
+        assert_eq!(read_body(&headers, b"a: 1").unwrap().value["a"], 1);
+        headers.insert(header::CONTENT_TYPE, "application/cbor".parse().unwrap());
+        assert_eq!(read_body(&headers, b"{}").unwrap_err().code(), 415);
+        headers.insert(header::CONTENT_TYPE, "application/json".parse().unwrap());
+        assert_eq!(read_body(&headers, b"{").unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn people_get_pretty_output() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::USER_AGENT, "curl/8".parse().unwrap());
+        assert!(Output::negotiate(&headers, "").unwrap().pretty);
+        assert!(!Output::negotiate(&headers, "pretty=0").unwrap().pretty);
+        assert!(Output::negotiate(&HeaderMap::new(), "pretty=1").unwrap().pretty);
+        assert!(!Output::negotiate(&HeaderMap::new(), "").unwrap().pretty);
+    }
+
+    #[test]
+    fn only_large_bodies_are_compressed() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_ENCODING, "br, gzip;q=0.5".parse().unwrap());
+        let output = Output::negotiate(&headers, "").unwrap();
+        let small = output.respond(StatusCode::OK, &Value::String("x".repeat(1000))).unwrap();
+        assert!(!small.headers().contains_key(header::CONTENT_ENCODING));
+        let large = output.respond(StatusCode::OK, &Value::String("x".repeat(GZIP_ABOVE))).unwrap();
+        assert_eq!(large.headers()[header::CONTENT_ENCODING], "gzip");
+        assert_eq!(large.headers()[header::VARY], "Accept-Encoding");
+    }
+}

@@ -1,0 +1,492 @@
+//! Options of requests, from query and body, and what is wrong with them.
+//!
+//! Owns ListOptions, GetOptions, the options of writes and DeleteOptions: their defaults and
+//! their validation (apimachinery `pkg/apis/meta/v1/validation`). What cannot be read is 400,
+//! what contradicts itself is 422 in upstream's wording.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{
+    status::{ApiError, Result},
+    storage::Revision,
+    url::query_pairs,
+};
+use crate::api::field::{ErrorList, FieldError, Path, Problem};
+
+/// Which state a read may show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadAt {
+    /// The latest, as of the time of the request.
+    Latest,
+    /// Whatever is at hand.
+    Any,
+    /// This revision or a later one.
+    NotOlderThan(Revision),
+    /// Exactly this revision.
+    Exact(Revision),
+}
+
+/// `resourceVersionMatch`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    Exact,
+    NotOlderThan,
+}
+
+/// Options of list, watch and deletecollection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    pub label_selector: String,
+    pub field_selector: String,
+    pub watch: bool,
+    pub allow_watch_bookmarks: bool,
+    pub resource_version: String,
+    pub resource_version_match: Option<Match>,
+    pub timeout: Option<Duration>,
+    /// 0 is no limit.
+    pub limit: usize,
+    pub continue_token: String,
+    pub send_initial_events: Option<bool>,
+}
+
+impl ListOptions {
+    /// Reads and validates. `watch` is what the request turned out to be.
+    pub fn parse(query: &str, watch: bool) -> Result<Self> {
+        let mut options = Self { watch, ..Self::default() };
+        let mut errors = ErrorList::new();
+        let mut seen = Vec::new();
+        for (key, value) in query_pairs(query) {
+            if seen.contains(&key) {
+                continue;
+            }
+            match key.as_str() {
+                "labelSelector" => options.label_selector = value,
+                "fieldSelector" => options.field_selector = value,
+                "allowWatchBookmarks" => options.allow_watch_bookmarks = boolean(&value),
+                "resourceVersion" => options.resource_version = value,
+                "resourceVersionMatch" => {
+                    options.resource_version_match = match value.as_str() {
+                        "" => None,
+                        "Exact" => Some(Match::Exact),
+                        "NotOlderThan" => Some(Match::NotOlderThan),
+                        _ => {
+                            let supported = if watch {
+                                vec!["NotOlderThan".to_owned()]
+                            } else {
+                                vec!["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()]
+                            };
+                            let problem = Problem::NotSupported(json!(value), supported);
+                            errors.push(FieldError::new(&Path::new(&key), problem, ""));
+                            None
+                        }
+                    };
+                }
+                "timeoutSeconds" if !value.is_empty() => {
+                    let seconds = integer(&key, &value)?;
+                    let seconds = u64::try_from(seconds).unwrap_or(0);
+                    options.timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
+                }
+                "limit" if !value.is_empty() => {
+                    options.limit = usize::try_from(integer(&key, &value)?).unwrap_or(0);
+                }
+                "continue" => options.continue_token = value,
+                "sendInitialEvents" => {
+                    options.send_initial_events = Some(boolean(&value));
+                }
+                _ => {}
+            }
+            seen.push(key);
+        }
+        if options.watch {
+            options.validate_watch(&mut errors);
+        } else {
+            options.validate_list(&mut errors);
+        }
+        refuse("ListOptions", &errors)?;
+        Ok(options)
+    }
+
+    fn validate_list(&self, errors: &mut ErrorList) {
+        let path = Path::new("resourceVersionMatch");
+        let mut forbid = |path: &Path, detail: &str| {
+            errors.push(FieldError::new(path, Problem::Forbidden, detail));
+        };
+        if let Some(wanted) = self.resource_version_match {
+            if self.resource_version.is_empty() {
+                forbid(
+                    &path,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                );
+            }
+            if !self.continue_token.is_empty() {
+                forbid(&path, "resourceVersionMatch is forbidden when continue is provided");
+            }
+            if wanted == Match::Exact && self.resource_version == "0" {
+                let detail =
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                forbid(&path, detail);
+            }
+        }
+        if self.send_initial_events.is_some() {
+            let path = Path::new("sendInitialEvents");
+            forbid(&path, "sendInitialEvents is forbidden for list");
+        }
+    }
+
+    fn validate_watch(&self, errors: &mut ErrorList) {
+        let path = Path::new("resourceVersionMatch");
+        let mut add = |problem: Problem, detail: &str| {
+            errors.push(FieldError::new(&path, problem, detail));
+        };
+        let wanted = self.resource_version_match;
+        if self.send_initial_events.is_some() && wanted != Some(Match::NotOlderThan) {
+            let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            add(Problem::Forbidden, detail);
+        }
+        if let Some(wanted) = wanted {
+            if self.send_initial_events.is_none() {
+                let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
+                     provided";
+                add(Problem::Forbidden, detail);
+            }
+            if wanted == Match::Exact {
+                let supported = vec!["NotOlderThan".to_owned()];
+                add(Problem::NotSupported(json!("Exact"), supported), "");
+            }
+            if !self.continue_token.is_empty() {
+                let detail = "resourceVersionMatch is forbidden when continue is provided";
+                add(Problem::Forbidden, detail);
+            }
+        }
+    }
+
+    /// What a list without `continue` may show.
+    pub fn read_at(&self) -> Result<ReadAt> {
+        let Some(revision) = revision(&self.resource_version)? else { return Ok(ReadAt::Latest) };
+        Ok(match self.resource_version_match {
+            Some(Match::Exact) => ReadAt::Exact(revision),
+            _ if revision == Revision(0) => ReadAt::Any,
+            // Since paging exists, a limit with a revision means that very revision.
+            None if self.limit > 0 => ReadAt::Exact(revision),
+            Some(Match::NotOlderThan) | None => ReadAt::NotOlderThan(revision),
+        })
+    }
+}
+
+/// What a get may show.
+pub fn get_read_at(query: &str) -> Result<ReadAt> {
+    let version = first(query, "resourceVersion");
+    Ok(match revision(&version)? {
+        None => ReadAt::Latest,
+        Some(Revision(0)) => ReadAt::Any,
+        Some(revision) => ReadAt::NotOlderThan(revision),
+    })
+}
+
+/// A `resourceVersion`; `None` when empty.
+pub fn revision(text: &str) -> Result<Option<Revision>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let number = text.parse().map_err(|_| {
+        ApiError::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: must be a decimal \
+             number"
+        ))
+    })?;
+    Ok(Some(Revision(number)))
+}
+
+/// What happens with unknown and duplicate fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// Options of create, update and patch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    pub field_validation: FieldValidation,
+}
+
+impl WriteOptions {
+    /// `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    pub fn parse(query: &str, kind: &str) -> Result<Self> {
+        let mut options = Self::default();
+        let mut errors = ErrorList::new();
+        let mut field_validation = None;
+        let mut dry_run = Vec::new();
+        for (key, value) in query_pairs(query) {
+            match key.as_str() {
+                "dryRun" => dry_run.push(value),
+                "fieldValidation" if field_validation.is_none() => field_validation = Some(value),
+                "fieldManager" => validate_manager(&value, &mut errors),
+                "force" if kind == "PatchOptions" && boolean(&value) => {
+                    let detail = "may not be specified for non-apply patch";
+                    let path = Path::new("force");
+                    errors.push(FieldError::new(&path, Problem::Forbidden, detail));
+                }
+                _ => {}
+            }
+        }
+        options.dry_run = validate_dry_run(&dry_run, &mut errors);
+        options.field_validation = match field_validation.as_deref() {
+            None | Some("" | "Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"].map(str::to_owned).to_vec();
+                let problem = Problem::NotSupported(json!(other), supported);
+                errors.push(FieldError::new(&Path::new("fieldValidation"), problem, ""));
+                FieldValidation::Warn
+            }
+        };
+        refuse(kind, &errors)?;
+        Ok(options)
+    }
+}
+
+/// What becomes of the objects that an object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// `metav1.DeleteOptions`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    pub dry_run: bool,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub propagation: Option<Propagation>,
+    /// The deprecated way to say it; decides between 200 and 202 as well.
+    pub orphan_dependents: Option<bool>,
+}
+
+impl DeleteOptions {
+    /// The body wins; the query counts only when there is none.
+    pub fn parse(query: &str, body: Option<&Value>) -> Result<Self> {
+        let from_query;
+        let given = if let Some(body) = body {
+            body
+        } else {
+            from_query = delete_query(query)?;
+            &from_query
+        };
+        let wrong = |field: &str| {
+            ApiError::bad_request(format!(
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: {field} has \
+                 the wrong type"
+            ))
+        };
+        let text = |value: &Value, name: &str| match value {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.clone())),
+            _ => Err(wrong(name)),
+        };
+        if !given.is_object() {
+            return Err(wrong("the body"));
+        }
+        let mut errors = ErrorList::new();
+        let preconditions = &given["preconditions"];
+        let mut options = Self {
+            uid: text(&preconditions["uid"], "preconditions.uid")?,
+            resource_version: text(
+                &preconditions["resourceVersion"],
+                "preconditions.resourceVersion",
+            )?,
+            ..Self::default()
+        };
+        options.orphan_dependents = match &given["orphanDependents"] {
+            Value::Null => None,
+            Value::Bool(orphan) => Some(*orphan),
+            _ => return Err(wrong("orphanDependents")),
+        };
+        let path = Path::new("propagationPolicy");
+        let policy = text(&given["propagationPolicy"], "propagationPolicy")?;
+        options.propagation = match policy.as_deref() {
+            None => None,
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+                let problem = Problem::NotSupported(json!(other), supported.to_vec());
+                errors.push(FieldError::new(&path, problem, ""));
+                None
+            }
+        };
+        if policy.is_some() && options.orphan_dependents.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::new(&path, Problem::Invalid(json!(policy)), detail));
+        }
+        let dry_run = match &given["dryRun"] {
+            Value::Null => Vec::new(),
+            Value::Array(list) => list
+                .iter()
+                .map(|entry| entry.as_str().map(str::to_owned).ok_or_else(|| wrong("dryRun")))
+                .collect::<Result<_>>()?,
+            _ => return Err(wrong("dryRun")),
+        };
+        options.dry_run = validate_dry_run(&dry_run, &mut errors);
+        refuse("DeleteOptions", &errors)?;
+        Ok(options)
+    }
+
+    /// What the request asks for, whichever way it says it.
+    pub fn effective_propagation(&self) -> Option<Propagation> {
+        self.propagation.or_else(|| {
+            let orphan = self.orphan_dependents?;
+            Some(if orphan { Propagation::Orphan } else { Propagation::Background })
+        })
+    }
+}
+
+/// The query's parameters in the form of a body.
+fn delete_query(query: &str) -> Result<Value> {
+    let mut options = json!({});
+    let mut dry_run = Vec::new();
+    for (key, value) in query_pairs(query) {
+        match key.as_str() {
+            "propagationPolicy" => options[key] = json!(value),
+            "orphanDependents" => options["orphanDependents"] = json!(boolean(&value)),
+            "gracePeriodSeconds" if !value.is_empty() => drop(integer(&key, &value)?),
+            "dryRun" => dry_run.push(value),
+            _ => {}
+        }
+    }
+    options["dryRun"] = json!(dry_run);
+    Ok(options)
+}
+
+fn validate_dry_run(values: &[String], errors: &mut ErrorList) -> bool {
+    if values.iter().any(|value| value != "All") {
+        let problem = Problem::NotSupported(json!(values), vec!["All".to_owned()]);
+        errors.push(FieldError::new(&Path::new("dryRun"), problem, ""));
+    }
+    !values.is_empty()
+}
+
+fn validate_manager(name: &str, errors: &mut ErrorList) {
+    let path = Path::new("fieldManager");
+    if name.len() > 128 {
+        errors.push(FieldError::new(&path, Problem::TooLong(128), ""));
+    }
+    if name.chars().any(char::is_control) {
+        let detail = "should only contain printable characters";
+        errors.push(FieldError::new(&path, Problem::Invalid(json!(name)), detail));
+    }
+}
+
+fn refuse(kind: &str, errors: &ErrorList) -> Result<()> {
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", errors)) }
+}
+
+/// First value of a key; empty when absent.
+pub fn first(query: &str, key: &str) -> String {
+    query_pairs(query).find(|(name, _)| name == key).map(|(_, value)| value).unwrap_or_default()
+}
+
+/// A flag in a query, as Go reads one: only `false` and `0` are false.
+fn boolean(value: &str) -> bool {
+    !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
+}
+
+fn integer(key: &str, value: &str) -> Result<i64> {
+    value.parse().map_err(|_| {
+        ApiError::bad_request(format!(
+            "unable to decode query parameter {key:?}: strconv.ParseInt: parsing {value:?}: \
+             invalid syntax"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contradictory_list_options_are_422() {
+        for (query, watch, text) in [
+            ("resourceVersionMatch=Exact", false, "unless resourceVersion is provided"),
+            ("resourceVersion=0&resourceVersionMatch=Exact", false, "is forbidden for"),
+            ("resourceVersion=5&resourceVersionMatch=Nope", false, "Unsupported value: \"Nope\""),
+            ("sendInitialEvents=true", false, "sendInitialEvents is forbidden for list"),
+            (
+                "resourceVersion=1&resourceVersionMatch=NotOlderThan&continue=x",
+                false,
+                "when continue is provided",
+            ),
+            ("sendInitialEvents=true", true, "requires setting resourceVersionMatch"),
+            ("resourceVersionMatch=NotOlderThan", true, "unless sendInitialEvents is provided"),
+        ] {
+            let error = ListOptions::parse(query, watch).unwrap_err();
+            assert_eq!(error.code(), 422, "{query}");
+            assert!(error.message().contains(text), "{query}: {}", error.message());
+            assert!(error.message().starts_with("ListOptions.meta.k8s.io \"\" is invalid: "));
+        }
+    }
+
+    #[test]
+    fn what_a_list_may_show_follows_revision_match_and_limit() {
+        for (query, expected) in [
+            ("", ReadAt::Latest),
+            ("resourceVersion=0", ReadAt::Any),
+            ("resourceVersion=0&limit=5", ReadAt::Any),
+            ("resourceVersion=7", ReadAt::NotOlderThan(Revision(7))),
+            ("resourceVersion=7&limit=5", ReadAt::Exact(Revision(7))),
+            ("resourceVersion=7&resourceVersionMatch=Exact", ReadAt::Exact(Revision(7))),
+            (
+                "resourceVersion=7&limit=5&resourceVersionMatch=NotOlderThan",
+                ReadAt::NotOlderThan(Revision(7)),
+            ),
+        ] {
+            let options = ListOptions::parse(query, false).unwrap();
+            assert_eq!(options.read_at().unwrap(), expected, "{query}");
+        }
+        let options = ListOptions::parse("resourceVersion=x", false).unwrap();
+        assert_eq!(options.read_at().unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn unreadable_numbers_are_400() {
+        assert_eq!(ListOptions::parse("limit=x", false).unwrap_err().code(), 400);
+        assert_eq!(ListOptions::parse("timeoutSeconds=1s", true).unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn delete_options_come_from_the_body_or_else_from_the_query() {
+        let query = "propagationPolicy=Orphan&dryRun=All";
+        let options = DeleteOptions::parse(query, None).unwrap();
+        assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Orphan), true));
+        let body = json!({"preconditions": {"uid": "u"}, "propagationPolicy": "Foreground"});
+        let options = DeleteOptions::parse(query, Some(&body)).unwrap();
+        assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Foreground), false));
+        assert_eq!(options.uid.as_deref(), Some("u"));
+        let both = json!({"orphanDependents": true, "propagationPolicy": "Orphan"});
+        assert_eq!(DeleteOptions::parse("", Some(&both)).unwrap_err().code(), 422);
+        let wrong = json!({"dryRun": ["Some"]});
+        assert_eq!(DeleteOptions::parse("", Some(&wrong)).unwrap_err().code(), 422);
+    }
+
+    #[test]
+    fn write_options_are_checked() {
+        let options = WriteOptions::parse("dryRun=All&fieldValidation=Strict", "CreateOptions");
+        let expected = WriteOptions { dry_run: true, field_validation: FieldValidation::Strict };
+        assert_eq!(options.unwrap(), expected);
+        for query in ["dryRun=some", "fieldValidation=Maybe", "fieldManager=a%0Ab"] {
+            let error = WriteOptions::parse(query, "UpdateOptions").unwrap_err();
+            assert!(error.message().starts_with("UpdateOptions.meta.k8s.io"), "{query}");
+        }
+        assert!(WriteOptions::parse("force=true", "PatchOptions").is_err());
+        assert!(WriteOptions::parse("force=true", "CreateOptions").is_ok());
+    }
+}

@@ -1,0 +1,332 @@
+//! Label selectors: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, `a<1`.
+
+use serde_json::Value;
+
+/// Requirements that must all hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    operator: Operator,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Operator {
+    Exists,
+    Absent,
+    In(Vec<String>),
+    /// An object without the label satisfies this.
+    NotIn(Vec<String>),
+    Greater(i64),
+    Less(i64),
+}
+
+impl LabelSelector {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parser = Parser { tokens: tokens(text), at: 0 };
+        let mut requirements = Vec::new();
+        while parser.peek() != &Token::End {
+            requirements.push(parser.requirement()?);
+            match parser.next() {
+                Token::Comma if parser.peek() == &Token::End => {
+                    return Err("found '', expected: identifier after ','".into());
+                }
+                Token::Comma | Token::End => {}
+                other => return Err(format!("found '{other}', expected: ',' or 'end of string'")),
+            }
+        }
+        Ok(Self(requirements))
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `labels` is `metadata.labels`, null when absent.
+    pub fn matches(&self, labels: &Value) -> bool {
+        self.0.iter().all(|requirement| {
+            let value = labels.get(&requirement.key).and_then(Value::as_str);
+            let number = || value.and_then(|value| value.parse::<i64>().ok());
+            match &requirement.operator {
+                Operator::Exists => value.is_some(),
+                Operator::Absent => value.is_none(),
+                Operator::In(list) => value.is_some_and(|value| list.iter().any(|v| v == value)),
+                Operator::NotIn(list) => value.is_none_or(|value| list.iter().all(|v| v != value)),
+                Operator::Greater(limit) => number().is_some_and(|number| number > *limit),
+                Operator::Less(limit) => number().is_some_and(|number| number < *limit),
+            }
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Comma,
+    Open,
+    Close,
+    Not,
+    Equal,
+    NotEqual,
+    Greater,
+    Less,
+    End,
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Word(word) => word,
+            Self::Comma => ",",
+            Self::Open => "(",
+            Self::Close => ")",
+            Self::Not => "!",
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Greater => ">",
+            Self::Less => "<",
+            Self::End => "",
+        })
+    }
+}
+
+/// The text as tokens; the last one is `End`.
+fn tokens(text: &str) -> Vec<Token> {
+    let mut found = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let token = match c {
+            c if c.is_whitespace() => continue,
+            ',' => Token::Comma,
+            '(' => Token::Open,
+            ')' => Token::Close,
+            '>' => Token::Greater,
+            '<' => Token::Less,
+            '!' if chars.next_if_eq(&'=').is_some() => Token::NotEqual,
+            '!' => Token::Not,
+            '=' => {
+                chars.next_if_eq(&'=');
+                Token::Equal
+            }
+            first => {
+                let mut word = String::from(first);
+                let within = |c: &char| !c.is_whitespace() && !",()><!=".contains(*c);
+                while let Some(c) = chars.next_if(within) {
+                    word.push(c);
+                }
+                Token::Word(word)
+            }
+        };
+        found.push(token);
+    }
+    found.push(Token::End);
+    found
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+}
+
+impl Parser {
+    fn peek(&self) -> &Token {
+        self.tokens.get(self.at).unwrap_or(&Token::End)
+    }
+
+    fn next(&mut self) -> Token {
+        let token = self.peek().clone();
+        self.at += 1;
+        token
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let refuse = |why: String| format!("unable to parse requirement: {why}");
+        if self.peek() == &Token::Not {
+            self.next();
+            let key = self.key().map_err(refuse)?;
+            return Ok(Requirement { key, operator: Operator::Absent });
+        }
+        let key = self.key().map_err(refuse)?;
+        let operator = match self.peek().clone() {
+            Token::Comma | Token::End => Operator::Exists,
+            Token::Equal => {
+                self.next();
+                Operator::In(vec![self.value().map_err(refuse)?])
+            }
+            Token::NotEqual => {
+                self.next();
+                Operator::NotIn(vec![self.value().map_err(refuse)?])
+            }
+            Token::Greater => {
+                self.next();
+                Operator::Greater(self.number().map_err(refuse)?)
+            }
+            Token::Less => {
+                self.next();
+                Operator::Less(self.number().map_err(refuse)?)
+            }
+            Token::Word(word) if word == "in" => {
+                self.next();
+                Operator::In(self.values().map_err(refuse)?)
+            }
+            Token::Word(word) if word == "notin" => {
+                self.next();
+                Operator::NotIn(self.values().map_err(refuse)?)
+            }
+            other => {
+                let expected = "in, notin, =, ==, !=, gt, lt";
+                return Err(refuse(format!("found '{other}', expected: {expected}")));
+            }
+        };
+        Ok(Requirement { key, operator })
+    }
+
+    fn key(&mut self) -> Result<String, String> {
+        match self.next() {
+            Token::Word(key) if is_qualified_name(&key) => Ok(key),
+            Token::Word(key) => Err(format!(
+                "<nil>: Invalid value: {key:?}: name part must consist of alphanumeric characters, \
+                 '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
+                 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+                 '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            )),
+            other => Err(format!("found '{other}', expected: identifier")),
+        }
+    }
+
+    /// A value after `=`, which may be empty.
+    fn value(&mut self) -> Result<String, String> {
+        match self.peek().clone() {
+            Token::Word(value) => {
+                self.next();
+                checked_value(value)
+            }
+            Token::Comma | Token::End => Ok(String::new()),
+            other => Err(format!("found '{other}', expected: identifier")),
+        }
+    }
+
+    fn values(&mut self) -> Result<Vec<String>, String> {
+        match self.next() {
+            Token::Open => {}
+            other => return Err(format!("found '{other}' expected: '('")),
+        }
+        let mut values = Vec::new();
+        loop {
+            match self.next() {
+                Token::Word(value) => {
+                    values.push(checked_value(value)?);
+                    match self.next() {
+                        Token::Comma if self.peek() == &Token::Close => values.push(String::new()),
+                        Token::Comma => {}
+                        Token::Close => return Ok(values),
+                        other => return Err(format!("found '{other}', expected: ',' or ')'")),
+                    }
+                }
+                // `(,a)` and `()` hold the empty value.
+                Token::Comma => values.push(String::new()),
+                Token::Close => {
+                    if values.is_empty() {
+                        values.push(String::new());
+                    }
+                    return Ok(values);
+                }
+                other => return Err(format!("found '{other}', expected: ',', ')' or identifier")),
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<i64, String> {
+        match self.next() {
+            Token::Word(word) => word.parse().map_err(|_| {
+                format!("values[0][]: Invalid value: {word:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+            }),
+            other => Err(format!("found '{other}', expected: identifier")),
+        }
+    }
+}
+
+fn checked_value(value: String) -> Result<String, String> {
+    if value.is_empty() || is_name_part(&value) {
+        return Ok(value);
+    }
+    Err(format!(
+        "values[0][]: Invalid value: {value:?}: a valid label must be an empty string or consist of \
+         alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+         character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+         '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+    ))
+}
+
+fn is_name_part(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.chars().all(inner)
+        && edge(text.chars().next())
+        && edge(text.chars().next_back())
+}
+
+fn is_qualified_name(text: &str) -> bool {
+    match text.split_once('/') {
+        None => is_name_part(text),
+        Some((prefix, name)) => {
+            let label = |part: &str| {
+                is_name_part(part)
+                    && !part.contains(['_', '.'])
+                    && part == part.to_ascii_lowercase()
+            };
+            prefix.len() <= 253 && prefix.split('.').all(label) && is_name_part(name)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn selectors_match_as_kubernetes_has_it() {
+        let labels = json!({"app": "web", "tier": "", "size": "3", "x.io/y": "z"});
+        for (text, expected) in [
+            ("", true),
+            ("app", true),
+            ("!app", false),
+            ("!other", true),
+            ("app=web", true),
+            ("app == web, size>2", true),
+            ("size<3", false),
+            ("app!=web", false),
+            ("other!=web", true),
+            ("app in (db, web)", true),
+            ("app notin (db,cache)", true),
+            ("other notin (db)", true),
+            ("other in (db)", false),
+            ("tier=", true),
+            ("tier in ()", true),
+            ("x.io/y=z", true),
+            ("app=web,tier", true),
+            ("app>1", false),
+        ] {
+            let selector = LabelSelector::parse(text).unwrap();
+            assert_eq!(selector.matches(&labels), expected, "{text}");
+        }
+        assert!(!LabelSelector::parse("a").unwrap().matches(&Value::Null));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["a=b=c", "=b", "a in b", "a in (b", "a b", "a,", "-a", "a=-b", "a>x", "x/y/z"]
+        {
+            assert!(LabelSelector::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            LabelSelector::parse("a ~ b").unwrap_err(),
+            "unable to parse requirement: found '~', expected: in, notin, =, ==, !=, gt, lt"
+        );
+    }
+}

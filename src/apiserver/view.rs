@@ -1,0 +1,217 @@
+//! Objects as clients see them: in a version, as rows of a Table, or as metadata alone.
+//!
+//! Owns the shapes of lists, Tables and PartialObjectMetadata. Works on hub objects that carry
+//! their resourceVersion; versions are the scheme's business.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    negotiate::{Output, View},
+    options::first,
+    status::{ApiError, Result},
+};
+use crate::api::scheme::{Kind, Version};
+
+/// What goes into `rows[].object`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+/// How one client wants objects of one kind.
+#[derive(Clone, Copy)]
+pub struct Viewer {
+    pub kind: &'static dyn Kind,
+    pub version: Version,
+    pub view: View,
+    view_version: &'static str,
+    include: IncludeObject,
+    /// Seconds since the epoch, for ages.
+    now: fn() -> i64,
+}
+
+/// `metadata` of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    pub resource_version: String,
+    pub continue_token: Option<String>,
+    pub remaining: Option<usize>,
+}
+
+impl ListMeta {
+    fn to_value(&self) -> Value {
+        let mut meta = json!({"resourceVersion": self.resource_version});
+        if let Some(token) = &self.continue_token {
+            meta["continue"] = json!(token);
+        }
+        if let Some(remaining) = self.remaining {
+            meta["remainingItemCount"] = json!(remaining);
+        }
+        meta
+    }
+}
+
+impl Viewer {
+    pub fn new(
+        kind: &'static dyn Kind,
+        version: Version,
+        output: &Output,
+        query: &str,
+    ) -> Result<Self> {
+        let include = match first(query, "includeObject").as_str() {
+            "" | "Metadata" => IncludeObject::Metadata,
+            "Object" => IncludeObject::Object,
+            "None" => IncludeObject::None,
+            other if output.view == View::Table => {
+                return Err(ApiError::bad_request(format!(
+                    "Unable to convert to Table as requested: unrecognized includeObject value: \
+                     {other:?}"
+                )));
+            }
+            _ => IncludeObject::default(),
+        };
+        let now = || jiff::Timestamp::now().as_second();
+        let (view, view_version) = (output.view, output.view_version);
+        Ok(Self { kind, version, view, view_version, include, now })
+    }
+
+    /// One object: the answer to get, create, update, patch and delete.
+    pub fn object(&self, hub: &Value) -> Result<Value> {
+        match self.view {
+            View::Object => Ok(self.kind.encode(self.version, hub)),
+            View::PartialObjectMetadata => Ok(self.partial(hub)),
+            View::Table => Ok(self.table_of(hub, true)),
+            View::PartialObjectMetadataList => Err(ApiError::not_acceptable(
+                "you requested PartialObjectMetadataList, but the requested object is not a list",
+            )),
+        }
+    }
+
+    /// A page of a list.
+    pub fn list<'a>(
+        &self,
+        items: impl Iterator<Item = &'a Value>,
+        meta: &ListMeta,
+    ) -> Result<Value> {
+        let metadata = meta.to_value();
+        match self.view {
+            View::Object => Ok(json!({
+                "kind": format!("{}List", self.kind.kind()),
+                "apiVersion": self.version.api_version(),
+                "metadata": metadata,
+                "items": items.map(|hub| self.kind.encode(self.version, hub)).collect::<Vec<_>>(),
+            })),
+            View::PartialObjectMetadataList => Ok(json!({
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": self.view_api_version(),
+                "metadata": metadata,
+                "items": items.map(|hub| self.partial(hub)).collect::<Vec<_>>(),
+            })),
+            View::Table => {
+                let rows = items.map(|hub| self.row(hub)).collect();
+                Ok(self.table(metadata, rows, true))
+            }
+            View::PartialObjectMetadata => Err(ApiError::not_acceptable(format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
+                self.kind.kind()
+            ))),
+        }
+    }
+
+    /// The object of a watch event. Only the first Table of a stream names its columns.
+    pub fn event(&self, hub: &Value, first: bool) -> Value {
+        match self.view {
+            View::Object => self.kind.encode(self.version, hub),
+            View::Table => self.table_of(hub, first),
+            View::PartialObjectMetadata | View::PartialObjectMetadataList => self.partial(hub),
+        }
+    }
+
+    /// The object of a bookmark: nothing but a revision, and the mark of the end of the initial
+    /// state.
+    pub fn bookmark(&self, revision: &str, ends_initial_state: bool, first: bool) -> Value {
+        let mut metadata = json!({"resourceVersion": revision, "creationTimestamp": null});
+        if ends_initial_state {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = |kind: &str, api_version: &str| json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        match self.view {
+            View::Object => object(self.kind.kind(), self.version.api_version()),
+            View::PartialObjectMetadata | View::PartialObjectMetadataList => {
+                object("PartialObjectMetadata", self.view_api_version())
+            }
+            View::Table => {
+                let row_object = match self.include {
+                    IncludeObject::Object => object(self.kind.kind(), self.version.api_version()),
+                    _ => object("PartialObjectMetadata", self.view_api_version()),
+                };
+                let cells = vec![Value::Null; self.kind.columns().len()];
+                let row = json!({"cells": cells, "object": row_object});
+                self.table(json!({"resourceVersion": revision}), vec![row], first)
+            }
+        }
+    }
+
+    fn view_api_version(&self) -> &'static str {
+        if self.view_version == "v1beta1" { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+    }
+
+    /// Metadata as the version shows it: an older form may carry more in its annotations.
+    fn partial(&self, hub: &Value) -> Value {
+        let mut encoded = self.kind.encode(self.version, hub);
+        json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": self.view_api_version(),
+            "metadata": encoded["metadata"].take(),
+        })
+    }
+
+    fn table_of(&self, hub: &Value, columns: bool) -> Value {
+        let metadata = json!({"resourceVersion": hub["metadata"]["resourceVersion"]});
+        self.table(metadata, vec![self.row(hub)], columns)
+    }
+
+    fn table(&self, metadata: Value, rows: Vec<Value>, columns: bool) -> Value {
+        let mut table = Map::new();
+        table.insert("kind".into(), "Table".into());
+        table.insert("apiVersion".into(), self.view_api_version().into());
+        table.insert("metadata".into(), metadata);
+        let columns = if columns { self.columns() } else { Value::Null };
+        table.insert("columnDefinitions".into(), columns);
+        table.insert("rows".into(), rows.into());
+        table.into()
+    }
+
+    fn columns(&self) -> Value {
+        let describe = |column: &crate::api::scheme::Column| {
+            // kubectl shows the name column as the object's name in `-o name` and in errors.
+            let format = if column.name == "Name" { "name" } else { "" };
+            json!({
+                "name": column.name,
+                "type": column.type_,
+                "format": format,
+                "description": column.description,
+                "priority": column.priority,
+            })
+        };
+        self.kind.columns().iter().map(describe).collect()
+    }
+
+    fn row(&self, hub: &Value) -> Value {
+        let mut row = Map::new();
+        row.insert("cells".into(), self.kind.cells(hub, (self.now)()).into());
+        match self.include {
+            IncludeObject::None => {}
+            IncludeObject::Metadata => {
+                row.insert("object".into(), self.partial(hub));
+            }
+            IncludeObject::Object => {
+                row.insert("object".into(), self.kind.encode(self.version, hub));
+            }
+        }
+        row.into()
+    }
+}
