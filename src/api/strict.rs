@@ -1,11 +1,21 @@
 //! Compares a body with its schema: unknown fields, duplicates and wrong types, all of them.
 //!
-//! Owns upstream's texts (`unknown field "spec.foo"`). Judges form only; values are judged by
-//! `validation`.
+//! Owns upstream's texts (`unknown field "spec.foo"`; for types those of CustomResources) and
+//! the forms in which Go's decoder takes the same value: `null` for absent, a number for a
+//! quantity. Judges form only; values are judged by `validation`.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{decode::Document, field::ErrorList};
+use super::{
+    decode::Document,
+    field::{ErrorList, FieldError, Path, Problem},
+    schema::REF_PREFIX,
+};
+
+/// Most findings of each sort; upstream stops at 100 too.
+const MAX_FINDINGS: usize = 100;
+
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 
 /// What a body has beside what its schema allows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,12 +23,283 @@ pub struct Strict {
     /// Unknown fields, then duplicates: `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     /// The caller refuses, warns or ignores, by `fieldValidation`.
     pub fields: Vec<String>,
-    /// Values of a wrong type; never acceptable.
+    /// Values of a wrong type and required fields that are absent; never acceptable.
     pub type_errors: ErrorList,
 }
 
 /// Compares `document` with the root schema of its kind.
 pub fn check(schema: &Value, document: &Document) -> Strict {
-    let _ = (schema, document);
-    Strict::default()
+    let mut found = Strict::default();
+    let check = Check { definitions: &schema["definitions"] };
+    check.value(&Place { schema, ours: true }, &document.value, &Path::new(""), &mut found);
+    for path in &document.duplicates {
+        if found.fields.len() < MAX_FINDINGS {
+            found.fields.push(format!("duplicate field {path:?}"));
+        }
+    }
+    found
+}
+
+/// Rewrites what Go's decoder takes in several forms into the one that our types read: fields
+/// that are `null` are removed, quantities that are numbers become strings with the digits that
+/// were written (T7). Databases' own settings and pod templates, in which `null` has a meaning,
+/// stay as they are.
+pub fn canonicalise(schema: &Value, document: &mut Document) {
+    let check = Check { definitions: &schema["definitions"] };
+    let mut value = document.value.take();
+    check.canonicalise(schema, &mut value, &Path::new(""), document);
+    document.value = value;
+}
+
+/// A schema, and whether missing required fields are ours to report: the fields of core types
+/// are judged where those types are served.
+struct Place<'a> {
+    schema: &'a Value,
+    ours: bool,
+}
+
+struct Check<'a> {
+    definitions: &'a Value,
+}
+
+impl Check<'_> {
+    fn resolve<'s>(&'s self, place: &Place<'s>) -> Place<'s> {
+        match reference(place.schema) {
+            Some(name) => {
+                Place { schema: &self.definitions[name], ours: name.starts_with("com.jetstack.") }
+            }
+            None => Place { schema: place.schema, ours: place.ours },
+        }
+    }
+
+    fn value(&self, place: &Place<'_>, value: &Value, path: &Path, found: &mut Strict) {
+        let quantity = reference(place.schema) == Some(QUANTITY);
+        let place = self.resolve(place);
+        let schema = place.schema;
+        let format = schema["format"].as_str();
+        match (schema["type"].as_str(), value) {
+            (Some("object"), Value::Object(fields)) => self.object(&place, fields, path, found),
+            (Some("array"), Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    let inner = Place { schema: &schema["items"], ours: place.ours };
+                    self.value(&inner, item, &path.index(index), found);
+                }
+            }
+            (Some("string"), Value::String(text)) => {
+                if format == Some("date-time") && text.parse::<jiff::Timestamp>().is_err() {
+                    wrong_type(path, "date-time", value.clone(), found);
+                }
+            }
+            (Some("string"), Value::Number(number)) => {
+                let allowed = quantity
+                    || format == Some("int-or-string")
+                        && number.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
+                if !allowed {
+                    wrong_type(path, "string", type_name(value).into(), found);
+                }
+            }
+            (Some("integer"), Value::Number(number)) => match number.as_i64() {
+                None => wrong_type(path, "integer", type_name(value).into(), found),
+                Some(number) if format == Some("int32") && i32::try_from(number).is_err() => {
+                    wrong_type(path, "int32", value.clone(), found);
+                }
+                Some(_) => {}
+            },
+            (Some("boolean"), Value::Bool(_)) | (Some("number"), Value::Number(_)) | (None, _) => {}
+            (Some(expected), _) => wrong_type(path, expected, type_name(value).into(), found),
+        }
+    }
+
+    fn object(
+        &self,
+        place: &Place<'_>,
+        fields: &Map<String, Value>,
+        path: &Path,
+        found: &mut Strict,
+    ) {
+        let schema = place.schema;
+        for (name, value) in fields {
+            let inner = match field_schema(schema, name) {
+                Field::Known(schema) => schema,
+                Field::Free => continue,
+                Field::Unknown => {
+                    if found.fields.len() < MAX_FINDINGS {
+                        found
+                            .fields
+                            .push(format!("unknown field {:?}", path.child(name).to_string()));
+                    }
+                    continue;
+                }
+            };
+            // Go takes null for an absent field.
+            if !value.is_null() {
+                let inner = Place { schema: inner, ours: place.ours };
+                self.value(&inner, value, &path.child(name), found);
+            }
+        }
+        let required = schema["required"].as_array().filter(|_| place.ours);
+        for name in required.into_iter().flatten().filter_map(Value::as_str) {
+            let absent = fields.get(name).is_none_or(Value::is_null);
+            if absent && found.type_errors.len() < MAX_FINDINGS {
+                found.type_errors.push(FieldError::new(&path.child(name), Problem::Required, ""));
+            }
+        }
+    }
+
+    fn canonicalise(&self, schema: &Value, value: &mut Value, path: &Path, document: &Document) {
+        let reference = reference(schema);
+        if reference == Some(QUANTITY)
+            && let Value::Number(number) = value
+        {
+            *value = document.digits(&path.to_string(), number).into();
+            return;
+        }
+        if reference.is_some_and(|name| name.ends_with(".PodTemplate")) {
+            return;
+        }
+        let schema = self.resolve(&Place { schema, ours: false }).schema;
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|name, value| {
+                    !value.is_null() || !matches!(field_schema(schema, name), Field::Known(_))
+                });
+                for (name, value) in fields {
+                    if let Field::Known(inner) = field_schema(schema, name) {
+                        self.canonicalise(inner, value, &path.child(name), document);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.canonicalise(&schema["items"], item, &path.index(index), document);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+enum Field<'a> {
+    Known(&'a Value),
+    /// The object may hold anything.
+    Free,
+    Unknown,
+}
+
+fn field_schema<'a>(schema: &'a Value, name: &str) -> Field<'a> {
+    if let Some(known) = schema["properties"].get(name) {
+        return Field::Known(known);
+    }
+    if let Some(any) = schema.get("additionalProperties") {
+        return Field::Known(any);
+    }
+    let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    if keeps || schema.get("properties").is_none() { Field::Free } else { Field::Unknown }
+}
+
+fn reference(schema: &Value) -> Option<&str> {
+    schema["$ref"].as_str()?.strip_prefix(REF_PREFIX)
+}
+
+fn wrong_type(path: &Path, expected: &str, value: Value, found: &mut Strict) {
+    if found.type_errors.len() < MAX_FINDINGS {
+        let detail = format!("{path} in body must be of type {expected}: {value}");
+        found.type_errors.push(FieldError::new(path, Problem::TypeInvalid(value), detail));
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{decode, schema::schema, scheme::Version};
+
+    fn cassandra() -> &'static Value {
+        schema(Version::V1beta1, "CassandraCluster")
+    }
+
+    fn found(text: &str) -> (Vec<String>, Vec<String>) {
+        let strict = check(cassandra(), &decode::yaml(text.as_bytes()).unwrap());
+        (strict.fields, strict.type_errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn every_unknown_and_duplicate_field_is_named() {
+        let (fields, errors) = found(
+            "metadata: {name: a, colour: red}\nspec:\n  foo: 1\n  version: '5.0.6'\n  \
+             version: '5.0.6'\n  config: {anything: {goes: 1}}\n  nodePools:\n  \
+             - {name: a, rackk: b, persistence: {sise: 1Gi}}\n  \
+             podTemplate: {spec: {containers: [{name: x, imagee: y}], nodeSelektor: {}}}\n",
+        );
+        assert_eq!(
+            fields,
+            [
+                "unknown field \"metadata.colour\"",
+                "unknown field \"spec.foo\"",
+                "unknown field \"spec.nodePools[0].persistence.sise\"",
+                "unknown field \"spec.nodePools[0].rackk\"",
+                "unknown field \"spec.podTemplate.spec.containers[0].imagee\"",
+                "unknown field \"spec.podTemplate.spec.nodeSelektor\"",
+                "duplicate field \"spec.version\"",
+            ]
+        );
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+
+    #[test]
+    fn every_wrong_type_is_named() {
+        let (fields, errors) = found(
+            "metadata: {name: 1, labels: {a: true}}\nspec:\n  version: 3.11\n  numTokens: '16'\n  \
+             paused: 'yes'\n  restartedAt: yesterday\n  updateStrategy: {maxUnavailable: 1.5}\n  \
+             nodePools:\n  - {replicas: 99999999999, resources: {limits: {cpu: 2}}}\n  - null\n",
+        );
+        assert!(fields.is_empty(), "{fields:?}");
+        let wrong = |path: &str, expected: &str, value: &str| {
+            format!(
+                "{path}: Invalid value: {value}: {path} in body must be of type {expected}: {value}"
+            )
+        };
+        assert_eq!(
+            errors,
+            [
+                wrong("metadata.labels.a", "string", "\"boolean\""),
+                wrong("metadata.name", "string", "\"integer\""),
+                wrong("spec.nodePools[0].replicas", "int32", "99999999999"),
+                "spec.nodePools[0].name: Required value".to_owned(),
+                wrong("spec.nodePools[1]", "object", "\"null\""),
+                wrong("spec.numTokens", "integer", "\"string\""),
+                wrong("spec.paused", "boolean", "\"string\""),
+                wrong("spec.restartedAt", "date-time", "\"yesterday\""),
+                wrong("spec.updateStrategy.maxUnavailable", "string", "\"number\""),
+                wrong("spec.version", "string", "\"number\""),
+            ]
+        );
+    }
+
+    #[test]
+    fn null_is_absent_and_quantities_keep_their_digits() {
+        let text = br#"{"metadata":{"creationTimestamp":null},"spec":{"image":null,
+            "config":{"a":null},"jvm":{"heap":1.50},
+            "nodePools":[{"name":"a","resources":{"limits":{"cpu":2,"memory":1e9}}}]}}"#;
+        let mut document = decode::json(text).unwrap();
+        canonicalise(cassandra(), &mut document);
+        assert_eq!(
+            document.value,
+            json!({"metadata": {}, "spec": {"config": {"a": null}, "jvm": {"heap": "1.50"},
+                "nodePools": [{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1e9"}}}]}})
+        );
+    }
 }
