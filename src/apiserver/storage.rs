@@ -4,6 +4,8 @@
 //! object: encoding, defaults and validation are the registry's. Only the API server touches a
 //! store.
 
+pub mod embedded;
+
 use std::{fmt, pin::Pin};
 
 use bytes::Bytes;

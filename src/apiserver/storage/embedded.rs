@@ -1,0 +1,241 @@
+//! A store in one file, for one API server: redb with revisions, history and watches on top.
+//!
+//! Reads run on the blocking pool, each in a snapshot of its own; one thread writes
+//! ([`writer`]). A write is answered after it was synced to the disk. Which directory may be
+//! opened is [`open`]'s, how the file looks is [`layout`]'s.
+
+mod layout;
+mod open;
+mod watch;
+mod writer;
+
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use redb::Database;
+use tokio::sync::{mpsc, oneshot, watch as latest};
+
+pub use self::open::OpenError;
+use self::{
+    layout::{Change, Snapshot},
+    writer::{Command, Writer},
+};
+use super::{Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream};
+
+/// The largest value: etcd's limit, so that what one store takes the other takes too.
+pub const MAX_VALUE_BYTES: usize = 3 << 19;
+
+/// Writes that wait for the writer's thread: with 256 to a commit, four commits' worth.
+const QUEUE: usize = 1024;
+
+/// How much history is kept for watches and older lists. What is beyond any of the limits goes
+/// with the next write.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    pub age: Duration,
+    pub events: u64,
+    pub bytes: u64,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        // A quarter of the default claim of 1 GiB: the file also holds the objects, and
+        // copy-on-write needs room beside them.
+        Self { age: Duration::from_secs(600), events: 20_000, bytes: 256 << 20 }
+    }
+}
+
+/// The embedded store. Dropping it ends the writer's thread and lets go of the file.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    id: String,
+    /// Absent only while it is dropped.
+    commands: Option<mpsc::Sender<Command>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Embedded {
+    /// Opens the store in `directory`, or makes one when there is not a trace of one.
+    pub async fn open(directory: &Path, history: History) -> Result<Self, OpenError> {
+        let path = directory.to_owned();
+        let opened =
+            tokio::task::spawn_blocking(move || open::open(&path)).await.map_err(|error| {
+                OpenError::Open { file: directory.to_owned(), source: error.into() }
+            })??;
+        let open::Opened { database, file, summary } = opened;
+        let shared = Arc::new(Shared::new(database, summary.revision));
+        let (commands, receiver) = mpsc::channel(QUEUE);
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            commands: receiver,
+            history,
+            file: file.clone(),
+            log_bytes: summary.log_bytes,
+        };
+        let writer = thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| OpenError::Open { file, source: source.into() })?;
+        Ok(Self { shared, id: summary.id, commands: Some(commands), writer: Some(writer) })
+    }
+
+    async fn write(&self, key: &Key, change: Change) -> Result<Revision> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Write { key: key.clone(), change, reply }).await?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    async fn send(&self, command: Command) -> Result<()> {
+        let commands = self.commands.as_ref().ok_or_else(closed)?;
+        commands.send(command).await.map_err(|_| closed())
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Snapshot) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || read(&Snapshot::begin(&*shared.database()?)?)).await
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        drop(self.commands.take());
+        // Waits for the commit that is under way, so that the file is free afterwards.
+        if let Some(writer) = self.writer.take() {
+            drop(writer.join());
+        }
+    }
+}
+
+impl Storage for Embedded {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        let key = key.clone();
+        Box::pin(self.read(move |snapshot| snapshot.get(&key)))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+        let prefix = prefix.clone();
+        Box::pin(self.read(move |snapshot| snapshot.page(&prefix, &request)))
+    }
+
+    fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            fits(&value)?;
+            self.write(key, Change::Create(value)).await
+        })
+    }
+
+    fn update<'a>(
+        &'a self,
+        key: &'a Key,
+        expected: Revision,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            fits(&value)?;
+            self.write(key, Change::Update { expected, value }).await
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(self.write(key, Change::Delete { expected }))
+    }
+
+    fn watch<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        from: Revision,
+    ) -> BoxFuture<'a, Result<WatchStream>> {
+        Box::pin(async move {
+            self.read(move |snapshot| snapshot.reaches(from)).await?;
+            Ok(watch::events(Arc::clone(&self.shared), prefix.clone(), from))
+        })
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            self.send(Command::Compact { revision, reply }).await?;
+            answer.await.map_err(|_| closed())?
+        })
+    }
+
+    fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        // Published before the write is answered, so this is linearizable without a read.
+        Box::pin(async { self.shared.database().map(|_| *self.shared.published.borrow()) })
+    }
+
+    fn id(&self) -> BoxFuture<'_, Result<String>> {
+        Box::pin(async { Ok(self.id.clone()) })
+    }
+}
+
+/// What readers, watchers and the writer share.
+struct Shared {
+    /// Absent while the store is closed, or opened again after its file failed.
+    database: RwLock<Option<Arc<Database>>>,
+    published: latest::Sender<Revision>,
+}
+
+impl Shared {
+    fn new(database: Database, revision: Revision) -> Self {
+        Self {
+            database: RwLock::new(Some(Arc::new(database))),
+            published: latest::Sender::new(revision),
+        }
+    }
+
+    fn database(&self) -> Result<Arc<Database>> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        database.clone().ok_or_else(closed)
+    }
+
+    fn publish(&self, revision: Revision) {
+        self.published.send_replace(revision);
+    }
+
+    fn subscribe(&self) -> latest::Receiver<Revision> {
+        self.published.subscribe()
+    }
+
+    /// Everything fails until [`Shared::replace`]. Wakes the watchers, so that they notice.
+    fn close(&self) {
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
+        self.published.send_modify(|_| {});
+    }
+
+    fn replace(&self, database: Database, revision: Revision) {
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(database));
+        self.publish(revision);
+    }
+}
+
+fn fits(value: &Bytes) -> Result<()> {
+    if value.len() > MAX_VALUE_BYTES {
+        return Err(Error::TooLarge { size: value.len() });
+    }
+    Ok(())
+}
+
+fn closed() -> Error {
+    Error::Unavailable { source: io::Error::other("the store is closed").into() }
+}
+
+/// Runs a read on the blocking pool. A read that is not waited for any more ends by itself.
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(read).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::Unavailable { source: Box::new(error) }),
+    }
+}

@@ -1,0 +1,393 @@
+//! What lies in the database file: three tables and how they are read and written.
+//!
+//! Owns the invariant that `LATEST` is the sum of `LOG` and what was compacted away. Every write
+//! has one revision and one record in the log, so state at an older revision is the latest state
+//! with the later records undone. Knows no threads and no watchers.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table,
+    TableDefinition, WriteTransaction,
+};
+
+use super::super::{Entry, Error, Event, Key, Page, PageRequest, Prefix, Result, Revision};
+
+/// Raised when an older binary could not read the file any more.
+const FORMAT: u64 = 1;
+
+/// Key → revision of the last write, value.
+const LATEST: TableDefinition<'static, &str, (u64, &[u8])> = TableDefinition::new("latest");
+/// Revision → what was written. Contiguous from `COMPACTED + 1` to `REVISION`.
+const LOG: TableDefinition<'static, u64, Record<'static>> = TableDefinition::new("log");
+const NUMBERS: TableDefinition<'static, &str, u64> = TableDefinition::new("numbers");
+const TEXTS: TableDefinition<'static, &str, &str> = TableDefinition::new("texts");
+
+const REVISION: &str = "revision";
+const COMPACTED: &str = "compacted";
+const FORMAT_NUMBER: &str = "format";
+const ID: &str = "id";
+
+/// Unix seconds; key; value (absent: deleted); revision and value before (absent: created).
+type Record<'a> = (u64, &'a str, Option<&'a [u8]>, Option<(u64, &'a [u8])>);
+
+/// Bytes that a record is counted as beside its key and values.
+const RECORD_OVERHEAD: u64 = 64;
+
+/// The first revision of a new store. Not 0, so that no list shows revision 0, which clients
+/// read as "any".
+const FIRST: u64 = 1;
+
+/// Any error of redb: its many types convert into one another.
+pub(super) fn failed(error: impl Into<redb::Error>) -> Error {
+    match error.into() {
+        redb::Error::Corrupted(reason) => Error::Corrupt { reason },
+        error => Error::Unavailable { source: Box::new(error) },
+    }
+}
+
+/// Fills a new database.
+pub(super) fn initialize(database: &Database, id: &str) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(LATEST)?;
+    transaction.open_table(LOG)?;
+    transaction.open_table(TEXTS)?.insert(ID, id)?;
+    {
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        numbers.insert(FORMAT_NUMBER, FORMAT)?;
+        numbers.insert(REVISION, FIRST)?;
+        numbers.insert(COMPACTED, FIRST)?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// What an opened database says about itself.
+pub(super) struct Summary {
+    pub id: String,
+    pub revision: Revision,
+    /// Size of the log in bytes, as [`Batch::trim`] counts them.
+    pub log_bytes: u64,
+}
+
+/// Reads the whole log; the text of the error says what is wrong with the file.
+pub(super) fn summarize(database: &Database) -> Result<Summary> {
+    let snapshot = Snapshot::begin(database)?;
+    let format = snapshot.number(FORMAT_NUMBER)?;
+    if format != FORMAT {
+        let reason = format!("its format is {format}, this binary reads format {FORMAT}");
+        return Err(Error::Corrupt { reason });
+    }
+    let id = snapshot.0.open_table(TEXTS).map_err(failed)?.get(ID).map_err(failed)?;
+    let id = id.map(|id| id.value().to_owned()).unwrap_or_default();
+    let (revision, compacted) = (snapshot.number(REVISION)?, snapshot.number(COMPACTED)?);
+    let (mut expected, mut log_bytes) = (compacted, 0);
+    let log = snapshot.0.open_table(LOG).map_err(failed)?;
+    for record in log.iter().map_err(failed)? {
+        let (found, record) = record.map_err(failed)?;
+        expected += 1;
+        if found.value() != expected {
+            let reason = format!("the log holds revision {} in place of {expected}", found.value());
+            return Err(Error::Corrupt { reason });
+        }
+        log_bytes += size(&record.value());
+    }
+    if expected != revision {
+        let reason = format!("the log ends at revision {expected}, not {revision}");
+        return Err(Error::Corrupt { reason });
+    }
+    Ok(Summary { id, revision: Revision(revision), log_bytes })
+}
+
+fn size((_, key, value, previous): &Record<'_>) -> u64 {
+    let bytes = key.len()
+        + value.map_or(0, <[u8]>::len)
+        + previous.map_or(0, |(_, previous)| previous.len());
+    bytes as u64 + RECORD_OVERHEAD
+}
+
+/// The store as of one moment.
+pub(super) struct Snapshot(ReadTransaction);
+
+/// Events after a revision, in order.
+pub(super) struct Events {
+    pub events: Vec<Event>,
+    /// Every event up to here was looked at.
+    pub reached: Revision,
+}
+
+impl Snapshot {
+    pub(super) fn begin(database: &Database) -> Result<Self> {
+        database.begin_read().map(Self).map_err(failed)
+    }
+
+    pub(super) fn revision(&self) -> Result<Revision> {
+        self.number(REVISION).map(Revision)
+    }
+
+    /// The oldest revision whose state is known.
+    pub(super) fn compacted(&self) -> Result<Revision> {
+        self.number(COMPACTED).map(Revision)
+    }
+
+    fn number(&self, name: &str) -> Result<u64> {
+        let numbers = self.0.open_table(NUMBERS).map_err(failed)?;
+        let number = numbers.get(name).map_err(failed)?;
+        number
+            .map(|number| number.value())
+            .ok_or_else(|| Error::Corrupt { reason: format!("it does not say its {name}") })
+    }
+
+    /// Is history from `asked` on known?
+    pub(super) fn reaches(&self, asked: Revision) -> Result<()> {
+        let (oldest, latest) = (self.compacted()?, self.revision()?);
+        if asked < oldest {
+            return Err(Error::Compacted { asked, oldest });
+        }
+        if asked > latest {
+            return Err(Error::FutureRevision { asked, latest });
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Result<Option<Entry>> {
+        let latest = self.0.open_table(LATEST).map_err(failed)?;
+        let found = latest.get(key.as_str()).map_err(failed)?;
+        Ok(found.map(|found| entry(key.as_str(), found.value())))
+    }
+
+    pub(super) fn page(&self, prefix: &Prefix, request: &PageRequest) -> Result<Page> {
+        let revision = request.at.unwrap_or(self.revision()?);
+        self.reaches(revision)?;
+        let mut older = self.undone(prefix, revision)?.into_iter().peekable();
+        let start = match &request.after {
+            Some(after) if after.as_str() >= prefix.as_str() => after.as_str(),
+            _ => prefix.as_str(),
+        };
+        let skipped = |key: &str| request.after.as_ref().is_some_and(|after| key <= after.as_str());
+        let limit = request.limit.unwrap_or(usize::MAX);
+        let mut page = Page { entries: Vec::new(), revision, more: false };
+
+        let latest = self.0.open_table(LATEST).map_err(failed)?;
+        let mut current = latest.range(start..).map_err(failed)?;
+        let mut next = move || -> Result<Option<Entry>> {
+            let Some(found) = current.next() else { return Ok(None) };
+            let (key, found) = found.map_err(failed)?;
+            let in_prefix = key.value().starts_with(prefix.as_str());
+            Ok(in_prefix.then(|| entry(key.value(), found.value())))
+        };
+        // Merges two ordered sequences; where both know a key, the older state is the right one.
+        let mut candidate = next()?;
+        loop {
+            let from_older = match (older.peek(), &candidate) {
+                (None, None) => return Ok(page),
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some((key, _)), Some(entry)) => {
+                    if *key == entry.key {
+                        candidate = next()?;
+                        true
+                    } else {
+                        *key < entry.key
+                    }
+                }
+            };
+            let found = if from_older {
+                older.next().and_then(|(_, entry)| entry)
+            } else {
+                std::mem::replace(&mut candidate, next()?)
+            };
+            let Some(found) = found.filter(|entry| !skipped(entry.key.as_str())) else { continue };
+            if page.entries.len() == limit {
+                page.more = true;
+                return Ok(page);
+            }
+            page.entries.push(found);
+        }
+    }
+
+    /// For every key that was written after `revision`: what it was then.
+    fn undone(&self, prefix: &Prefix, revision: Revision) -> Result<BTreeMap<Key, Option<Entry>>> {
+        let mut undone = BTreeMap::new();
+        let log = self.0.open_table(LOG).map_err(failed)?;
+        for record in log.range(revision.0 + 1..).map_err(failed)? {
+            let (_, record) = record.map_err(failed)?;
+            let (_, key, _, previous) = record.value();
+            if key.starts_with(prefix.as_str()) {
+                undone
+                    .entry(Key::from_stored(key.to_owned()))
+                    .or_insert_with(|| previous.map(|previous| entry(key, previous)));
+            }
+        }
+        Ok(undone)
+    }
+
+    /// Events of a prefix after `from`, looking at no more than `limit` records.
+    pub(super) fn events(&self, prefix: &Prefix, from: Revision, limit: usize) -> Result<Events> {
+        self.reaches(from)?;
+        let log = self.0.open_table(LOG).map_err(failed)?;
+        let mut found = Events { events: Vec::new(), reached: from };
+        for record in log.range(from.0 + 1..).map_err(failed)?.take(limit) {
+            let (revision, record) = record.map_err(failed)?;
+            found.reached = Revision(revision.value());
+            let (_, key, value, previous) = record.value();
+            if !key.starts_with(prefix.as_str()) {
+                continue;
+            }
+            let previous = previous.map(|(_, value)| Bytes::copy_from_slice(value));
+            found.events.push(match value {
+                Some(value) => {
+                    Event::Put { entry: entry(key, (revision.value(), value)), previous }
+                }
+                None => Event::Delete {
+                    key: Key::from_stored(key.to_owned()),
+                    previous: previous.unwrap_or_default(),
+                    revision: found.reached,
+                },
+            });
+        }
+        Ok(found)
+    }
+}
+
+fn entry(key: &str, (revision, value): (u64, &[u8])) -> Entry {
+    Entry {
+        key: Key::from_stored(key.to_owned()),
+        value: Bytes::copy_from_slice(value),
+        revision: Revision(revision),
+    }
+}
+
+/// One change that a writer asks for.
+#[derive(Debug)]
+pub(super) enum Change {
+    Create(Bytes),
+    Update { expected: Revision, value: Bytes },
+    Delete { expected: Revision },
+}
+
+/// How much history is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub events: u64,
+    pub bytes: u64,
+    /// Records from before this time, in Unix seconds, may go.
+    pub since: u64,
+    /// At most this many go at once, so that no writer waits long.
+    pub step: usize,
+}
+
+/// The tables of one write transaction.
+pub(super) struct Batch<'t> {
+    latest: Table<'t, &'static str, (u64, &'static [u8])>,
+    log: Table<'t, u64, Record<'static>>,
+    numbers: Table<'t, &'static str, u64>,
+    pub revision: u64,
+    pub compacted: u64,
+    pub log_bytes: u64,
+}
+
+impl<'t> Batch<'t> {
+    pub(super) fn begin(transaction: &'t WriteTransaction, log_bytes: u64) -> Result<Self> {
+        let numbers = transaction.open_table(NUMBERS).map_err(failed)?;
+        let number = |name| -> Result<u64> {
+            Ok(numbers.get(name).map_err(failed)?.map_or(0, |number| number.value()))
+        };
+        let (revision, compacted) = (number(REVISION)?, number(COMPACTED)?);
+        Ok(Self {
+            latest: transaction.open_table(LATEST).map_err(failed)?,
+            log: transaction.open_table(LOG).map_err(failed)?,
+            numbers,
+            revision,
+            compacted,
+            log_bytes,
+        })
+    }
+
+    /// Applies one change, or fails with what stands against it. Failures of redb are
+    /// [`Error::Unavailable`] and [`Error::Corrupt`]; the batch must not be committed then.
+    pub(super) fn apply(&mut self, key: &Key, change: &Change, now: u64) -> Result<Revision> {
+        let stored = self.latest.get(key.as_str()).map_err(failed)?;
+        let stored = stored.map(|stored| {
+            let (revision, value) = stored.value();
+            (revision, value.to_vec())
+        });
+        let value = match (change, &stored) {
+            (Change::Create(_), Some(_)) => return Err(Error::Exists(key.clone())),
+            (Change::Update { .. } | Change::Delete { .. }, None) => {
+                return Err(Error::NotFound(key.clone()));
+            }
+            (Change::Update { expected, .. } | Change::Delete { expected }, Some((actual, _)))
+                if expected.0 != *actual =>
+            {
+                return Err(Error::Conflict {
+                    key: key.clone(),
+                    expected: *expected,
+                    actual: Revision(*actual),
+                });
+            }
+            (Change::Create(value), None) | (Change::Update { value, .. }, Some(_)) => Some(value),
+            (Change::Delete { .. }, Some(_)) => None,
+        };
+        let revision = self.revision + 1;
+        let previous = stored.as_ref().map(|(revision, value)| (*revision, value.as_slice()));
+        let record: Record<'_> = (now, key.as_str(), value.map(AsRef::as_ref), previous);
+        self.log_bytes += size(&record);
+        self.log.insert(revision, record).map_err(failed)?;
+        match value {
+            Some(value) => {
+                self.latest.insert(key.as_str(), (revision, value.as_ref())).map_err(failed)?;
+            }
+            None => drop(self.latest.remove(key.as_str()).map_err(failed)?),
+        }
+        self.revision = revision;
+        Ok(Revision(revision))
+    }
+
+    /// Forgets history up to `revision`.
+    pub(super) fn compact(&mut self, revision: Revision) -> Result<()> {
+        if revision.0 > self.revision {
+            let latest = Revision(self.revision);
+            return Err(Error::FutureRevision { asked: revision, latest });
+        }
+        while self.compacted < revision.0 {
+            self.forget_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what lies beyond the limits.
+    pub(super) fn trim(&mut self, limits: Limits) -> Result<()> {
+        for _ in 0..limits.step {
+            let too_many = self.log.len().map_err(failed)? > limits.events;
+            let too_large = self.log_bytes > limits.bytes;
+            let too_old = match self.log.first().map_err(failed)? {
+                Some((_, oldest)) => oldest.value().0 < limits.since,
+                None => false,
+            };
+            if !(too_many || too_large || too_old) {
+                break;
+            }
+            self.forget_oldest()?;
+        }
+        Ok(())
+    }
+
+    fn forget_oldest(&mut self) -> Result<()> {
+        let Some((revision, record)) = self.log.pop_first().map_err(failed)? else {
+            self.compacted = self.revision;
+            return Ok(());
+        };
+        self.compacted = revision.value();
+        self.log_bytes = self.log_bytes.saturating_sub(size(&record.value()));
+        Ok(())
+    }
+
+    /// Writes the numbers down; the transaction may be committed afterwards.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.numbers.insert(REVISION, self.revision).map_err(failed)?;
+        self.numbers.insert(COMPACTED, self.compacted).map_err(failed)?;
+        Ok(())
+    }
+}

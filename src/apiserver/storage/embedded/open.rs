@@ -1,0 +1,284 @@
+//! Opens the directory of a store, or refuses with a line that says what to do.
+//!
+//! Owns the file names and the rule that a store which exists, even half, is never replaced by
+//! an empty one: an empty store would tell Kubernetes' garbage collector that every owner is
+//! gone, and it would delete the databases.
+//!
+//! A new store is built beside its final name, then its id is written to the marker, then it
+//! gets its name. So a crash leaves nothing, or the marker and the finished new file, which the
+//! next start renames.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Read, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use redb::{Builder, Database, DatabaseError};
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use super::layout::{self, Summary};
+
+const STORE: &str = "store.redb";
+const MARKER: &str = "store.id";
+const CREATING: &str = "store.redb.creating";
+const CORRUPT_PREFIX: &str = "store.redb.corrupt-";
+
+/// Pages that redb keeps in memory: some thousand objects of a few KiB with their history.
+const PAGE_CACHE_BYTES: usize = 64 << 20;
+
+/// Why a store was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("failed to use store directory {directory:?}")]
+    Directory { directory: PathBuf, source: io::Error },
+    #[error("failed to open store {file:?}")]
+    Open { file: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("failed to create store {file:?}")]
+    Create { file: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(
+        "store {file:?} is in use by another process; stop it first (one API server per embedded \
+         store)"
+    )]
+    InUse { file: PathBuf },
+    #[error(
+        "store {file:?} is empty although its marker {marker:?} says that it was filled; restore \
+         both from a backup. To begin anew and lose every object, remove both"
+    )]
+    Empty { file: PathBuf, marker: PathBuf },
+    #[error(
+        "store {file:?} has no marker {marker:?} beside it; restore both from one backup. A store \
+         without its marker may be another installation's"
+    )]
+    MarkerMissing { file: PathBuf, marker: PathBuf },
+    #[error(
+        "store {file:?} is missing although its marker {marker:?} says that it existed; restore \
+         both from a backup. To begin anew and lose every object, remove the marker"
+    )]
+    StoreMissing { file: PathBuf, marker: PathBuf },
+    #[error(
+        "store {file:?} says that its id is {inside:?}, its marker {marker:?} says {outside:?}; \
+         restore both from one backup"
+    )]
+    Foreign { file: PathBuf, marker: PathBuf, inside: String, outside: String },
+    #[error(
+        "store {file:?} is corrupt: {reason}. Nothing was removed; a copy is {copy:?}. Restore \
+         {file:?} and {marker:?} from a backup"
+    )]
+    Corrupt { file: PathBuf, marker: PathBuf, copy: PathBuf, reason: String },
+}
+
+/// An opened store.
+pub(super) struct Opened {
+    pub database: Database,
+    pub file: PathBuf,
+    pub summary: Summary,
+}
+
+/// Opens the store in `directory`; makes one when there is not a trace of one.
+pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
+    let in_directory = |source| OpenError::Directory { directory: directory.to_owned(), source };
+    fs::create_dir_all(directory).map_err(in_directory)?;
+    let file = directory.join(STORE);
+    let marker = directory.join(MARKER);
+    let creating = directory.join(CREATING);
+
+    let size = match fs::symlink_metadata(&file) {
+        Ok(metadata) => Some(metadata.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(in_directory(error)),
+    };
+    let marked = match fs::read_to_string(&marker) {
+        Ok(text) => Some(text.trim().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(in_directory(error)),
+    };
+    match (size, marked) {
+        (None, None) => create(directory, &file, &marker, &creating)?,
+        (None, Some(id)) => finish_creation(directory, &file, &marker, &creating, &id)?,
+        (Some(_), None) => return Err(OpenError::MarkerMissing { file, marker }),
+        (Some(0), Some(_)) => return Err(OpenError::Empty { file, marker }),
+        (Some(_), Some(_)) => {}
+    }
+    open_existing(file, marker)
+}
+
+/// Opens a store again after its file failed under a running process.
+pub(super) fn reopen(file: &Path) -> Result<Opened, OpenError> {
+    open_existing(file.to_owned(), file.with_file_name(MARKER))
+}
+
+fn create(directory: &Path, file: &Path, marker: &Path, creating: &Path) -> Result<(), OpenError> {
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| OpenError::Create {
+        file: file.to_owned(),
+        source,
+    };
+    let id = Uuid::new_v4().to_string();
+    // Left by a start that was killed before it wrote the marker: it never held anything.
+    if let Err(error) = fs::remove_file(creating)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(failed(error.into()));
+    }
+    let new = private().create_new(true).open(creating).map_err(|error| failed(error.into()))?;
+    let database = builder().create_file(new).map_err(|error| failed(error.into()))?;
+    layout::initialize(&database, &id).map_err(|error| failed(error.into()))?;
+    drop(database);
+    let mut marked =
+        private().create_new(true).open(marker).map_err(|error| failed(error.into()))?;
+    writeln!(marked, "{id}").map_err(|error| failed(error.into()))?;
+    marked.sync_all().map_err(|error| failed(error.into()))?;
+    rename(directory, creating, file).map_err(|error| failed(error.into()))?;
+    info!(store = %file.display(), id, "Created a new, empty store");
+    Ok(())
+}
+
+/// A marker without a store is a lost store, unless the new store still waits for its name.
+fn finish_creation(
+    directory: &Path,
+    file: &Path,
+    marker: &Path,
+    creating: &Path,
+    id: &str,
+) -> Result<(), OpenError> {
+    let missing = || OpenError::StoreMissing { file: file.to_owned(), marker: marker.to_owned() };
+    let new = builder().open(creating).map_err(|_| missing())?;
+    let summary = layout::summarize(&new).map_err(|_| missing())?;
+    drop(new);
+    if summary.id != id {
+        return Err(missing());
+    }
+    rename(directory, creating, file)
+        .map_err(|error| OpenError::Create { file: file.to_owned(), source: error.into() })
+}
+
+fn rename(directory: &Path, from: &Path, to: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()?;
+    fs::rename(from, to)?;
+    File::open(directory)?.sync_all()
+}
+
+fn open_existing(file: PathBuf, marker: PathBuf) -> Result<Opened, OpenError> {
+    // fsGroup may have opened it to the group.
+    if let Err(error) = fs::set_permissions(&file, Permissions::from_mode(0o600)) {
+        warn!(%error, store = %file.display(), "Could not restrict the mode of the store");
+    }
+    let outside = fs::read_to_string(&marker)
+        .map_err(|source| OpenError::Open { file: file.clone(), source: source.into() })?
+        .trim()
+        .to_owned();
+    let (database, summary) = match checked(&file) {
+        Ok(checked) => checked,
+        Err(Refusal::InUse) => return Err(OpenError::InUse { file }),
+        Err(Refusal::Other(source)) => return Err(OpenError::Open { file, source }),
+        Err(Refusal::Corrupt(reason)) => {
+            let copy = keep_copy(&file)
+                .map_err(|source| OpenError::Open { file: file.clone(), source: source.into() })?;
+            return Err(OpenError::Corrupt { file, marker, copy, reason });
+        }
+    };
+    if summary.id != outside {
+        return Err(OpenError::Foreign { file, marker, inside: summary.id, outside });
+    }
+    Ok(Opened { database, file, summary })
+}
+
+enum Refusal {
+    InUse,
+    Corrupt(String),
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<DatabaseError> for Refusal {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::DatabaseAlreadyOpen => Self::InUse,
+            DatabaseError::Storage(redb::StorageError::Corrupted(reason)) => Self::Corrupt(reason),
+            // redb's word for a file that is not a database, or is cut short.
+            DatabaseError::Storage(redb::StorageError::Io(error))
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Self::Corrupt(error.to_string())
+            }
+            error => Self::Other(Box::new(error)),
+        }
+    }
+}
+
+/// Opens the file, lets redb recover from a crash, and verifies every page. redb trusts pages
+/// when it reads them, so this is where damage is found.
+fn checked(file: &Path) -> Result<(Database, Summary), Refusal> {
+    // redb asserts about pages that it trusts; a damaged file can trip such an assertion.
+    let opened = catch_unwind(AssertUnwindSafe(|| {
+        let mut database = builder().open(file)?;
+        let sound = database.check_integrity()?;
+        if !sound {
+            error!(
+                store = %file.display(),
+                "Store was damaged and recovered to its last sound state; the latest writes may be lost"
+            );
+        }
+        match layout::summarize(&database) {
+            Ok(summary) => Ok((database, summary)),
+            Err(super::super::Error::Corrupt { reason }) => Err(Refusal::Corrupt(reason)),
+            Err(error) => Err(Refusal::Other(Box::new(error))),
+        }
+    }));
+    opened.unwrap_or_else(|_| Err(Refusal::Corrupt("redb panicked while it was read".to_owned())))
+}
+
+/// Copies the file aside, once: a process that is restarted again and again must not fill the
+/// volume with copies.
+fn keep_copy(file: &Path) -> io::Result<PathBuf> {
+    let directory = file.parent().unwrap_or(Path::new("."));
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(CORRUPT_PREFIX) && same_content(&path, file)? {
+            return Ok(path.clone());
+        }
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let copy = directory.join(format!("{CORRUPT_PREFIX}{now}"));
+    let mut target = private().create_new(true).open(&copy)?;
+    io::copy(&mut File::open(file)?, &mut target)?;
+    target.sync_all()?;
+    Ok(copy)
+}
+
+fn same_content(one: &Path, other: &Path) -> io::Result<bool> {
+    let (mut one, mut other) = (File::open(one)?, File::open(other)?);
+    if one.metadata()?.len() != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        let read = one.read(&mut left)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        other.read_exact(&mut right[..read])?;
+        if left[..read] != right[..read] {
+            return Ok(false);
+        }
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(PAGE_CACHE_BYTES);
+    builder
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}

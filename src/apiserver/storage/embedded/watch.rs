@@ -1,0 +1,75 @@
+//! Watches of the embedded store: every watcher reads the log at its own pace.
+//!
+//! Nothing is sent to watchers but the latest revision, so a slow one holds up nobody and needs
+//! no buffer; when history goes faster than it reads, it ends with `Compacted`.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use futures::stream;
+use tokio::sync::watch;
+
+use super::{
+    super::{Event, Prefix, Result, Revision, WatchStream},
+    Shared, blocking, closed,
+    layout::Snapshot,
+};
+
+/// Records that one read looks at: keeps a read short and bounds what a watcher holds.
+const CHUNK: usize = 512;
+
+struct Watcher {
+    shared: Arc<Shared>,
+    published: watch::Receiver<Revision>,
+    prefix: Prefix,
+    /// Every record up to here was read.
+    reached: Revision,
+    ready: VecDeque<Event>,
+    ended: bool,
+}
+
+/// Events after `from`, which the caller has checked.
+pub(super) fn events(shared: Arc<Shared>, prefix: Prefix, from: Revision) -> WatchStream {
+    let published = shared.subscribe();
+    let ready = VecDeque::new();
+    let watcher = Watcher { shared, published, prefix, reached: from, ready, ended: false };
+    Box::pin(stream::unfold(watcher, |mut watcher| async {
+        if watcher.ended {
+            return None;
+        }
+        let next = watcher.next().await;
+        watcher.ended = next.is_err();
+        Some((next, watcher))
+    }))
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            let latest = *self.published.borrow_and_update();
+            if latest > self.reached {
+                self.read().await?;
+            } else {
+                // Fails once the store is closed, which also counts as a change.
+                drop(self.shared.database()?);
+                self.published.changed().await.map_err(|_| closed())?;
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        let (shared, prefix, from) = (self.shared.clone(), self.prefix.clone(), self.reached);
+        let found =
+            blocking(move || Snapshot::begin(&*shared.database()?)?.events(&prefix, from, CHUNK))
+                .await?;
+        self.reached = found.reached;
+        let last = found.events.last().map(Event::revision);
+        self.ready.extend(found.events);
+        if last != Some(found.reached) {
+            self.ready.push_back(Event::Progress(found.reached));
+        }
+        Ok(())
+    }
+}
