@@ -1,17 +1,15 @@
-//! Rules about who may write what and where, beyond authorization and validation.
-//!
-//! Owns the seam: a chain of [`Admit`] steps runs on every write, before validation, in order;
-//! the first refusal ends the request. Steps see hub objects.
+//! What has a say before a write is stored: the plugins that an aggregated API server has to
+//! bring itself, because kube-apiserver runs none for our group.
 
-pub mod pilot_identity;
+pub mod pilot_status;
+
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{authn::User, status::ApiError};
-use crate::api::scheme::{Kind, Version};
 
-/// What a write does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -19,24 +17,48 @@ pub enum Operation {
     Delete,
 }
 
-/// What a step may judge by.
+/// A write that wants to be admitted. Objects are in hub form.
+#[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
     pub operation: Operation,
-    pub kind: &'static dyn Kind,
-    pub version: Version,
+    pub user: &'a User,
+    /// Plural of our group: `pilots`.
+    pub resource: &'a str,
     /// `status`, or empty.
     pub subresource: &'a str,
     pub namespace: &'a str,
+    /// Empty for a collection.
     pub name: &'a str,
-    pub user: &'a User,
-    /// The object as it would be stored; absent for deletes.
+    /// What shall be stored; absent for deletes.
     pub object: Option<&'a Value>,
-    /// The object as it is stored; absent for creates.
+    /// What is stored; absent for creates.
     pub old: Option<&'a Value>,
     pub dry_run: bool,
 }
 
-/// One step of the chain.
+/// A validating admission plugin.
 pub trait Admit: Send + Sync {
-    fn admit<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>>;
+    /// Fails with what the client shall read.
+    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>>;
+}
+
+/// Plugins, asked one after the other; the first refusal counts.
+#[derive(Clone, Default)]
+pub struct Plugins(Arc<[Arc<dyn Admit>]>);
+
+impl Plugins {
+    pub fn new(plugins: Vec<Arc<dyn Admit>>) -> Self {
+        Self(plugins.into())
+    }
+}
+
+impl Admit for Plugins {
+    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+        Box::pin(async move {
+            for plugin in self.0.iter() {
+                plugin.admit(attributes).await?;
+            }
+            Ok(())
+        })
+    }
 }

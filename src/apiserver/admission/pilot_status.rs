@@ -1,0 +1,96 @@
+//! A pilot reports for itself only: a ServiceAccount may write the status of the one Pilot that
+//! has the name of the pod its token was issued to.
+//!
+//! RBAC cannot say this, since all pods of a cluster share a ServiceAccount. The controller is
+//! excepted (it marks silent Pilots); people and other users are RBAC's business.
+
+use futures::future::BoxFuture;
+
+use super::{Admit, Attributes, Operation};
+use crate::{
+    api::names,
+    apiserver::{
+        authn::well_known,
+        status::{ApiError, Resource},
+    },
+};
+
+/// The plugin; knows who the controller is.
+pub struct PilotStatus {
+    controller: String,
+}
+
+impl PilotStatus {
+    /// `namespace` is the install's own, where the controller's ServiceAccount lives.
+    pub fn new(namespace: &str) -> Self {
+        Self { controller: format!("system:serviceaccount:{namespace}:{}", names::CONTROLLER) }
+    }
+
+    fn check(&self, attributes: Attributes<'_>) -> Result<(), ApiError> {
+        let Attributes { operation, user, resource, subresource, namespace, name, .. } = attributes;
+        if resource != "pilots" || subresource != "status" || operation == Operation::Delete {
+            return Ok(());
+        }
+        let Some(account) = user.name.strip_prefix("system:serviceaccount:") else {
+            return Ok(());
+        };
+        if user.name == self.controller {
+            return Ok(());
+        }
+        let own_namespace = account.split(':').next() == Some(namespace);
+        if own_namespace && user.extra(well_known::POD_NAME) == Some(name) {
+            return Ok(());
+        }
+        let why = format!(
+            "a ServiceAccount may write the status of the Pilot of its own pod only; this token \
+             is of pod {:?}",
+            user.extra(well_known::POD_NAME).unwrap_or_default()
+        );
+        Err(ApiError::forbidden(Resource::ours(resource), name, why))
+    }
+}
+
+impl Admit for PilotStatus {
+    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+        Box::pin(std::future::ready(self.check(attributes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::authn::User;
+
+    #[test]
+    fn a_service_account_writes_the_status_of_its_own_pods_pilot_only() {
+        let plugin = PilotStatus::new("navigator");
+        let rows = [
+            ("system:serviceaccount:db:cass-demo", Some("cass-demo-a-0"), true),
+            ("system:serviceaccount:db:cass-demo", Some("cass-demo-a-1"), false),
+            ("system:serviceaccount:db:cass-demo", None, false),
+            ("system:serviceaccount:other:cass-demo", Some("cass-demo-a-0"), false),
+            ("system:serviceaccount:navigator:navigator-controller", Some("x"), true),
+            ("system:serviceaccount:db:navigator-controller", Some("x"), false),
+            ("jane", None, true),
+        ];
+        for (name, pod, admitted) in rows {
+            let extra = pod.map(|pod| (well_known::POD_NAME.to_owned(), vec![pod.to_owned()]));
+            let user =
+                User { name: name.into(), extra: extra.into_iter().collect(), ..User::default() };
+            let mut attributes = Attributes {
+                operation: Operation::Update,
+                user: &user,
+                resource: "pilots",
+                subresource: "status",
+                namespace: "db",
+                name: "cass-demo-a-0",
+                object: None,
+                old: None,
+                dry_run: false,
+            };
+            assert_eq!(plugin.check(attributes).is_ok(), admitted, "{name} {pod:?}");
+            attributes.subresource = "";
+            assert!(plugin.check(attributes).is_ok(), "RBAC alone decides about {name}");
+        }
+    }
+}
