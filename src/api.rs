@@ -11,6 +11,7 @@ mod hub;
 pub mod names;
 pub mod openapi;
 pub mod printer;
+pub mod quantity;
 pub mod schema;
 pub mod scheme;
 pub mod strict;

@@ -3,3 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod architecture;
+mod engine;
+mod golden;

@@ -1,0 +1,102 @@
+//! The value of a Kubernetes quantity: `1Gi`, `500m`, `1.5e3`.
+//!
+//! Quantities are stored and returned as written; only comparing and computing looks inside.
+//! apimachinery `pkg/api/resource/quantity.go` is the reference.
+
+/// Exact value of a quantity in billionths, the finest step that quantities know.
+/// `None` when the text is no quantity, or exceeds what fits.
+pub fn nanos(text: &str) -> Option<i128> {
+    let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
+        Some(rest) => (text.starts_with('-'), rest),
+        None => (false, text),
+    };
+    let digits = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(digits);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let scale = i32::try_from(fraction.len()).ok()?;
+    let value = match suffix {
+        "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei" => {
+            let power = 1 + "KMGTPE".find(&suffix[..1])?;
+            times_ten(mantissa.checked_mul(1_i128 << (10 * power))?, 9 - scale)?
+        }
+        _ => times_ten(mantissa, 9 + decimal_exponent(suffix)? - scale)?,
+    };
+    Some(if negative { -value } else { value })
+}
+
+/// Value of a quantity in whole units (bytes), rounded up as Kubernetes rounds.
+pub fn units(text: &str) -> Option<i128> {
+    let nanos = nanos(text)?;
+    Some(nanos.div_euclid(1_000_000_000) + i128::from(nanos.rem_euclid(1_000_000_000) != 0))
+}
+
+fn decimal_exponent(suffix: &str) -> Option<i32> {
+    Some(match suffix {
+        "n" => -9,
+        "u" => -6,
+        "m" => -3,
+        "" => 0,
+        "k" => 3,
+        "M" => 6,
+        "G" => 9,
+        "T" => 12,
+        "P" => 15,
+        "E" => 18,
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E'])?;
+            exponent.parse().ok().filter(|e: &i32| e.abs() <= 30)?
+        }
+    })
+}
+
+/// `value × 10^exponent`; what is below a billionth is rounded away from zero.
+fn times_ten(value: i128, exponent: i32) -> Option<i128> {
+    let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+    if exponent >= 0 {
+        return value.checked_mul(power);
+    }
+    Some(value / power + i128::from(value % power != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_have_the_value_that_kubernetes_gives_them() {
+        for (text, expected) in [
+            ("1", Some(1)),
+            ("1Ki", Some(1024)),
+            ("1.5Gi", Some(1_610_612_736)),
+            ("500m", Some(1)),
+            ("0.5", Some(1)),
+            (".5Ki", Some(512)),
+            ("2k", Some(2000)),
+            ("1e3", Some(1000)),
+            ("12E", Some(12_000_000_000_000_000_000)),
+            ("1E2", Some(100)),
+            ("-1Mi", Some(-1_048_576)),
+            ("0", Some(0)),
+            ("1n", Some(1)),
+            ("", None),
+            ("Gi", None),
+            ("1.2.3", None),
+            ("1gi", None),
+            ("1 Gi", None),
+            ("--1", None),
+        ] {
+            assert_eq!(units(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn equal_values_compare_equal_however_they_are_written() {
+        assert_eq!(nanos("1Gi"), nanos("1024Mi"));
+        assert_eq!(nanos("0.1"), nanos("100m"));
+        assert!(nanos("1G") < nanos("1Gi"));
+    }
+}

@@ -1,0 +1,34 @@
+//! Facts about Apache Cassandra, measured on 4.0, 4.1 and 5.0.
+
+mod exits;
+mod heap;
+mod options;
+mod release;
+mod render;
+
+pub use exits::{Ending, explain_exit};
+pub use heap::{HeapError, heap_bytes};
+pub use options::choose_collector;
+pub use release::{Release, UnsupportedVersion};
+pub use render::{Files, Settings, Unrenderable, render};
+
+/// Where the vendor's image has the database.
+pub const DEFAULT_HOME: &str = "/opt/cassandra";
+/// The agent that bridges JMX to HTTP, in the folder that `navigator install` fills.
+pub const AGENT_JAR: &str = "jolokia.jar";
+/// Settings of the agent, in the configuration folder: it holds the password of this start.
+pub const AGENT_PROPERTIES: &str = "jolokia.properties";
+/// User that the agent lets in.
+pub const AGENT_USER: &str = "navigator";
+
+/// Keyspaces that Cassandra makes for itself.
+pub const SYSTEM_KEYSPACES: &[&str] = &[
+    "system",
+    "system_auth",
+    "system_cluster_metadata",
+    "system_distributed",
+    "system_schema",
+    "system_traces",
+    "system_views",
+    "system_virtual_schema",
+];

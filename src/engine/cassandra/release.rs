@@ -1,0 +1,76 @@
+//! Which versions of Cassandra this build runs, and what differs between them.
+
+use std::{fmt, str::FromStr};
+
+/// A line of releases that this build runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Release {
+    V4_0,
+    V4_1,
+    V5_0,
+}
+
+/// A version that is accepted and stored, but not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Cassandra {0:?} is not run by this build, which runs 4.0, 4.1 and 5.0")]
+pub struct UnsupportedVersion(pub String);
+
+impl Release {
+    /// Java versions that the launcher of this release takes.
+    pub fn java(self) -> &'static [u32] {
+        match self {
+            // The vendor's 4.x launcher refuses 17, the jars themselves run on it.
+            Self::V4_0 | Self::V4_1 => &[8, 11, 17],
+            Self::V5_0 => &[11, 17],
+        }
+    }
+}
+
+impl FromStr for Release {
+    type Err = UnsupportedVersion;
+
+    /// Reads `4.1`, `4.1.10`, `5.0-beta1`.
+    fn from_str(version: &str) -> Result<Self, UnsupportedVersion> {
+        let unsupported = || UnsupportedVersion(version.to_owned());
+        let mut parts = version.split(['.', '-']);
+        let line = (parts.next(), parts.next());
+        match line {
+            (Some("4"), Some("0")) => Ok(Self::V4_0),
+            (Some("4"), Some("1")) => Ok(Self::V4_1),
+            (Some("5"), Some("0")) => Ok(Self::V5_0),
+            _ => Err(unsupported()),
+        }
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4_0 => "4.0",
+            Self::V4_1 => "4.1",
+            Self::V5_0 => "5.0",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_four_and_five_are_run() {
+        for (version, expected) in [
+            ("4.0.19", Some(Release::V4_0)),
+            ("4.1", Some(Release::V4_1)),
+            ("4.1-beta1", Some(Release::V4_1)),
+            ("5.0.6", Some(Release::V5_0)),
+            ("3.11.4", None),
+            ("4.2", None),
+            ("5.1", None),
+            ("50.1", None),
+            ("", None),
+        ] {
+            assert_eq!(version.parse::<Release>().ok(), expected, "{version:?}");
+        }
+    }
+}

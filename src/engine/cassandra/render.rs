@@ -1,0 +1,307 @@
+//! Renders a node's configuration folder.
+//!
+//! Owns the contents of every file that we write. Keys that Navigator manages are written
+//! last, so no overlay can change them; everything else is the user's. Writes nothing.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    path::Path,
+};
+
+use serde_json::{Map, Value, json};
+
+use super::{Release, options};
+use crate::{api::names::port, engine::settings};
+
+/// What a node's configuration depends on.
+#[derive(Clone, Debug)]
+pub struct Settings<'a> {
+    pub release: Release,
+    pub cluster_name: &'a str,
+    pub datacenter: &'a str,
+    pub rack: &'a str,
+    /// Absent: the version's default of 16.
+    pub num_tokens: Option<i32>,
+    /// Every node of the datacenter is in one rack, so tokens can be spread evenly for the
+    /// usual replication factor. With more racks Cassandra refuses that until each replica has
+    /// a rack of its own.
+    pub single_rack: bool,
+    /// Host names or addresses, with or without a port.
+    pub seeds: &'a [String],
+    pub address: IpAddr,
+    /// Root of the data volume.
+    pub data: &'a Path,
+    /// The user's settings, cluster and pool already merged.
+    pub overlay: &'a Map<String, Value>,
+    /// The user's JVM options.
+    pub jvm_options: &'a [String],
+}
+
+/// File name → text.
+pub type Files = BTreeMap<&'static str, String>;
+
+/// A configuration that Cassandra could not read back as it was meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unrenderable {
+    #[error("jvm option {0:?} must start with '-' and contain no white space")]
+    JvmOption(String),
+    #[error("jvm option {0:?} sets the heap; use jvm.heap")]
+    HeapOption(String),
+    #[error("{field} {value:?} must be one line of text")]
+    NotOneLine { field: &'static str, value: String },
+    #[error("failed to write cassandra.yaml: {0}")]
+    Yaml(String),
+}
+
+/// Renders every file that we own in the configuration folder.
+pub fn render(settings: &Settings<'_>) -> Result<Files, Unrenderable> {
+    for (field, value) in [("datacenter", settings.datacenter), ("rack", settings.rack)] {
+        if value.is_empty() || value.chars().any(char::is_control) {
+            return Err(Unrenderable::NotOneLine { field, value: value.to_owned() });
+        }
+    }
+    let yaml = serde_yaml::to_string(&cassandra_yaml(settings))
+        .map_err(|error| Unrenderable::Yaml(error.to_string()))?;
+    let collector =
+        if options::choose_collector(settings.jvm_options) { "" } else { options::COLLECTOR };
+    Ok(Files::from([
+        ("cassandra.yaml", format!("{GENERATED}{yaml}")),
+        (
+            "cassandra-rackdc.properties",
+            format!("{GENERATED}dc={}\nrack={}\n", settings.datacenter, settings.rack),
+        ),
+        ("jvm-server.options", format!("{GENERATED}{}", server_options(settings)?)),
+        ("jvm11-server.options", format!("{GENERATED}{collector}{}", options::JAVA_11)),
+        (
+            "jvm17-server.options",
+            format!("{GENERATED}{collector}{}{}", options::JAVA_11, options::JAVA_17_MORE),
+        ),
+        ("logback.xml", LOGBACK.to_owned()),
+    ]))
+}
+
+const GENERATED: &str =
+    "# Written by Navigator at every start of the database; changes are lost.\n";
+
+/// Log lines go to standard output and nowhere else: the container's log is the log.
+const LOGBACK: &str = r#"<!-- Written by Navigator at every start of the database; changes are lost. -->
+<configuration>
+  <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%-5level [%thread] %date{ISO8601,UTC} %F:%L - %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="STDOUT"/></root>
+  <logger name="org.apache.cassandra" level="INFO"/>
+</configuration>
+"#;
+
+fn cassandra_yaml(settings: &Settings<'_>) -> Map<String, Value> {
+    let mut yaml = defaults(settings);
+    settings::merge(&mut yaml, settings.overlay);
+    let periodic = yaml.get("commitlog_sync").is_none_or(|sync| sync == "periodic");
+    let period_given = ["commitlog_sync_period", "commitlog_sync_period_in_ms"]
+        .iter()
+        .any(|key| yaml.contains_key(*key));
+    if periodic && !period_given {
+        // Cassandra refuses to start without the period, with it in another mode, and when it
+        // is given under the old and the new name at once.
+        let (key, value) = match settings.release {
+            Release::V4_0 => ("commitlog_sync_period_in_ms", json!(10_000)),
+            Release::V4_1 | Release::V5_0 => ("commitlog_sync_period", json!("10000ms")),
+        };
+        yaml.insert(key.to_owned(), value);
+    }
+    for key in ABSENT {
+        yaml.remove(*key);
+    }
+    yaml.extend(managed(settings));
+    yaml
+}
+
+/// What differs from Cassandra's built-in defaults, as in the vendor's own file.
+fn defaults(settings: &Settings<'_>) -> Map<String, Value> {
+    let mut yaml = Map::new();
+    yaml.insert("partitioner".to_owned(), json!("org.apache.cassandra.dht.Murmur3Partitioner"));
+    yaml.insert("commitlog_sync".to_owned(), json!("periodic"));
+    if settings.single_rack {
+        yaml.insert("allocate_tokens_for_local_replication_factor".to_owned(), json!(3));
+    }
+    yaml
+}
+
+/// Managed keys whose right value is to be absent.
+const ABSENT: &[&str] = &[
+    "auto_bootstrap",
+    "broadcast_address",
+    "client_encryption_options",
+    "initial_token",
+    "server_encryption_options",
+    "ssl_storage_port",
+];
+
+/// Keys that Navigator decides.
+fn managed(settings: &Settings<'_>) -> Map<String, Value> {
+    let folder = |name: &str| json!(settings.data.join(name));
+    let seeds: Vec<String> = settings.seeds.iter().map(|seed| with_port(seed)).collect();
+    let rpc_address = match settings.address {
+        // A node on a loopback address shares the machine with others.
+        address if address.is_loopback() => address,
+        IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    [
+        ("cluster_name", json!(settings.cluster_name)),
+        ("num_tokens", json!(settings.num_tokens.unwrap_or(16))),
+        (
+            "seed_provider",
+            json!([{
+                "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+                "parameters": [{"seeds": seeds.join(",")}],
+            }]),
+        ),
+        ("endpoint_snitch", json!("GossipingPropertyFileSnitch")),
+        ("listen_address", json!(settings.address)),
+        ("rpc_address", json!(rpc_address)),
+        ("broadcast_rpc_address", json!(settings.address)),
+        ("storage_port", json!(port::CASSANDRA_STORAGE)),
+        ("native_transport_port", json!(port::CASSANDRA_CQL)),
+        ("data_file_directories", json!([folder("data")])),
+        ("commitlog_directory", folder("commitlog")),
+        ("saved_caches_directory", folder("saved_caches")),
+        ("hints_directory", folder("hints")),
+        ("cdc_raw_directory", folder("cdc_raw")),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect()
+}
+
+/// `10.0.0.1` → `10.0.0.1:7000`, `::1` → `[::1]:7000`, `seed:7001` stays.
+fn with_port(seed: &str) -> String {
+    match seed.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{}", port::CASSANDRA_STORAGE),
+        Err(_) if seed.contains(':') => seed.to_owned(),
+        _ => format!("{seed}:{}", port::CASSANDRA_STORAGE),
+    }
+}
+
+fn server_options(settings: &Settings<'_>) -> Result<String, Unrenderable> {
+    let ipv4 = if settings.address.is_ipv4() { "true" } else { "false" };
+    let mut text = options::SERVER.replace("PREFER_IPV4", ipv4);
+    for option in settings.jvm_options {
+        if !option.starts_with('-') || option.contains(char::is_whitespace) {
+            return Err(Unrenderable::JvmOption(option.clone()));
+        }
+        if option.starts_with("-Xms") || option.starts_with("-Xmx") {
+            return Err(Unrenderable::HeapOption(option.clone()));
+        }
+        text.push_str(option);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlay(value: Value) -> Map<String, Value> {
+        let Value::Object(map) = value else { panic!("not an object: {value}") };
+        map
+    }
+
+    fn settings(release: Release, overlay: &Map<String, Value>) -> Settings<'_> {
+        Settings {
+            release,
+            cluster_name: "shop",
+            datacenter: "eu",
+            rack: "a",
+            num_tokens: None,
+            single_rack: true,
+            seeds: &[],
+            address: [10, 0, 0, 7].into(),
+            data: Path::new("/var/lib/cassandra"),
+            overlay,
+            jvm_options: &[],
+        }
+    }
+
+    fn yaml(release: Release, config: Value) -> Value {
+        let overlay = overlay(config);
+        let files = render(&settings(release, &overlay)).unwrap();
+        serde_yaml::from_str(&files["cassandra.yaml"]).unwrap()
+    }
+
+    #[test]
+    fn no_overlay_changes_what_navigator_manages() {
+        let hostile = json!({
+            "cluster_name": "x", "num_tokens": 1, "seed_provider": [], "listen_address": "x",
+            "broadcast_address": "x", "rpc_address": "x", "broadcast_rpc_address": "x",
+            "storage_port": 1, "ssl_storage_port": 1, "native_transport_port": 1,
+            "endpoint_snitch": "x", "data_file_directories": [], "commitlog_directory": "x",
+            "saved_caches_directory": "x", "hints_directory": "x", "auto_bootstrap": false,
+            "initial_token": "1", "server_encryption_options": {"a": 1},
+            "client_encryption_options": {"a": 1},
+        });
+        assert_eq!(yaml(Release::V5_0, hostile), yaml(Release::V5_0, json!({})));
+    }
+
+    #[test]
+    fn the_commit_log_period_is_written_once_and_only_where_it_belongs() {
+        let keys = |release, config| {
+            let Value::Object(map) = yaml(release, config) else { panic!("not an object") };
+            map.into_iter()
+                .filter(|(key, _)| key.starts_with("commitlog_sync_"))
+                .map(|(key, _)| key)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys(Release::V4_0, json!({})), ["commitlog_sync_period_in_ms"]);
+        assert_eq!(keys(Release::V4_1, json!({})), ["commitlog_sync_period"]);
+        assert_eq!(
+            keys(Release::V5_0, json!({"commitlog_sync_period_in_ms": 500})),
+            ["commitlog_sync_period_in_ms"]
+        );
+        assert!(keys(Release::V5_0, json!({"commitlog_sync": "batch"})).is_empty());
+    }
+
+    #[test]
+    fn a_node_on_loopback_listens_on_its_own_address_only() {
+        let empty = Map::new();
+        let files =
+            render(&Settings { address: [127, 0, 1, 3].into(), ..settings(Release::V5_0, &empty) })
+                .unwrap();
+        let yaml: Value = serde_yaml::from_str(&files["cassandra.yaml"]).unwrap();
+        assert_eq!(yaml["rpc_address"], "127.0.1.3");
+        assert_eq!(self::yaml(Release::V5_0, json!({}))["rpc_address"], "0.0.0.0");
+    }
+
+    #[test]
+    fn options_that_the_launcher_would_split_are_refused() {
+        let empty = Map::new();
+        for (option, expected) in [
+            ("-Da=b c", Unrenderable::JvmOption("-Da=b c".to_owned())),
+            ("Xint", Unrenderable::JvmOption("Xint".to_owned())),
+            ("-Xmx9G", Unrenderable::HeapOption("-Xmx9G".to_owned())),
+        ] {
+            let options = [option.to_owned()];
+            let settings = Settings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
+            assert_eq!(render(&settings), Err(expected));
+        }
+    }
+
+    #[test]
+    fn a_collector_that_the_user_chose_is_the_only_one() {
+        let empty = Map::new();
+        let options = ["-XX:+UseZGC".to_owned()];
+        let settings = Settings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
+        let text: String = render(&settings).unwrap().into_values().collect();
+        assert!(text.contains("-XX:+UseZGC") && !text.contains("G1"), "{text}");
+    }
+
+    #[test]
+    fn a_rack_cannot_smuggle_in_a_second_line() {
+        let empty = Map::new();
+        let settings = Settings { rack: "a\ndc=evil", ..settings(Release::V5_0, &empty) };
+        assert!(matches!(render(&settings), Err(Unrenderable::NotOneLine { field: "rack", .. })));
+    }
+}
