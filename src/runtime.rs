@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod build;
+pub mod leader;
 pub mod log;
 pub mod readiness;
 pub mod shutdown;

@@ -1,0 +1,146 @@
+//! Candidates against a scripted lease, on a clock that the test owns.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A lease behind HTTP: compare-and-swap on a counter, and a switch that makes it hang.
+#[derive(Clone, Default)]
+struct Api(Arc<Mutex<Server>>);
+
+#[derive(Default)]
+struct Server {
+    lease: Option<Value>,
+    version: u64,
+    down: bool,
+}
+
+impl Api {
+    fn client(&self) -> Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                if api.0.lock().unwrap().down {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(api.answer(&parts.method, &body))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn answer(&self, method: &Method, body: &[u8]) -> Response<Full<Bytes>> {
+        let mut server = self.0.lock().unwrap();
+        let failure = |code: u16, reason: &str| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}))
+        };
+        let (code, body) = match *method {
+            Method::GET => match &server.lease {
+                Some(lease) => (200, lease.clone()),
+                None => failure(404, "NotFound"),
+            },
+            _ => {
+                let mut lease: Value = serde_json::from_slice(body).unwrap();
+                let stored =
+                    server.lease.as_ref().map(|l| l["metadata"]["resourceVersion"].clone());
+                let given = lease["metadata"].get("resourceVersion").cloned();
+                if stored == given {
+                    server.version += 1;
+                    lease["metadata"]["resourceVersion"] = json!(server.version.to_string());
+                    server.lease = Some(lease.clone());
+                    (200, lease)
+                } else {
+                    failure(409, "Conflict")
+                }
+            }
+        };
+        let body = Full::new(Bytes::from(body.to_string()));
+        Response::builder().status(code).body(body).unwrap()
+    }
+
+    fn holder(&self) -> Option<String> {
+        let server = self.0.lock().unwrap();
+        Some(server.lease.as_ref()?["spec"]["holderIdentity"].as_str()?.to_owned())
+    }
+}
+
+struct Candidate {
+    claim: watch::Receiver<Claim>,
+    shutdown: Shutdown,
+    tasks: super::super::Tasks,
+}
+
+fn candidate(api: &Api, identity: &str) -> Candidate {
+    let (sender, claim) = watch::channel(Claim::Waiting);
+    let shutdown = Shutdown::new();
+    let tasks = super::super::Tasks::new(shutdown.clone());
+    let config = Config::new("navigator".into(), "navigator-controller".into(), identity.into());
+    tasks.spawn("leader", run(api.client(), config, sender, shutdown.clone()));
+    Candidate { claim, shutdown, tasks }
+}
+
+impl Candidate {
+    async fn leads(&mut self) {
+        self.claim.wait_for(|claim| claim.is_held()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_leads_and_a_release_hands_over_within_a_retry() {
+    let api = Api::default();
+    let mut first = candidate(&api, "first");
+    first.leads().await;
+    let mut second = candidate(&api, "second");
+    sleep(Duration::from_secs(60)).await;
+    assert!(first.claim.borrow().is_held());
+    assert_eq!(*second.claim.borrow(), Claim::Waiting);
+
+    let released = Instant::now();
+    first.shutdown.trigger();
+    first.tasks.join().await;
+    assert_eq!(*first.claim.borrow(), Claim::Lost);
+    second.leads().await;
+    assert!(released.elapsed() <= Duration::from_secs(3), "{:?}", released.elapsed());
+    assert_eq!(api.holder().as_deref(), Some("second"));
+    let Claim::Held { transition, .. } = *second.claim.borrow() else { panic!("not held") };
+    assert_eq!(transition, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_stops_acting_before_anyone_else_may() {
+    let api = Api::default();
+    let mut first = candidate(&api, "first");
+    first.leads().await;
+    api.0.lock().unwrap().down = true;
+    let cut = Instant::now();
+    first.claim.wait_for(|claim| *claim == Claim::Lost).await.unwrap();
+    assert!(cut.elapsed() <= Duration::from_secs(10), "{:?}", cut.elapsed());
+
+    api.0.lock().unwrap().down = false;
+    let mut second = candidate(&api, "second");
+    let asked = Instant::now();
+    second.leads().await;
+    assert!(asked.elapsed() >= Duration::from_secs(15), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() <= Duration::from_secs(18), "{:?}", asked.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_claim_expires_by_itself_when_nobody_renews_it() {
+    let until = Instant::now() + Duration::from_secs(10);
+    let claim = Claim::Held { until, transition: 0 };
+    assert!(claim.is_held());
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert!(!claim.is_held());
+}
