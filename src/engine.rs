@@ -2,5 +2,6 @@
 //! configuration, version rules. No I/O.
 
 pub mod cassandra;
+pub mod rbac;
 pub mod revision;
 pub mod settings;

@@ -1,0 +1,117 @@
+//! What the controller and the pilots may do on Kubernetes: two tables of RBAC rules.
+//!
+//! The controller creates the pilots' Role, and Kubernetes lets nobody grant what they do not
+//! hold: so [`controller_rules`] covers [`pilot_rules`], without `escalate` or `bind`. A test
+//! here holds that.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use crate::api::{GROUP, names};
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+fn named(mut rule: PolicyRule, name: &str) -> PolicyRule {
+    rule.resource_names = Some(vec![name.to_owned()]);
+    rule
+}
+
+const READ: &[&str] = &["get", "list", "watch"];
+const OWN: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
+
+/// Role of the pilots of one cluster, whose LeaderLease is `lease`. Which Pilot's status a pilot
+/// may write is narrowed to its own by our API server.
+pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
+    vec![
+        rule("", &["pods"], &["get"]),
+        rule(GROUP, &["pilots"], READ),
+        rule(GROUP, &["pilots/status"], &["update", "patch"]),
+        // A create names nothing yet, so it cannot be limited to a name.
+        rule(GROUP, &["leaderleases"], &["create"]),
+        named(rule(GROUP, &["leaderleases"], &["get", "update"]), lease),
+        rule("", &["events"], &["create", "patch"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    ]
+}
+
+/// ClusterRole of the controller.
+pub fn controller_rules() -> Vec<PolicyRule> {
+    let clusters = ["cassandraclusters", "elasticsearchclusters"];
+    vec![
+        // `patch` is for the teardown finalizer; no controller writes a cluster's spec.
+        rule(GROUP, &clusters, &["get", "list", "watch", "patch"]),
+        rule(
+            GROUP,
+            &["cassandraclusters/status", "elasticsearchclusters/status"],
+            &["update", "patch"],
+        ),
+        // Owner references with blockOwnerDeletion ask for this where that is enforced.
+        rule(
+            GROUP,
+            &["cassandraclusters/finalizers", "elasticsearchclusters/finalizers"],
+            &["update"],
+        ),
+        rule(GROUP, &["pilots"], OWN),
+        rule(GROUP, &["pilots/status"], &["update", "patch"]),
+        rule(GROUP, &["leaderleases"], &["get", "create", "update"]),
+        rule("", &["services", "serviceaccounts"], OWN),
+        // `patch` is for the label that marks seeds.
+        rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
+        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "delete"]),
+        rule("", &["namespaces"], &["get"]),
+        named(rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),
+        rule("", &["events"], &["create", "patch"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        rule("apps", &["statefulsets"], OWN),
+        rule("policy", &["poddisruptionbudgets"], OWN),
+        rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], OWN),
+        rule("coordination.k8s.io", &["leases"], &["get", "create", "update"]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
+        holder.iter().any(|rule| {
+            let has = |list: &Option<Vec<String>>, word: &str| {
+                list.iter().flatten().any(|listed| listed == word)
+            };
+            rule.resource_names.is_none()
+                && has(&rule.api_groups, group)
+                && has(&rule.resources, resource)
+                && rule.verbs.iter().any(|held| held == verb)
+        })
+    }
+
+    #[test]
+    fn the_controller_holds_every_right_that_it_grants() {
+        let held = controller_rules();
+        for rule in pilot_rules("cassandra-demo-leaderelection") {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    for verb in &rule.verbs {
+                        assert!(covers(&held, group, resource, verb), "{group} {resource} {verb}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_escalates() {
+        for rule in controller_rules().into_iter().chain(pilot_rules("lease")) {
+            for verb in rule.verbs {
+                assert!(!["*", "escalate", "bind", "impersonate"].contains(&verb.as_str()));
+            }
+        }
+    }
+}
