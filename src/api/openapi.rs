@@ -1,21 +1,369 @@
 //! The OpenAPI documents of the group, versions 2 and 3.
 //!
-//! Owns the paths and their parameters; definitions come from `schema`.
+//! Owns how paths and definitions are written down in either; what the paths are is in
+//! `openapi/paths`, definitions come from `schema`. kube-aggregator merges version 2 into its own
+//! by definition name, so Kubernetes' definitions stay word for word. kubectl reads version 3:
+//! that PATCH takes `fieldValidation` and `dryRun` makes it leave validation to us, and that no
+//! strategic merge patch is offered makes it send JSON merge patches.
 
-use std::sync::LazyLock;
+mod paths;
 
-use serde_json::Value;
+use std::{collections::BTreeMap, sync::LazyLock};
 
-use super::scheme::Version;
+use serde_json::{Map, Value, json};
 
-/// The document served at `/openapi/v2`.
+use self::paths::{Operation, Parameter, Route};
+use super::{
+    GROUP,
+    schema::{self, REF_PREFIX},
+    scheme::{Kind, Version, kinds},
+};
+
+/// Where version 3 keeps what version 2 calls definitions.
+const COMPONENTS: &str = "#/components/schemas/";
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+
+/// The document served at `/openapi/v2`: both versions.
 pub fn v2() -> &'static Value {
-    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| Value::Null);
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(build_v2);
     &DOCUMENT
 }
 
 /// The document served at `/openapi/v3/apis/navigator.jetstack.io/<version>`.
 pub fn v3(version: Version) -> &'static Value {
-    let _ = version;
-    v2()
+    static DOCUMENTS: LazyLock<BTreeMap<Version, Value>> = LazyLock::new(|| {
+        Version::ALL.into_iter().map(|version| (version, build_v3(version))).collect()
+    });
+    &DOCUMENTS[&version]
+}
+
+fn build_v2() -> Value {
+    let mut paths = Map::new();
+    let mut definitions = Map::new();
+    for version in Version::ALL {
+        for route in paths::routes(version) {
+            paths.insert(route.path.clone(), route_v2(&route));
+        }
+        definitions.extend(all_definitions(version));
+    }
+    json!({
+        "swagger": "2.0",
+        "info": info(),
+        "paths": paths,
+        "definitions": definitions,
+        "securityDefinitions": { "BearerToken": bearer_token() },
+        "security": [{ "BearerToken": [] }],
+    })
+}
+
+fn build_v3(version: Version) -> Value {
+    let paths: Map<String, Value> = paths::routes(version)
+        .into_iter()
+        .map(|route| (route.path.clone(), route_v3(&route)))
+        .collect();
+    let mut schemas = all_definitions(version);
+    for (name, definition) in &mut schemas {
+        match name.as_str() {
+            "io.k8s.apimachinery.pkg.api.resource.Quantity" => {
+                *definition = one_of(definition, &["string", "number"]);
+            }
+            "io.k8s.apimachinery.pkg.util.intstr.IntOrString" => {
+                *definition = one_of(definition, &["integer", "string"]);
+            }
+            _ => to_v3(definition),
+        }
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": info(),
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "BearerToken": bearer_token() },
+        },
+    })
+}
+
+fn info() -> Value {
+    json!({ "title": "Navigator", "version": concat!("v", env!("CARGO_PKG_VERSION")) })
+}
+
+fn bearer_token() -> Value {
+    json!({
+        "description": "Bearer Token authentication",
+        "in": "header",
+        "name": "authorization",
+        "type": "apiKey",
+    })
+}
+
+/// Definitions of `version`, of its lists, and of what its paths take and answer.
+fn all_definitions(version: Version) -> Map<String, Value> {
+    let mut all = schema::definitions(version).clone();
+    for kind in kinds().iter().filter(|kind| kind.versions().contains(&version)) {
+        all.insert(format!("{}List", definition(version, *kind)), list_of(version, *kind));
+    }
+    for name in ["APIGroup", "APIResourceList", "DeleteOptions", "ListMeta", "Patch", "Status"] {
+        let reference = json!({ "$ref": format!("{REF_PREFIX}{META}{name}") });
+        schema::close_over(&reference, schema::kubernetes(), &mut all);
+    }
+    all[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] = Version::ALL
+        .map(|version| json!({ "group": GROUP, "kind": "DeleteOptions", "version": version.as_str() }))
+        .to_vec()
+        .into();
+    all
+}
+
+fn definition(version: Version, kind: &dyn Kind) -> String {
+    schema::name(version, kind.kind())
+}
+
+fn list_of(version: Version, kind: &dyn Kind) -> Value {
+    let item = definition(version, kind);
+    let head = &schema::definitions(version)[&item]["properties"];
+    json!({
+        "description": format!("{kind}List is a list of {kind}", kind = kind.kind()),
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": head["apiVersion"],
+            "items": {
+                "description": format!("List of {}. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md", kind.plural()),
+                "type": "array",
+                "items": { "$ref": format!("{REF_PREFIX}{item}") },
+            },
+            "kind": head["kind"],
+            "metadata": {
+                "description": "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+                "$ref": format!("{REF_PREFIX}{META}ListMeta"),
+            },
+        },
+        "x-kubernetes-group-version-kind": [
+            { "group": GROUP, "kind": format!("{}List", kind.kind()), "version": version.as_str() },
+        ],
+    })
+}
+
+fn one_of(definition: &Value, types: &[&str]) -> Value {
+    let choices: Vec<Value> = types.iter().map(|type_| json!({ "type": type_ })).collect();
+    let mut rewritten = json!({ "description": definition["description"], "oneOf": choices });
+    if definition["format"].is_string() {
+        rewritten["format"] = definition["format"].clone();
+    }
+    rewritten
+}
+
+/// In version 3 nothing may stand beside a `$ref`.
+fn to_v3(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            let target = fields
+                .get("$ref")
+                .and_then(Value::as_str)
+                .and_then(|text| text.strip_prefix(REF_PREFIX))
+                .map(|name| format!("{COMPONENTS}{name}"));
+            if let Some(target) = target {
+                fields.remove("$ref");
+                if fields.is_empty() {
+                    fields.insert("$ref".into(), target.into());
+                } else {
+                    fields.insert("allOf".into(), json!([{ "$ref": target }]));
+                }
+            }
+            fields.values_mut().for_each(to_v3);
+        }
+        Value::Array(items) => items.iter_mut().for_each(to_v3),
+        _ => {}
+    }
+}
+
+fn route_v2(route: &Route) -> Value {
+    let mut item = Map::new();
+    for operation in &route.operations {
+        let mut parameters: Vec<Value> = operation.parameters.iter().map(parameter_v2).collect();
+        if let Some(body) = &operation.body {
+            parameters.insert(
+                0,
+                json!({
+                    "in": "body",
+                    "name": "body",
+                    "required": operation.body_required,
+                    "schema": { "$ref": format!("{REF_PREFIX}{body}") },
+                }),
+            );
+        }
+        let schema = json!({ "$ref": format!("{REF_PREFIX}{}", operation.answer) });
+        let responses = responses(
+            operation,
+            |description| json!({ "description": description, "schema": schema }),
+        );
+        let mut written = common(operation);
+        written["consumes"] = operation.consumes.into();
+        written["produces"] = operation.produces.into();
+        written["schemes"] = json!(["https"]);
+        written["parameters"] = parameters.into();
+        written["responses"] = responses;
+        item.insert(operation.method.into(), written);
+    }
+    item.insert("parameters".into(), route.parameters.iter().map(parameter_v2).collect());
+    item.into()
+}
+
+fn route_v3(route: &Route) -> Value {
+    let mut item = Map::new();
+    for operation in &route.operations {
+        let mut written = common(operation);
+        let parameters: Vec<Value> = operation.parameters.iter().map(parameter_v3).collect();
+        if !parameters.is_empty() {
+            written["parameters"] = parameters.into();
+        }
+        let content = |types: &[&str], schema: &str| -> Value {
+            let schema = json!({ "schema": { "$ref": format!("{COMPONENTS}{schema}") } });
+            let by_type = types.iter().map(|type_| ((*type_).to_owned(), schema.clone()));
+            Value::Object(by_type.collect())
+        };
+        if let Some(body) = &operation.body {
+            written["requestBody"] = json!({ "content": content(operation.consumes, body) });
+            if operation.body_required {
+                written["requestBody"]["required"] = true.into();
+            }
+        }
+        written["responses"] = responses(operation, |description| {
+            json!({
+                "description": description,
+                "content": content(operation.produces, &operation.answer),
+            })
+        });
+        item.insert(operation.method.into(), written);
+    }
+    item.insert("parameters".into(), route.parameters.iter().map(parameter_v3).collect());
+    item.into()
+}
+
+fn common(operation: &Operation) -> Value {
+    let mut written = json!({
+        "description": operation.description,
+        "operationId": operation.id,
+        "tags": [operation.tag],
+    });
+    if let Some((action, kind, version)) = operation.acts_on {
+        written["x-kubernetes-action"] = action.into();
+        written["x-kubernetes-group-version-kind"] =
+            json!({ "group": GROUP, "kind": kind, "version": version.as_str() });
+    }
+    written
+}
+
+fn responses(operation: &Operation, answer: impl Fn(&str) -> Value) -> Value {
+    let mut responses = Map::new();
+    for (code, text) in operation.codes {
+        responses.insert((*code).into(), answer(text));
+    }
+    responses.insert("401".into(), json!({ "description": "Unauthorized" }));
+    responses.into()
+}
+
+fn parameter_v2(parameter: &Parameter) -> Value {
+    let mut written = parameter_head(parameter);
+    written["type"] = parameter.type_.into();
+    written["uniqueItems"] = true.into();
+    written
+}
+
+fn parameter_v3(parameter: &Parameter) -> Value {
+    let mut written = parameter_head(parameter);
+    written["schema"] = json!({ "type": parameter.type_, "uniqueItems": true });
+    written
+}
+
+fn parameter_head(parameter: &Parameter) -> Value {
+    let place = if parameter.in_path { "path" } else { "query" };
+    let mut written = json!({
+        "name": parameter.name,
+        "in": place,
+        "description": parameter.description,
+    });
+    if parameter.in_path {
+        written["required"] = true.into();
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patch_offers_what_kubectl_looks_for() {
+        for version in Version::ALL {
+            let path = format!("/apis/{GROUP}/{version}/namespaces/{{namespace}}/pilots/{{name}}");
+            let patch = &v3(version)["paths"][&path]["patch"];
+            assert_eq!(patch["x-kubernetes-action"], "patch");
+            assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Pilot");
+            let names: Vec<&str> = patch["parameters"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|parameter| parameter["in"] == "query")
+                .map(|parameter| parameter["name"].as_str().unwrap())
+                .collect();
+            assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+            let types = patch["requestBody"]["content"].as_object().unwrap();
+            assert!(!types.contains_key("application/strategic-merge-patch+json"), "{types:?}");
+        }
+    }
+
+    #[test]
+    fn kubernetes_definitions_are_word_for_word_upstreams_in_version_2() {
+        let mut compared = 0;
+        for (name, definition) in v2()["definitions"].as_object().unwrap() {
+            if let Some(upstream) = schema::kubernetes().get(name) {
+                let mut ours = definition.clone();
+                ours.as_object_mut().unwrap().remove("x-kubernetes-group-version-kind");
+                assert_eq!(&ours, upstream, "{name}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 50, "{compared} definitions compared");
+    }
+
+    #[test]
+    fn every_reference_of_the_documents_has_a_target() {
+        fn walk(document: &Value, value: &Value) {
+            match value {
+                Value::Object(fields) => {
+                    if let Some(Value::String(target)) = fields.get("$ref") {
+                        let pointer = target.trim_start_matches('#');
+                        assert!(document.pointer(pointer).is_some(), "{target} is missing");
+                    }
+                    fields.values().for_each(|value| walk(document, value));
+                }
+                Value::Array(items) => items.iter().for_each(|item| walk(document, item)),
+                _ => {}
+            }
+        }
+        for document in [v2(), v3(Version::V1beta1), v3(Version::V1alpha1)] {
+            walk(document, document);
+        }
+    }
+
+    #[test]
+    fn operation_ids_are_unique() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (path, item) in v2()["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values().filter(|value| value.is_object()) {
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(seen.insert(id.to_owned()), "{id} occurs again at {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn lease_is_served_in_v1beta1_only() {
+        let served = |version: Version| {
+            v3(version)["paths"].as_object().unwrap().keys().any(|path| path.contains("leases"))
+        };
+        assert!(served(Version::V1beta1) && !served(Version::V1alpha1));
+    }
 }

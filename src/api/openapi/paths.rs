@@ -1,0 +1,321 @@
+//! The paths that we serve, their verbs and parameters, in the form that both OpenAPI versions
+//! are written from.
+
+use super::{META, definition};
+use crate::api::{
+    GROUP,
+    scheme::{Kind, Version, kinds},
+};
+
+/// A path and what can be done to it.
+pub(super) struct Route {
+    pub(super) path: String,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) operations: Vec<Operation>,
+}
+
+/// A verb on a path.
+pub(super) struct Operation {
+    pub(super) method: &'static str,
+    pub(super) id: String,
+    pub(super) tag: String,
+    pub(super) description: String,
+    /// Kubernetes' word for the verb, and the kind; absent on discovery.
+    pub(super) acts_on: Option<(&'static str, &'static str, Version)>,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) body: Option<String>,
+    pub(super) body_required: bool,
+    pub(super) consumes: &'static [&'static str],
+    pub(super) produces: &'static [&'static str],
+    pub(super) codes: &'static [(&'static str, &'static str)],
+    /// Definition of the answer's body.
+    pub(super) answer: String,
+}
+
+#[derive(Clone)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) type_: &'static str,
+    pub(super) in_path: bool,
+    pub(super) description: &'static str,
+}
+
+const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
+const LIST_TYPES: &[&str] =
+    &["application/json", "application/yaml", "application/json;stream=watch"];
+const PATCH_TYPES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
+
+const READ: &[(&str, &str)] = &[("200", "OK")];
+const CREATED: &[(&str, &str)] = &[("200", "OK"), ("201", "Created"), ("202", "Accepted")];
+const WRITTEN: &[(&str, &str)] = &[("200", "OK"), ("201", "Created")];
+const DELETED: &[(&str, &str)] = &[("200", "OK"), ("202", "Accepted")];
+
+const fn query(name: &'static str, type_: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, type_, in_path: false, description }
+}
+
+const DRY_RUN: Parameter = query(
+    "dryRun",
+    "string",
+    "When present, indicates that modifications should not be persisted. Valid values are: All: \
+     all stages are processed, nothing is stored.",
+);
+const FIELD_MANAGER: Parameter = query(
+    "fieldManager",
+    "string",
+    "Name associated with the actor or entity that is making these changes, at most 128 characters.",
+);
+const FIELD_VALIDATION: Parameter = query(
+    "fieldValidation",
+    "string",
+    "How unknown and duplicate fields are handled: Ignore drops them, Warn (default) drops them \
+     with a Warning header for each, Strict fails the request and names all of them.",
+);
+const FORCE: Parameter =
+    query("force", "boolean", "Force takes over fields that others own. Only for apply patches.");
+const LIST: &[Parameter] = &[
+    query("allowWatchBookmarks", "boolean", "Ask for watch events of type BOOKMARK."),
+    query("continue", "string", "Token of the previous page, when retrieving further pages."),
+    query(
+        "fieldSelector",
+        "string",
+        "Restricts the objects by their fields. Defaults to everything.",
+    ),
+    query(
+        "labelSelector",
+        "string",
+        "Restricts the objects by their labels. Defaults to everything.",
+    ),
+    query("limit", "integer", "Most items of one page."),
+    query("resourceVersion", "string", "Which resourceVersion the answer is of, or at least of."),
+    query(
+        "resourceVersionMatch",
+        "string",
+        "How resourceVersion applies to a list: Exact or NotOlderThan.",
+    ),
+    query(
+        "sendInitialEvents",
+        "boolean",
+        "Begin a watch with the objects that exist, then a bookmark.",
+    ),
+    query("timeoutSeconds", "integer", "Ends the call after this many seconds."),
+    query("watch", "boolean", "Stream changes as add, update and delete events."),
+];
+const DELETE: &[Parameter] = &[
+    DRY_RUN,
+    query(
+        "gracePeriodSeconds",
+        "integer",
+        "Seconds before the object should be deleted; 0 deletes immediately.",
+    ),
+    query("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    query(
+        "propagationPolicy",
+        "string",
+        "What becomes of dependents: Orphan, Background or Foreground.",
+    ),
+];
+const PRETTY: Parameter = query("pretty", "string", "If 'true', the output is indented.");
+const NAMESPACE: Parameter = Parameter {
+    name: "namespace",
+    type_: "string",
+    in_path: true,
+    description: "object name and auth scope, such as for teams and projects",
+};
+const NAME: Parameter =
+    Parameter { name: "name", type_: "string", in_path: true, description: "name of the object" };
+
+/// Every path of `version`, and its discovery.
+pub(super) fn routes(version: Version) -> Vec<Route> {
+    let mut routes = vec![discovery(version)];
+    for kind in kinds().iter().filter(|kind| kind.versions().contains(&version)) {
+        routes.extend(kind_routes(version, *kind));
+    }
+    routes
+}
+
+fn discovery(version: Version) -> Route {
+    let operation = Operation {
+        method: "get",
+        id: format!("getNavigatorJetstackIo{}APIResources", capital(version.as_str())),
+        tag: tag(version),
+        description: "get available resources".into(),
+        acts_on: None,
+        parameters: Vec::new(),
+        body: None,
+        body_required: false,
+        consumes: OBJECT_TYPES,
+        produces: OBJECT_TYPES,
+        codes: READ,
+        answer: format!("{META}APIResourceList"),
+    };
+    Route {
+        path: format!("/apis/{GROUP}/{version}/"),
+        parameters: Vec::new(),
+        operations: vec![operation],
+    }
+}
+
+fn kind_routes(version: Version, kind: &dyn Kind) -> Vec<Route> {
+    let base = format!("/apis/{GROUP}/{version}");
+    let plural = kind.plural();
+    let make = Make { version, kind };
+    let list = |id: &str| Operation {
+        produces: LIST_TYPES,
+        parameters: LIST.to_vec(),
+        answer: format!("{}List", definition(version, kind)),
+        ..make.operation("get", "list", id, "list or watch objects of kind")
+    };
+    let mut routes = vec![
+        Route {
+            path: format!("{base}/{plural}"),
+            parameters: vec![PRETTY],
+            operations: vec![Operation {
+                id: format!("{}ForAllNamespaces", make.id("list", "", "")),
+                ..list("")
+            }],
+        },
+        Route {
+            path: format!("{base}/namespaces/{{namespace}}/{plural}"),
+            parameters: vec![NAMESPACE, PRETTY],
+            operations: vec![
+                list(&make.id("list", "Namespaced", "")),
+                Operation {
+                    body: Some(make.object()),
+                    body_required: true,
+                    parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
+                    codes: CREATED,
+                    ..make.operation(
+                        "post",
+                        "post",
+                        &make.id("create", "Namespaced", ""),
+                        "create a",
+                    )
+                },
+                Operation {
+                    body: Some(format!("{META}DeleteOptions")),
+                    parameters: LIST
+                        .iter()
+                        .filter(|parameter| {
+                            !["watch", "allowWatchBookmarks"].contains(&parameter.name)
+                        })
+                        .chain(DELETE)
+                        .cloned()
+                        .collect(),
+                    answer: format!("{META}Status"),
+                    ..make.operation(
+                        "delete",
+                        "deletecollection",
+                        &make.id("delete", "CollectionNamespaced", ""),
+                        "delete collection of",
+                    )
+                },
+            ],
+        },
+        Route {
+            path: format!("{base}/namespaces/{{namespace}}/{plural}/{{name}}"),
+            parameters: vec![NAME, NAMESPACE, PRETTY],
+            operations: make.object_operations(""),
+        },
+    ];
+    let delete = Operation {
+        body: Some(format!("{META}DeleteOptions")),
+        parameters: DELETE.to_vec(),
+        codes: DELETED,
+        answer: format!("{META}Status"),
+        ..make.operation("delete", "delete", &make.id("delete", "Namespaced", ""), "delete a")
+    };
+    routes[2].operations.push(delete);
+    if kind.has_status() {
+        routes.push(Route {
+            path: format!("{base}/namespaces/{{namespace}}/{plural}/{{name}}/status"),
+            parameters: vec![NAME, NAMESPACE, PRETTY],
+            operations: make.object_operations("Status"),
+        });
+    }
+    routes
+}
+
+/// Makes the operations of one kind.
+struct Make<'a> {
+    version: Version,
+    kind: &'a dyn Kind,
+}
+
+impl Make<'_> {
+    fn object(&self) -> String {
+        definition(self.version, self.kind)
+    }
+
+    fn id(&self, verb: &str, scope: &str, suffix: &str) -> String {
+        let version = capital(self.version.as_str());
+        format!("{verb}NavigatorJetstackIo{version}{scope}{}{suffix}", self.kind.kind())
+    }
+
+    /// An operation that answers with an object.
+    fn operation(
+        &self,
+        method: &'static str,
+        action: &'static str,
+        id: &str,
+        description: &str,
+    ) -> Operation {
+        Operation {
+            method,
+            id: id.into(),
+            tag: tag(self.version),
+            description: format!("{description} {}", self.kind.kind()),
+            acts_on: Some((action, self.kind.kind(), self.version)),
+            parameters: Vec::new(),
+            body: None,
+            body_required: false,
+            consumes: OBJECT_TYPES,
+            produces: OBJECT_TYPES,
+            codes: READ,
+            answer: self.object(),
+        }
+    }
+
+    /// Get, put and patch of an object or of its status.
+    fn object_operations(&self, suffix: &str) -> Vec<Operation> {
+        let part = if suffix.is_empty() { "" } else { "status of " };
+        let id = |verb: &str| self.id(verb, "Namespaced", suffix);
+        vec![
+            self.operation("get", "get", &id("read"), &format!("read {part}the specified")),
+            Operation {
+                body: Some(self.object()),
+                body_required: true,
+                parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
+                codes: WRITTEN,
+                ..self.operation(
+                    "put",
+                    "put",
+                    &id("replace"),
+                    &format!("replace {part}the specified"),
+                )
+            },
+            Operation {
+                body: Some(format!("{META}Patch")),
+                body_required: true,
+                parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
+                consumes: PATCH_TYPES,
+                codes: WRITTEN,
+                ..self.operation(
+                    "patch",
+                    "patch",
+                    &id("patch"),
+                    &format!("partially update {part}the specified"),
+                )
+            },
+        ]
+    }
+}
+
+fn tag(version: Version) -> String {
+    format!("navigatorJetstackIo_{version}")
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
