@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod authn;
+pub mod cache;
 pub mod negotiate;
 pub mod options;
 pub mod request_info;

@@ -144,7 +144,8 @@ impl Event {
     }
 }
 
-/// Events in revision order, none missing. Ends after an error.
+/// Events in revision order, none missing. Ends after an error. Reports progress when other keys
+/// were written, at the latest after [`Storage::request_progress`].
 pub type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Error>> + Send>>;
 
 /// Why a store did not do what was asked.
@@ -203,6 +204,9 @@ pub trait Storage: Send + Sync + 'static {
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>>;
     /// The latest revision, linearizable. Doubles as the health check.
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>>;
+    /// Somebody waits for watches to reach `revision`. A store whose watches report progress by
+    /// themselves has nothing to do.
+    fn request_progress(&self, _revision: Revision) {}
     /// Identity of this store: made with the store, the same for its whole life, gone with it.
     fn id(&self) -> BoxFuture<'_, Result<String>>;
 }

@@ -1,0 +1,186 @@
+//! One per resource: what the store holds, decoded, and its latest changes, for lists and
+//! watches that ask no store.
+//!
+//! Owns the promise that every watcher sees every change of its range once, in revision order,
+//! or is ended with an error and has to list again. Serves any store alike. Leaves selectors,
+//! versions and encoding to the handlers; writes go to the store directly.
+//!
+//! A consistent read is [`Cache::catch_up`] followed by a read.
+
+mod feed;
+mod object;
+mod state;
+mod watcher;
+
+use std::{
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{sync::watch, time};
+
+pub use self::{object::Cached, state::Event, watcher::Watcher};
+use self::{object::Reading, state::State};
+use super::storage::{self, Key, PageRequest, Prefix, Revision, Storage};
+use crate::runtime::{Shutdown, readiness};
+
+/// How long a read waits for a revision that is not here yet: upstream's `blockTimeout`.
+const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// Why the cache did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The first list is not done: 429 with Retry-After.
+    #[error("the cache is not ready")]
+    NotReady,
+    /// 504 `Timeout`, with the cause `ResourceVersionTooLarge`.
+    #[error("revision {asked} is not here yet; the latest is {latest}")]
+    NotYet { asked: Revision, latest: Revision },
+    /// 410: list again.
+    #[error("too old resource version: {asked} ({oldest})")]
+    TooOld { asked: Revision, oldest: Revision },
+    /// An object in the range lies in the store in a form that this binary cannot read. Leaving
+    /// it out would look like a deletion, so the whole read fails.
+    #[error("stored object {key:?} cannot be read: {reason}")]
+    Undecodable { key: Key, reason: String },
+    #[error("failed to read the store")]
+    Store(#[from] storage::Error),
+}
+
+/// Part of a resource, ordered by key, as of `revision`.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub objects: Vec<Arc<Cached>>,
+    pub revision: Revision,
+    /// More objects follow the last one.
+    pub more: bool,
+}
+
+/// Reads stored bytes into hub form; the text says why it could not.
+pub type Decode = dyn Fn(&[u8]) -> Result<Value, String> + Send + Sync;
+
+/// The cache of one resource.
+pub struct Cache {
+    storage: Arc<dyn Storage>,
+    prefix: Prefix,
+    decode: Box<Decode>,
+    state: RwLock<State>,
+    /// Latest revision that the state shows, for those who wait for one.
+    revision: watch::Sender<Revision>,
+    /// Something happened in the resource, for watchers.
+    changed: watch::Sender<()>,
+}
+
+impl Cache {
+    pub fn new(storage: Arc<dyn Storage>, prefix: Prefix, decode: Box<Decode>) -> Arc<Self> {
+        Arc::new(Self {
+            storage,
+            prefix,
+            decode,
+            state: RwLock::default(),
+            revision: watch::Sender::default(),
+            changed: watch::Sender::default(),
+        })
+    }
+
+    /// Keeps the cache up to date until shutdown. Drops `ready` after the first list.
+    pub async fn run(self: Arc<Self>, shutdown: Shutdown, ready: readiness::Handle) {
+        tokio::select! {
+            () = shutdown.triggered() => {}
+            // Dropped half-way it leaves the state between two events, which is a true state.
+            () = feed::follow(&self, ready) => {}
+        }
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.read().is_ready()
+    }
+
+    /// The latest revision that is shown.
+    pub fn revision(&self) -> Revision {
+        *self.revision.borrow()
+    }
+
+    /// One object, at `at_least` or later.
+    pub async fn get(
+        &self,
+        key: &Key,
+        at_least: Option<Revision>,
+    ) -> Result<Option<Arc<Cached>>, Error> {
+        self.wait_for(at_least).await?;
+        self.read().get(key)
+    }
+
+    /// The objects of a range, at `at_least` or later. Never in parts.
+    pub async fn list(&self, range: &Prefix, at_least: Option<Revision>) -> Result<Listing, Error> {
+        self.wait_for(at_least).await?;
+        self.read().list(range)
+    }
+
+    /// A page straight from the store, for lists at an exact revision and their continuation.
+    pub async fn page(&self, range: &Prefix, request: PageRequest) -> Result<Listing, Error> {
+        let page = self.storage.list(range, request).await?;
+        let objects = page.entries.iter().map(|entry| {
+            self.decode(&entry.key, &entry.value, entry.revision)
+                .map(Arc::new)
+                .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason })
+        });
+        let objects = objects.collect::<Result<_, _>>()?;
+        Ok(Listing { objects, revision: page.revision, more: page.more })
+    }
+
+    /// The changes of a range after `from`.
+    pub async fn watch(self: &Arc<Self>, range: Prefix, from: Revision) -> Result<Watcher, Error> {
+        self.wait_until(from).await?;
+        Watcher::start(Arc::clone(self), range, from)
+    }
+
+    /// Waits until everything that is acknowledged now is shown, and returns its revision.
+    pub async fn catch_up(&self) -> Result<Revision, Error> {
+        let latest = self.storage.current_revision().await?;
+        self.wait_until(latest).await?;
+        Ok(latest)
+    }
+
+    /// Waits until `asked` is shown, for a few seconds.
+    pub async fn wait_until(&self, asked: Revision) -> Result<(), Error> {
+        if !self.is_ready() {
+            return Err(Error::NotReady);
+        }
+        let mut revision = self.revision.subscribe();
+        if *revision.borrow() >= asked {
+            return Ok(());
+        }
+        self.storage.request_progress(asked);
+        match time::timeout(FRESHNESS_WAIT, revision.wait_for(|shown| *shown >= asked)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Error::NotYet { asked, latest: self.revision() }),
+        }
+    }
+
+    async fn wait_for(&self, at_least: Option<Revision>) -> Result<(), Error> {
+        self.wait_until(at_least.unwrap_or_default()).await
+    }
+
+    fn decode(&self, key: &Key, value: &[u8], revision: Revision) -> Reading {
+        Cached::new(key.clone(), (self.decode)(value)?, revision)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, then tells those who wait.
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let before = state.version();
+        change(&mut state);
+        let (revision, changed) = (state.revision(), state.version() != before);
+        drop(state);
+        self.revision.send_replace(revision);
+        if changed {
+            self.changed.send_replace(());
+        }
+    }
+}

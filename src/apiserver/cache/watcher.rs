@@ -1,0 +1,76 @@
+//! One watch: reads the window at its own pace.
+//!
+//! Nothing is sent to it but "look again", so a slow watcher holds up nobody and needs no
+//! buffer; when the window goes faster than it reads, it ends with `TooOld`.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use tokio::sync::watch;
+
+use super::{
+    super::storage::{Prefix, Revision},
+    Cache, Error, Event,
+};
+
+/// Changes that one look takes along.
+const CHUNK: usize = 256;
+
+/// The changes of a range, in revision order, none missing and none twice.
+pub struct Watcher {
+    cache: Arc<Cache>,
+    range: Prefix,
+    lists: u64,
+    /// Every change up to here was looked at.
+    reached: Revision,
+    ready: VecDeque<Event>,
+    /// Ends the watch after what is ready.
+    failure: Option<Error>,
+    changed: watch::Receiver<()>,
+}
+
+impl Watcher {
+    pub(super) fn start(cache: Arc<Cache>, range: Prefix, from: Revision) -> Result<Self, Error> {
+        let changed = cache.changed.subscribe();
+        let lists = cache.read().lists();
+        let (ready, failure) = (VecDeque::new(), None);
+        let mut watcher = Self { cache, range, lists, reached: from, ready, failure, changed };
+        watcher.look()?;
+        Ok(watcher)
+    }
+
+    /// The next change. An error ends the watch: its client has to list again. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
+            self.changed.mark_unchanged();
+            self.look()?;
+            if self.ready.is_empty() && self.failure.is_none() {
+                // The cache cannot go first: this holds it.
+                drop(self.changed.changed().await);
+            }
+        }
+    }
+
+    /// The revision that a bookmark may state: every change up to it was returned. Absent while
+    /// changes wait to be returned.
+    pub fn bookmark(&mut self) -> Option<Revision> {
+        if self.ready.is_empty() && self.failure.is_none() {
+            self.failure = self.look().err();
+        }
+        (self.ready.is_empty() && self.failure.is_none()).then_some(self.reached)
+    }
+
+    fn look(&mut self) -> Result<(), Error> {
+        let found = self.cache.read().changes(&self.range, self.reached, self.lists, CHUNK)?;
+        // A watch from revision 10 must not state revision 8, also when the store was reset.
+        self.reached = self.reached.max(found.reached);
+        self.ready.extend(found.events);
+        self.failure = found.failure;
+        Ok(())
+    }
+}
