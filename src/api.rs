@@ -5,9 +5,12 @@
 //! uses it as a library. [`v1beta1`] is the hub and the stored form: the only types that roles
 //! reason with. [`v1alpha1`] converts to and from it.
 
+pub mod conversion;
 pub mod decode;
+mod defaults;
 pub mod field;
 mod hub;
+mod known;
 pub mod names;
 pub mod openapi;
 pub mod printer;
@@ -15,6 +18,8 @@ pub mod quantity;
 pub mod schema;
 pub mod scheme;
 pub mod strict;
+mod tolerant;
+pub mod v1alpha1;
 pub mod v1beta1;
 pub mod validation;
 

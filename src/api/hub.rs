@@ -1,12 +1,17 @@
 //! The four kinds in hub form and what tells them apart, for the table in [`super::scheme`].
 
+use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    printer,
-    scheme::{Column, Part, Verdict, Version},
+    conversion::{self, surplus},
+    defaults, printer,
+    scheme::{Column, DecodeError, Part, Verdict, Version},
+    v1alpha1,
     v1beta1::{CassandraCluster, ElasticsearchCluster, LeaderLease, Pilot},
+    validation,
 };
 
 /// Names by which a kind is addressed.
@@ -25,9 +30,18 @@ pub(super) struct Names {
 }
 
 /// A kind in hub form.
-pub(super) trait Hub: Serialize + DeserializeOwned + 'static {
+pub(super) trait Hub:
+    Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> + 'static
+{
     const NAMES: Names;
 
+    /// Lifts a normalised body of v1alpha1. The surplus is that of `stored`; a new object brings
+    /// its own in the annotation.
+    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError>;
+    /// The object as v1alpha1 shows it, surplus in the annotation; without apiVersion and kind.
+    fn into_older(self) -> Value;
+    /// Writes defaults and the canonical form. `stored` is the object that is being updated.
+    fn default(&mut self, stored: Option<&Self>);
     fn validate_create(&self, version: Version) -> Verdict;
     fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict;
 }
@@ -48,12 +62,29 @@ impl Hub for ElasticsearchCluster {
         cells: printer::elasticsearch,
     };
 
-    fn validate_create(&self, _version: Version) -> Verdict {
-        Verdict::default()
+    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError> {
+        from_older(
+            body,
+            stored,
+            conversion::elasticsearch::project,
+            conversion::elasticsearch::lift,
+        )
     }
 
-    fn validate_update(&self, _version: Version, _part: Part, _old: &Self) -> Verdict {
-        Verdict::default()
+    fn into_older(self) -> Value {
+        into_older(self, conversion::elasticsearch::project)
+    }
+
+    fn default(&mut self, stored: Option<&Self>) {
+        defaults::elasticsearch(self, stored);
+    }
+
+    fn validate_create(&self, version: Version) -> Verdict {
+        validation::elasticsearch::validate_create(version, self)
+    }
+
+    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
+        validation::elasticsearch::validate_update(version, part, self, old)
     }
 }
 
@@ -71,12 +102,24 @@ impl Hub for CassandraCluster {
         cells: printer::cassandra,
     };
 
-    fn validate_create(&self, _version: Version) -> Verdict {
-        Verdict::default()
+    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError> {
+        from_older(body, stored, conversion::cassandra::project, conversion::cassandra::lift)
     }
 
-    fn validate_update(&self, _version: Version, _part: Part, _old: &Self) -> Verdict {
-        Verdict::default()
+    fn into_older(self) -> Value {
+        into_older(self, conversion::cassandra::project)
+    }
+
+    fn default(&mut self, stored: Option<&Self>) {
+        defaults::cassandra(self, stored);
+    }
+
+    fn validate_create(&self, version: Version) -> Verdict {
+        validation::cassandra::validate_create(version, self)
+    }
+
+    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
+        validation::cassandra::validate_update(version, part, self, old)
     }
 }
 
@@ -100,12 +143,24 @@ impl Hub for Pilot {
         cells: printer::pilot,
     };
 
-    fn validate_create(&self, _version: Version) -> Verdict {
-        Verdict::default()
+    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError> {
+        from_older(body, stored, conversion::pilot::project, conversion::pilot::lift)
     }
 
-    fn validate_update(&self, _version: Version, _part: Part, _old: &Self) -> Verdict {
-        Verdict::default()
+    fn into_older(self) -> Value {
+        into_older(self, conversion::pilot::project)
+    }
+
+    fn default(&mut self, _stored: Option<&Self>) {
+        defaults::pilot(self);
+    }
+
+    fn validate_create(&self, version: Version) -> Verdict {
+        validation::pilot::validate_create(version, self)
+    }
+
+    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
+        validation::pilot::validate_update(version, part, self, old)
     }
 }
 
@@ -123,11 +178,96 @@ impl Hub for LeaderLease {
         cells: printer::lease,
     };
 
-    fn validate_create(&self, _version: Version) -> Verdict {
-        Verdict::default()
+    fn from_older(_body: &Value, _stored: Option<Self>) -> Result<Self, DecodeError> {
+        Err(DecodeError::Malformed(format!(
+            "no kind \"LeaderLease\" is registered for version {:?}",
+            v1alpha1::API_VERSION
+        )))
     }
 
-    fn validate_update(&self, _version: Version, _part: Part, _old: &Self) -> Verdict {
-        Verdict::default()
+    /// Never asked for: `versions` does not name v1alpha1.
+    fn into_older(self) -> Value {
+        serde_json::to_value(self).expect("wire types have string keys")
+    }
+
+    fn default(&mut self, _stored: Option<&Self>) {
+        defaults::metadata(&mut self.metadata);
+    }
+
+    fn validate_create(&self, version: Version) -> Verdict {
+        validation::lease::validate_create(version, self)
+    }
+
+    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
+        validation::lease::validate_update(version, part, self, old)
+    }
+}
+
+fn from_older<H, A, S>(
+    body: &Value,
+    stored: Option<H>,
+    project: fn(H) -> (A, S),
+    lift: fn(A, S) -> H,
+) -> Result<H, DecodeError>
+where
+    H: Hub,
+    A: DeserializeOwned + OlderMetadata,
+    S: Default + DeserializeOwned + JsonSchema,
+{
+    let mut older: A = typed(H::NAMES.kind, Version::V1alpha1, body)?;
+    let surplus = match stored {
+        Some(stored) => project(stored).1,
+        None => {
+            surplus::read(older.metadata()).map_err(|error| DecodeError::Invalid(vec![error]))?
+        }
+    };
+    conversion::drop_annotation(older.metadata());
+    Ok(lift(older, surplus))
+}
+
+fn into_older<H, A, S>(hub: H, project: fn(H) -> (A, S)) -> Value
+where
+    A: Serialize + OlderMetadata,
+    S: Serialize + Default + PartialEq,
+{
+    let (mut older, surplus) = project(hub);
+    surplus::show(older.metadata(), &surplus);
+    serde_json::to_value(older).expect("wire types have string keys and no failing fields")
+}
+
+/// The typed object, or why the body is none.
+pub(super) fn typed<T: DeserializeOwned>(
+    kind: &str,
+    version: Version,
+    value: &Value,
+) -> Result<T, DecodeError> {
+    T::deserialize(value).map_err(|error| {
+        DecodeError::Malformed(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: {error}",
+            version.as_str()
+        ))
+    })
+}
+
+/// Metadata of an object of the older version.
+trait OlderMetadata {
+    fn metadata(&mut self) -> &mut ObjectMeta;
+}
+
+impl OlderMetadata for v1alpha1::ElasticsearchCluster {
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl OlderMetadata for v1alpha1::CassandraCluster {
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl OlderMetadata for v1alpha1::Pilot {
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
     }
 }

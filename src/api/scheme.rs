@@ -133,6 +133,14 @@ pub trait Kind: Send + Sync {
     fn versions(&self) -> &'static [Version];
     fn has_status(&self) -> bool;
 
+    /// Rewrites what a patch (merge, strategic, apply) of `version` says in an older way; returns
+    /// warnings. `decode` does it by itself with whole objects, and with what a JSON patch made.
+    fn tolerate(
+        &self,
+        version: Version,
+        body: &mut super::decode::Document,
+    ) -> Result<Vec<String>, DecodeError>;
+
     /// Understands a request body of `version`: tolerant normalisation, strict check, defaulting,
     /// lifting to the hub. `stored` is the hub object that an update is about: the surplus that
     /// an older form cannot say, and values whose absence means "as before", come from it.

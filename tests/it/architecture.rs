@@ -101,3 +101,21 @@ fn leaves_stay_pure() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn conversion_names_every_field() {
+    // `..` in a pattern or a literal would let a new field slip through unconverted.
+    let mut wrong = Vec::new();
+    for (path, text) in all_sources() {
+        if !path.starts_with("src/api/conversion") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if code.contains("..") {
+                wrong.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "`..` in conversion code:\n{}", wrong.join("\n"));
+}

@@ -7,8 +7,23 @@ use serde_json::{Map, Value};
 use super::{Column, DecodeError, Decoded, Kind, Part, Verdict, Version};
 use crate::api::{
     decode::Document,
-    hub::{Hub, Names},
+    hub::{self, Hub, Names},
+    known::Known,
+    schema,
+    strict::{self, Strict},
+    tolerant,
 };
+
+/// Metadata that a client cannot change by writing the object.
+const SERVER_OWNED: [&str; 7] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+];
 
 /// A kind that is served, by its hub type.
 pub(super) struct Served<T>(PhantomData<fn() -> T>);
@@ -22,15 +37,18 @@ impl<T> Served<T> {
 impl<T: Hub> Served<T> {
     const NAMES: Names = T::NAMES;
 
-    /// The typed object, or why the body is none.
+    fn known(version: Version) -> &'static Known {
+        Known::kind(version, Self::NAMES.kind)
+    }
+
     fn typed(version: Version, value: &Value) -> Result<T, DecodeError> {
-        T::deserialize(value).map_err(|error| {
-            let kind = Self::NAMES.kind;
-            DecodeError::Malformed(format!(
-                "{kind} in version {:?} cannot be handled as a {kind}: {error}",
-                version.as_str()
-            ))
-        })
+        hub::typed(Self::NAMES.kind, version, value)
+    }
+
+    /// A hub object that this module made.
+    fn hub(value: &Value) -> T {
+        Self::typed(Version::V1beta1, value)
+            .expect("hub values are made by decode and decode_stored, from the typed object")
     }
 
     fn hub_value(typed: &T) -> Value {
@@ -76,54 +94,104 @@ impl<T: Hub> Kind for Served<T> {
         Self::NAMES.has_status
     }
 
+    fn tolerate(&self, version: Version, body: &mut Document) -> Result<Vec<String>, DecodeError> {
+        match version {
+            Version::V1alpha1 => tolerant::normalise(Self::NAMES.kind, body),
+            Version::V1beta1 => {
+                Self::known(version).quote_quantities(body);
+                Ok(Vec::new())
+            }
+        }
+    }
+
     fn decode(
         &self,
         version: Version,
         body: &Document,
-        _stored: Option<&Value>,
+        stored: Option<&Value>,
     ) -> Result<Decoded, DecodeError> {
-        let typed = Self::typed(version, &body.value)?;
-        let strict = body.duplicates.iter().map(|path| format!("duplicate field {path:?}"));
-        Ok(Decoded { hub: Self::hub_value(&typed), strict: strict.collect(), warnings: Vec::new() })
+        let mut body = body.clone();
+        Self::known(version).drop_nulls(&mut body.value);
+        let warnings = self.tolerate(version, &mut body)?;
+        let Strict { fields, type_errors } =
+            strict::check(schema::schema(version, Self::NAMES.kind), &body);
+        if !type_errors.is_empty() {
+            return Err(DecodeError::Invalid(type_errors));
+        }
+        Self::known(version).prune(&mut body.value);
+        let stored = stored.map(Self::hub);
+        let mut typed = match version {
+            Version::V1beta1 => Self::typed(version, &body.value)?,
+            Version::V1alpha1 => T::from_older(&body.value, stored.clone())?,
+        };
+        typed.default(stored.as_ref());
+        Ok(Decoded { hub: Self::hub_value(&typed), strict: fields, warnings })
     }
 
     fn encode(&self, version: Version, hub: &Value) -> Value {
-        let mut value = hub.clone();
+        let mut value = match version {
+            Version::V1beta1 => {
+                let mut value = hub.clone();
+                Self::known(version).prune(&mut value);
+                value
+            }
+            Version::V1alpha1 => Self::hub(hub).into_older(),
+        };
         head(&mut value, version, Self::NAMES.kind);
         value
     }
 
     fn decode_stored(&self, stored: &Value) -> Result<Value, DecodeError> {
-        Self::typed(Version::V1beta1, stored)?;
-        Ok(stored.clone())
+        let older = stored.get("apiVersion") == Some(&Version::V1alpha1.api_version().into());
+        let version = if older { Version::V1alpha1 } else { Version::V1beta1 };
+        let mut document = Document::from(stored.clone());
+        Self::known(version).drop_nulls(&mut document.value);
+        if older {
+            tolerant::normalise(Self::NAMES.kind, &mut document)?;
+            let mut typed = T::from_older(&document.value, None)?;
+            typed.default(None);
+            return Ok(Self::hub_value(&typed));
+        }
+        let mut typed = Self::typed(version, &document.value)?;
+        typed.default(None);
+        let mut value = Self::hub_value(&typed);
+        Self::known(version).carry(stored, &mut value);
+        Ok(value)
     }
 
     fn merge_update(&self, part: Part, mut new: Value, old: &Value) -> Value {
         match part {
             Part::Main => {
-                set(&mut new, "status", old.get("status"));
+                for name in SERVER_OWNED {
+                    set(&mut new["metadata"], name, old["metadata"].get(name));
+                }
+                if Self::NAMES.has_status {
+                    set(&mut new, "status", old.get("status"));
+                }
+                Self::known(Version::V1beta1).carry(old, &mut new);
                 new
             }
             Part::Status => {
                 let mut merged = old.clone();
-                set(&mut merged, "status", new.get("status"));
+                let status = new.get_mut("status").map(Value::take).unwrap_or_default();
+                let status = (!status.is_null()).then_some(status);
+                set(&mut merged, "status", status.as_ref());
+                Self::known(Version::V1beta1).carry(old, &mut merged);
+                for name in ["managedFields", "resourceVersion"] {
+                    let value = new["metadata"].get(name);
+                    set(&mut merged["metadata"], name, value.or(old["metadata"].get(name)));
+                }
                 merged
             }
         }
     }
 
     fn validate_create(&self, version: Version, hub: &Value) -> Verdict {
-        match Self::typed(version, hub) {
-            Ok(typed) => typed.validate_create(version),
-            Err(_) => Verdict::default(),
-        }
+        Self::hub(hub).validate_create(version)
     }
 
     fn validate_update(&self, version: Version, part: Part, new: &Value, old: &Value) -> Verdict {
-        match (Self::typed(version, new), Self::typed(version, old)) {
-            (Ok(new), Ok(old)) => new.validate_update(version, part, &old),
-            _ => Verdict::default(),
-        }
+        Self::hub(new).validate_update(version, part, &Self::hub(old))
     }
 
     fn columns(&self) -> &'static [Column] {

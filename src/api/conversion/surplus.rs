@@ -1,0 +1,59 @@
+//! The surplus in its annotation: shown to readers of the older form, taken back when an object
+//! is created through it, never stored.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::api::{
+    decode,
+    field::{FieldError, Path, Problem},
+    names::annotation,
+    strict,
+    v1beta1::is_default,
+};
+
+/// Shows a surplus, unless there is none.
+pub(in crate::api) fn show<S: Serialize + Default + PartialEq>(
+    metadata: &mut ObjectMeta,
+    surplus: &S,
+) {
+    super::drop_annotation(metadata);
+    if is_default(surplus) {
+        return;
+    }
+    // Through a Value, whose keys are sorted: equal objects give equal text.
+    let value = serde_json::to_value(surplus).expect("a surplus has string keys");
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(annotation::SURPLUS.to_owned(), value.to_string());
+}
+
+/// Reads the surplus that a new object carries, as strictly as a body of v1beta1.
+pub(in crate::api) fn read<S>(metadata: &ObjectMeta) -> Result<S, FieldError>
+where
+    S: Default + DeserializeOwned + JsonSchema,
+{
+    let annotations = metadata.annotations.as_ref();
+    let Some(text) = annotations.and_then(|all| all.get(annotation::SURPLUS)) else {
+        return Ok(S::default());
+    };
+    let invalid = |detail: String| {
+        let path = Path::new("metadata.annotations").key(annotation::SURPLUS);
+        FieldError::new(&path, Problem::Invalid(Value::String(text.clone())), detail)
+    };
+    let document = decode::json(text.as_bytes()).map_err(invalid)?;
+    let strict = strict::check(&schema::<S>(), &document);
+    let mut problems = strict.fields;
+    problems.extend(strict.type_errors.iter().map(ToString::to_string));
+    if !problems.is_empty() {
+        return Err(invalid(problems.join(", ")));
+    }
+    S::deserialize(&document.value).map_err(|error| invalid(error.to_string()))
+}
+
+fn schema<S: JsonSchema>() -> Value {
+    let settings =
+        SchemaSettings::draft2019_09().with(|s| s.definitions_path = "/definitions".into());
+    SchemaGenerator::new(settings).into_root_schema_for::<S>().to_value()
+}

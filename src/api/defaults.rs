@@ -1,0 +1,247 @@
+//! The defaults that the server writes, and the canonical form of what it stores.
+//!
+//! Few on purpose: a live object equals its manifest. Never looks at other objects or the clock;
+//! doing it twice equals doing it once. All other defaults are effective values of those who
+//! need them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::{
+    conversion::drop_annotation,
+    names,
+    v1beta1::{
+        CassandraCluster, CassandraClusterSpec, CassandraNodePool, ElasticsearchCluster,
+        ElasticsearchClusterSpec, ElasticsearchNodePool, ImageSpec, Persistence, Pilot,
+        PilotIntent, PodTemplate, is_default,
+    },
+};
+
+/// Nodes of a new pool that does not say how many.
+const NEW_POOL_REPLICAS: i32 = 1;
+
+/// Fills what is absent. A pool's absent `replicas` means "as before", by the pool's name.
+pub(super) fn elasticsearch(
+    cluster: &mut ElasticsearchCluster,
+    stored: Option<&ElasticsearchCluster>,
+) {
+    metadata(&mut cluster.metadata);
+    let stored_pools = stored.map_or(&[][..], |stored| &stored.spec.node_pools);
+    let ElasticsearchClusterSpec {
+        image,
+        pilot_image,
+        security_context,
+        jvm,
+        pod_template,
+        update_strategy,
+        services,
+        node_pools,
+        version: _,
+        paused: _,
+        stopped: _,
+        restarted_at: _,
+        plugins: _,
+        minimum_masters: _,
+        config: _,
+    } = &mut cluster.spec;
+    self::image(image);
+    self::image(pilot_image);
+    no_empty(security_context);
+    no_empty(jvm);
+    self::pod_template(pod_template);
+    no_empty(update_strategy);
+    no_empty(services);
+    for pool in node_pools {
+        let ElasticsearchNodePool {
+            name,
+            replicas,
+            resources,
+            persistence,
+            jvm,
+            pod_template,
+            roles: _,
+            zone: _,
+            restarted_at: _,
+            config: _,
+        } = pool;
+        let before = stored_pools.iter().find(|stored| stored.name == *name);
+        self::replicas(replicas, before.and_then(|stored| stored.replicas));
+        no_empty(resources);
+        self::persistence(persistence);
+        no_empty(jvm);
+        self::pod_template(pod_template);
+    }
+}
+
+/// Fills what is absent. A pool's absent `replicas` means "as before", by the pool's name.
+pub(super) fn cassandra(cluster: &mut CassandraCluster, stored: Option<&CassandraCluster>) {
+    metadata(&mut cluster.metadata);
+    let stored_pools = stored.map_or(&[][..], |stored| &stored.spec.node_pools);
+    let CassandraClusterSpec {
+        image,
+        pilot_image,
+        security_context,
+        jvm,
+        pod_template,
+        update_strategy,
+        services,
+        node_pools,
+        version: _,
+        paused: _,
+        stopped: _,
+        restarted_at: _,
+        cluster_name: _,
+        num_tokens: _,
+        additional_seeds: _,
+        config: _,
+    } = &mut cluster.spec;
+    self::image(image);
+    self::image(pilot_image);
+    no_empty(security_context);
+    no_empty(jvm);
+    self::pod_template(pod_template);
+    no_empty(update_strategy);
+    no_empty(services);
+    for pool in node_pools {
+        let CassandraNodePool {
+            name,
+            replicas,
+            datacenter,
+            rack,
+            resources,
+            persistence,
+            jvm,
+            pod_template,
+            zone: _,
+            restarted_at: _,
+            config: _,
+        } = pool;
+        let before = stored_pools.iter().find(|stored| stored.name == *name);
+        self::replicas(replicas, before.and_then(|stored| stored.replicas));
+        fill(datacenter, names::cassandra::DEFAULT_DATACENTER);
+        fill(rack, name);
+        no_empty(resources);
+        self::persistence(persistence);
+        no_empty(jvm);
+        self::pod_template(pod_template);
+    }
+}
+
+/// Fills what is absent.
+pub(super) fn pilot(pilot: &mut Pilot) {
+    metadata(&mut pilot.metadata);
+    let spec = &mut pilot.spec;
+    if spec.phase.as_ref().is_none_or(|phase| phase.as_str().is_empty()) {
+        spec.phase = Some(PilotIntent::Running);
+    }
+    // The older form cannot tell an empty name from an absent one.
+    no_empty(&mut spec.node_pool);
+    no_empty(&mut spec.jvm);
+}
+
+/// Removes what says nothing from metadata.
+pub(super) fn metadata(metadata: &mut ObjectMeta) {
+    drop_annotation(metadata);
+    no_empty(&mut metadata.annotations);
+    no_empty(&mut metadata.labels);
+    no_empty(&mut metadata.finalizers);
+    no_empty(&mut metadata.owner_references);
+}
+
+fn image(image: &mut Option<ImageSpec>) {
+    if let Some(image) = image {
+        // The older form cannot tell an empty tag from an absent one.
+        no_empty(&mut image.tag);
+        fill(&mut image.pull_policy, "IfNotPresent");
+    }
+}
+
+fn persistence(persistence: &mut Option<Persistence>) {
+    if let Some(persistence) = persistence {
+        no_empty(&mut persistence.retention);
+    }
+}
+
+fn replicas(replicas: &mut Option<i32>, before: Option<i32>) {
+    replicas.get_or_insert(before.unwrap_or(NEW_POOL_REPLICAS));
+}
+
+/// Writes a default over an absent or empty text.
+fn fill(text: &mut Option<String>, default: &str) {
+    if text.as_ref().is_none_or(String::is_empty) {
+        *text = Some(default.to_owned());
+    }
+}
+
+/// Removes a value that says nothing.
+fn no_empty<T: Default + PartialEq>(value: &mut Option<T>) {
+    if value.as_ref().is_some_and(is_default) {
+        *value = None;
+    }
+}
+
+/// Removes empty objects and what the older form cannot tell from absent.
+fn pod_template(template: &mut PodTemplate) {
+    let nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(object) => object.is_empty(),
+        _ => false,
+    };
+    if let Some(Value::Object(spec)) = template.get_mut("spec") {
+        spec.retain(|name, value| match name.as_str() {
+            "nodeSelector" => !nothing(value),
+            "schedulerName" => !value.is_null() && value != "",
+            _ => true,
+        });
+    }
+    template
+        .retain(|name, value| !(matches!(name.as_str(), "metadata" | "spec") && nothing(value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cluster(spec: Value) -> CassandraCluster {
+        serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
+    }
+
+    fn defaulted(spec: Value, stored: Option<&CassandraCluster>) -> Value {
+        let mut cluster = cluster(spec);
+        cassandra(&mut cluster, stored);
+        let once = cluster.clone();
+        cassandra(&mut cluster, stored);
+        assert_eq!(cluster, once, "defaulting twice equals once");
+        serde_json::to_value(cluster.spec).unwrap()
+    }
+
+    #[test]
+    fn only_the_promised_defaults_are_written() {
+        assert_eq!(
+            defaulted(
+                json!({"version": "5.0.6", "image": {"repository": "r", "tag": ""}, "jvm": {},
+                    "services": {}, "updateStrategy": {}, "securityContext": {},
+                    "podTemplate": {"metadata": {}, "spec": {"nodeSelector": {}, "schedulerName": ""}},
+                    "nodePools": [{"name": "a", "resources": {}, "persistence": {"retention": {}}}]}),
+                None
+            ),
+            json!({"version": "5.0.6", "image": {"repository": "r", "pullPolicy": "IfNotPresent"},
+                "nodePools": [{"name": "a", "replicas": 1, "rack": "a", "persistence": {},
+                    "datacenter": "navigator-default-datacenter"}]})
+        );
+    }
+
+    #[test]
+    fn absent_replicas_keep_the_stored_value_by_pool_name() {
+        let stored = cluster(json!({"nodePools": [
+            {"name": "a", "replicas": 5}, {"name": "b", "replicas": 0}]}));
+        let spec = defaulted(
+            json!({"nodePools": [{"name": "b"}, {"name": "new"}, {"name": "a"}]}),
+            Some(&stored),
+        );
+        let replicas = |i: usize| spec["nodePools"][i]["replicas"].clone();
+        assert_eq!([replicas(0), replicas(1), replicas(2)], [json!(0), json!(1), json!(5)]);
+    }
+}

@@ -1,0 +1,307 @@
+//! Which fields of a JSON object a schema knows, and the walks that need to know it.
+//!
+//! Unknown fields of a request are dropped. Unknown fields of stored bytes were written by a
+//! newer server: they are kept, carried over every update, and never served.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use k8s_openapi::jiff::{Timestamp, fmt::strtime};
+use serde_json::Value;
+
+use super::{decode::Document, field::Path, schema, scheme::Version};
+
+/// What a schema says about a value, as far as the walks here need it.
+#[derive(Debug)]
+pub(super) enum Known {
+    /// Nothing, or a scalar: every value below it is taken as it is.
+    Opaque,
+    Quantity,
+    Time,
+    Object(BTreeMap<String, Known>),
+    Map(Box<Known>),
+    /// A list; with keys it is a list map.
+    List(Box<Known>, Vec<String>),
+}
+
+/// No schema of ours nests as deep; a recursive one ends here.
+const MAX_DEPTH: usize = 32;
+
+impl Known {
+    /// What is known of `kind` in `version`.
+    pub(super) fn kind(version: Version, kind: &'static str) -> &'static Self {
+        static KINDS: LazyLock<Mutex<HashMap<(Version, &'static str), &'static Known>>> =
+            LazyLock::new(Mutex::default);
+        let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds
+            .entry((version, kind))
+            .or_insert_with(|| Box::leak(Box::new(Self::of(schema::schema(version, kind)))))
+    }
+
+    /// Reads a root schema. apiVersion and kind are known at its top, whether it says so or not.
+    pub(super) fn of(root: &Value) -> Self {
+        let mut known = Self::read(root, root, 0);
+        if let Self::Object(fields) = &mut known {
+            for name in ["apiVersion", "kind"] {
+                fields.insert(name.to_owned(), Self::Opaque);
+            }
+        }
+        known
+    }
+
+    fn read(root: &Value, schema: &Value, depth: usize) -> Self {
+        if depth > MAX_DEPTH || schema.get("x-kubernetes-preserve-unknown-fields").is_some() {
+            return Self::Opaque;
+        }
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            if reference.ends_with(".api.resource.Quantity") {
+                return Self::Quantity;
+            }
+            let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+            return target.map_or(Self::Opaque, |target| Self::read(root, target, depth + 1));
+        }
+        for union in ["allOf", "anyOf", "oneOf"] {
+            for member in schema.get(union).and_then(Value::as_array).into_iter().flatten() {
+                let known = Self::read(root, member, depth + 1);
+                if !matches!(known, Self::Opaque) {
+                    return known;
+                }
+            }
+        }
+        if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+            let field = |(name, schema): (&String, &Value)| {
+                (name.clone(), Self::read(root, schema, depth + 1))
+            };
+            return Self::Object(properties.iter().map(field).collect());
+        }
+        if let Some(items) = schema.get("items") {
+            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+            let keys = keys.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+            return Self::List(Box::new(Self::read(root, items, depth + 1)), keys.collect());
+        }
+        if let Some(values) = schema.get("additionalProperties").filter(|v| v.is_object()) {
+            return Self::Map(Box::new(Self::read(root, values, depth + 1)));
+        }
+        if schema.get("format").and_then(Value::as_str) == Some("date-time") {
+            return Self::Time;
+        }
+        Self::Opaque
+    }
+
+    /// Removes every field that is not known.
+    pub(super) fn prune(&self, value: &mut Value) {
+        match (self, value) {
+            (Self::Object(fields), Value::Object(object)) => object.retain(|name, value| {
+                let known = fields.get(name);
+                known.inspect(|known| known.prune(value)).is_some()
+            }),
+            (Self::Map(known), Value::Object(object)) => {
+                object.values_mut().for_each(|value| known.prune(value));
+            }
+            (Self::List(known, _), Value::Array(items)) => {
+                items.iter_mut().for_each(|item| known.prune(item));
+            }
+            _ => {}
+        }
+    }
+
+    /// Removes fields that are `null`, which mean the same as absent ones.
+    pub(super) fn drop_nulls(&self, value: &mut Value) {
+        match (self, value) {
+            (Self::Object(fields), Value::Object(object)) => object.retain(|name, value| {
+                if let Some(known) = fields.get(name) {
+                    known.drop_nulls(value);
+                }
+                !value.is_null()
+            }),
+            (Self::Map(known), Value::Object(object)) => object.retain(|_, value| {
+                known.drop_nulls(value);
+                !value.is_null()
+            }),
+            (Self::List(known, _), Value::Array(items)) => {
+                items.iter_mut().for_each(|item| known.drop_nulls(item));
+            }
+            _ => {}
+        }
+    }
+
+    /// Copies the fields of `old` that are not known into `new`, where their place still exists:
+    /// items of list maps by key, other items only while the list is unchanged.
+    pub(super) fn carry(&self, old: &Value, new: &mut Value) {
+        match (self, old, new) {
+            (Self::Object(fields), Value::Object(old), Value::Object(new)) => {
+                for (name, value) in old {
+                    match (fields.get(name), new.get_mut(name)) {
+                        (Some(known), Some(new)) => known.carry(value, new),
+                        (Some(_), None) => {}
+                        (None, _) => {
+                            new.insert(name.clone(), value.clone());
+                        }
+                    }
+                }
+            }
+            (Self::Map(known), Value::Object(old), Value::Object(new)) => {
+                for (name, value) in old {
+                    if let Some(new) = new.get_mut(name) {
+                        known.carry(value, new);
+                    }
+                }
+            }
+            (Self::List(known, keys), Value::Array(old), Value::Array(new)) => {
+                known.carry_items(keys, old, new);
+            }
+            _ => {}
+        }
+    }
+
+    fn carry_items(&self, keys: &[String], old: &[Value], new: &mut [Value]) {
+        if keys.is_empty() {
+            let pruned = |value: &Value| {
+                let mut value = value.clone();
+                self.prune(&mut value);
+                value
+            };
+            if old.len() == new.len() && old.iter().zip(&*new).all(|(o, n)| pruned(o) == *n) {
+                old.iter().zip(new).for_each(|(old, new)| self.carry(old, new));
+            }
+            return;
+        }
+        for new in new {
+            let same = |old: &&Value| keys.iter().all(|key| old.get(key) == new.get(key));
+            if let Some(old) = old.iter().find(same) {
+                self.carry(old, new);
+            }
+        }
+    }
+
+    /// Rewrites quantities that were written as numbers as strings of the same digits.
+    pub(super) fn quote_quantities(&self, document: &mut Document) {
+        let mut value = std::mem::take(&mut document.value);
+        self.leaves(&mut value, &Path::new(""), &mut |known, value, path| {
+            if let (Self::Quantity, Value::Number(number)) = (known, &*value) {
+                *value = document.digits(&path.to_string(), number).into();
+            }
+        });
+        document.value = value;
+    }
+
+    /// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.
+    pub(super) fn mend_times(&self, value: &mut Value) {
+        self.leaves(value, &Path::new(""), &mut |known, value, _| {
+            if let (Self::Time, Value::String(text)) = (known, &*value)
+                && let Some(mended) = mend_time(text)
+            {
+                *value = mended.into();
+            }
+        });
+    }
+
+    fn leaves(
+        &self,
+        value: &mut Value,
+        path: &Path,
+        visit: &mut impl FnMut(&Self, &mut Value, &Path),
+    ) {
+        match (self, value) {
+            (Self::Opaque, _) => {}
+            (Self::Object(fields), Value::Object(object)) => {
+                for (name, value) in object {
+                    if let Some(known) = fields.get(name) {
+                        known.leaves(value, &path.child(name), visit);
+                    }
+                }
+            }
+            (Self::Map(known), Value::Object(object)) => {
+                for (name, value) in object {
+                    known.leaves(value, &path.child(name), visit);
+                }
+            }
+            (Self::List(known, _), Value::Array(items)) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    known.leaves(item, &path.index(index), visit);
+                }
+            }
+            (leaf @ (Self::Quantity | Self::Time), value) => visit(leaf, value, path),
+            _ => {}
+        }
+    }
+}
+
+/// The time in UTC, when its offset is one that RFC 3339 does not know.
+fn mend_time(text: &str) -> Option<String> {
+    let (date, time) = text.split_once(['T', 't'])?;
+    let sign = time.rfind(['+', '-'])?;
+    let (time, offset) = time.split_at(sign);
+    let digits = &offset[1..];
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (hours, minutes) = match digits.len() {
+        2 => (digits, "00"),
+        4 => digits.split_at(2),
+        _ => return None,
+    };
+    let sign = &offset[..1];
+    let moment: Timestamp = format!("{date}T{time}{sign}{hours}:{minutes}").parse().ok()?;
+    strtime::format("%Y-%m-%dT%H:%M:%SZ", moment).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cassandra() -> &'static Known {
+        Known::kind(Version::V1beta1, "CassandraCluster")
+    }
+
+    #[test]
+    fn unknown_fields_are_pruned_at_any_depth() {
+        let mut value = json!({"kind": "CassandraCluster", "new": 1, "metadata": {"name": "a", "new": 1},
+            "spec": {"new": 1, "config": {"any": 1}, "nodePools": [{"name": "p", "new": 1}]}});
+        cassandra().prune(&mut value);
+        assert_eq!(
+            value,
+            json!({"kind": "CassandraCluster", "metadata": {"name": "a"},
+                "spec": {"config": {"any": 1}, "nodePools": [{"name": "p"}]}})
+        );
+    }
+
+    #[test]
+    fn unknown_fields_are_carried_to_where_they_were() {
+        let old = json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
+            {"name": "a", "new": 1}, {"name": "b", "new": 2}, {"name": "c", "new": 3}]}});
+        let mut new = json!({"spec": {"nodePools": [{"name": "c"}, {"name": "a"}, {"name": "d"}]}});
+        cassandra().carry(&old, &mut new);
+        assert_eq!(
+            new,
+            json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
+                {"name": "c", "new": 3}, {"name": "a", "new": 1}, {"name": "d"}]}})
+        );
+    }
+
+    #[test]
+    fn nulls_are_absent_except_where_they_remove_a_setting() {
+        let mut value = json!({"metadata": {"creationTimestamp": null},
+            "spec": {"jvm": null, "config": {"gone": null}, "nodePools": [{"name": "p", "rack": null}]}});
+        cassandra().drop_nulls(&mut value);
+        assert_eq!(
+            value,
+            json!({"metadata": {}, "spec": {"config": {"gone": null}, "nodePools": [{"name": "p"}]}})
+        );
+    }
+
+    #[test]
+    fn odd_offsets_are_mended_and_all_else_is_left() {
+        assert_eq!(mend_time("2017-10-01T19:00:00+00").unwrap(), "2017-10-01T19:00:00Z");
+        assert_eq!(mend_time("2017-10-01T19:00:00+0230").unwrap(), "2017-10-01T16:30:00Z");
+        assert_eq!(mend_time("2017-10-01T19:00:00-07").unwrap(), "2017-10-02T02:00:00Z");
+        for text in ["2017-10-01T19:00:00Z", "2017-10-01T19:00:00+02:00", "2017-10-01", "soon", ""]
+        {
+            assert_eq!(mend_time(text), None, "{text}");
+        }
+    }
+}
