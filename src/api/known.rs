@@ -11,14 +11,13 @@ use std::{
 use k8s_openapi::jiff::{Timestamp, fmt::strtime};
 use serde_json::Value;
 
-use super::{decode::Document, field::Path, schema, scheme::Version};
+use super::{schema, scheme::Version};
 
 /// What a schema says about a value, as far as the walks here need it.
 #[derive(Debug)]
 pub(super) enum Known {
     /// Nothing, or a scalar: every value below it is taken as it is.
     Opaque,
-    Quantity,
     Time,
     Object(BTreeMap<String, Known>),
     Map(Box<Known>),
@@ -56,19 +55,8 @@ impl Known {
             return Self::Opaque;
         }
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            if reference.ends_with(".api.resource.Quantity") {
-                return Self::Quantity;
-            }
             let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
             return target.map_or(Self::Opaque, |target| Self::read(root, target, depth + 1));
-        }
-        for union in ["allOf", "anyOf", "oneOf"] {
-            for member in schema.get(union).and_then(Value::as_array).into_iter().flatten() {
-                let known = Self::read(root, member, depth + 1);
-                if !matches!(known, Self::Opaque) {
-                    return known;
-                }
-            }
         }
         if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
             let field = |(name, schema): (&String, &Value)| {
@@ -102,26 +90,6 @@ impl Known {
             }
             (Self::List(known, _), Value::Array(items)) => {
                 items.iter_mut().for_each(|item| known.prune(item));
-            }
-            _ => {}
-        }
-    }
-
-    /// Removes fields that are `null`, which mean the same as absent ones.
-    pub(super) fn drop_nulls(&self, value: &mut Value) {
-        match (self, value) {
-            (Self::Object(fields), Value::Object(object)) => object.retain(|name, value| {
-                if let Some(known) = fields.get(name) {
-                    known.drop_nulls(value);
-                }
-                !value.is_null()
-            }),
-            (Self::Map(known), Value::Object(object)) => object.retain(|_, value| {
-                known.drop_nulls(value);
-                !value.is_null()
-            }),
-            (Self::List(known, _), Value::Array(items)) => {
-                items.iter_mut().for_each(|item| known.drop_nulls(item));
             }
             _ => {}
         }
@@ -176,54 +144,27 @@ impl Known {
         }
     }
 
-    /// Rewrites quantities that were written as numbers as strings of the same digits.
-    pub(super) fn quote_quantities(&self, document: &mut Document) {
-        let mut value = std::mem::take(&mut document.value);
-        self.leaves(&mut value, &Path::new(""), &mut |known, value, path| {
-            if let (Self::Quantity, Value::Number(number)) = (known, &*value) {
-                *value = document.digits(&path.to_string(), number).into();
-            }
-        });
-        document.value = value;
-    }
-
     /// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.
     pub(super) fn mend_times(&self, value: &mut Value) {
-        self.leaves(value, &Path::new(""), &mut |known, value, _| {
-            if let (Self::Time, Value::String(text)) = (known, &*value)
-                && let Some(mended) = mend_time(text)
-            {
-                *value = mended.into();
-            }
-        });
-    }
-
-    fn leaves(
-        &self,
-        value: &mut Value,
-        path: &Path,
-        visit: &mut impl FnMut(&Self, &mut Value, &Path),
-    ) {
         match (self, value) {
-            (Self::Opaque, _) => {}
             (Self::Object(fields), Value::Object(object)) => {
                 for (name, value) in object {
                     if let Some(known) = fields.get(name) {
-                        known.leaves(value, &path.child(name), visit);
+                        known.mend_times(value);
                     }
                 }
             }
             (Self::Map(known), Value::Object(object)) => {
-                for (name, value) in object {
-                    known.leaves(value, &path.child(name), visit);
-                }
+                object.values_mut().for_each(|value| known.mend_times(value));
             }
             (Self::List(known, _), Value::Array(items)) => {
-                for (index, item) in items.iter_mut().enumerate() {
-                    known.leaves(item, &path.index(index), visit);
+                items.iter_mut().for_each(|item| known.mend_times(item));
+            }
+            (Self::Time, Value::String(text)) => {
+                if let Some(mended) = mend_time(text) {
+                    *text = mended;
                 }
             }
-            (leaf @ (Self::Quantity | Self::Time), value) => visit(leaf, value, path),
             _ => {}
         }
     }
@@ -280,17 +221,6 @@ mod tests {
             new,
             json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
                 {"name": "c", "new": 3}, {"name": "a", "new": 1}, {"name": "d"}]}})
-        );
-    }
-
-    #[test]
-    fn nulls_are_absent_except_where_they_remove_a_setting() {
-        let mut value = json!({"metadata": {"creationTimestamp": null},
-            "spec": {"jvm": null, "config": {"gone": null}, "nodePools": [{"name": "p", "rack": null}]}});
-        cassandra().drop_nulls(&mut value);
-        assert_eq!(
-            value,
-            json!({"metadata": {}, "spec": {"config": {"gone": null}, "nodePools": [{"name": "p"}]}})
         );
     }
 

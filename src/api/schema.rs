@@ -12,12 +12,12 @@ use std::{
     sync::LazyLock,
 };
 
-use schemars::{SchemaGenerator, generate::SchemaSettings};
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 pub use closed::*;
 
-use super::{scheme::Version, v1beta1};
+use super::{scheme::Version, v1alpha1, v1beta1};
 
 /// Where definitions refer to each other.
 pub const REF_PREFIX: &str = "#/definitions/";
@@ -111,33 +111,65 @@ fn references(schema: &Value, names: &mut BTreeSet<String>) {
 }
 
 fn generate(version: Version) -> Map<String, Value> {
-    let settings =
-        SchemaSettings::draft2019_09().with(|s| s.definitions_path = "/definitions".into());
-    let mut generator = SchemaGenerator::new(settings);
-    generator.subschema_for::<v1beta1::CassandraCluster>();
-    generator.subschema_for::<v1beta1::ElasticsearchCluster>();
-    generator.subschema_for::<v1beta1::Pilot>();
-    if version == Version::V1beta1 {
-        generator.subschema_for::<v1beta1::LeaderLease>();
+    let mut generator = generator();
+    match version {
+        Version::V1beta1 => {
+            generator.subschema_for::<v1beta1::CassandraCluster>();
+            generator.subschema_for::<v1beta1::ElasticsearchCluster>();
+            generator.subschema_for::<v1beta1::Pilot>();
+            generator.subschema_for::<v1beta1::LeaderLease>();
+        }
+        Version::V1alpha1 => {
+            generator.subschema_for::<v1alpha1::CassandraCluster>();
+            generator.subschema_for::<v1alpha1::ElasticsearchCluster>();
+            generator.subschema_for::<v1alpha1::Pilot>();
+        }
     }
-    let mut own: Map<String, Value> = generator
-        .take_definitions(false)
-        .into_iter()
-        .filter(|(name, _)| !name.starts_with("io.k8s."))
-        .collect();
-    own.insert("PodTemplate".into(), pod_template(version));
-    own.insert("PodOverlay".into(), pod_overlay());
-    let mut all = Map::new();
-    for (type_name, mut definition) in own {
-        closed::add_to(&type_name, &mut definition);
-        normal::normalise(&mut definition, version);
-        all.insert(name(version, &type_name), definition);
-    }
+    let mut all = own_definitions(generator, version);
     for kind in kinds(version) {
         add_head(&mut all[&name(version, kind)], version, kind);
     }
     for definition in all.clone().values() {
         close_over(definition, kubernetes(), &mut all);
+    }
+    all
+}
+
+/// The root schema of a type that is no kind and is checked like one: the surplus annotation's.
+pub(super) fn part<T: JsonSchema>() -> Value {
+    let mut generator = generator();
+    generator.subschema_for::<T>();
+    let mut all = own_definitions(generator, Version::V1beta1);
+    let mut root = all[&name(Version::V1beta1, &T::schema_name())].clone();
+    for definition in all.clone().values() {
+        close_over(definition, kubernetes(), &mut all);
+    }
+    root["definitions"] = all.into();
+    root
+}
+
+fn generator() -> SchemaGenerator {
+    let settings =
+        SchemaSettings::draft2019_09().with(|s| s.definitions_path = "/definitions".into());
+    SchemaGenerator::new(settings)
+}
+
+/// What the generator met, without Kubernetes' own types, in the form that Kubernetes takes.
+fn own_definitions(mut generator: SchemaGenerator, version: Version) -> Map<String, Value> {
+    let mut own: Map<String, Value> = generator
+        .take_definitions(false)
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with("io.k8s."))
+        .collect();
+    if version == Version::V1beta1 {
+        own.insert("PodTemplate".into(), pod_template(version));
+        own.insert("PodOverlay".into(), pod_overlay());
+    }
+    let mut all = Map::new();
+    for (type_name, mut definition) in own {
+        closed::add_to(&type_name, &mut definition);
+        normal::normalise(&mut definition, version);
+        all.insert(name(version, &type_name), definition);
     }
     all
 }

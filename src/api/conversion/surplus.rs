@@ -2,7 +2,7 @@
 //! is created through it, never stored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::api::{
     decode,
     field::{FieldError, Path, Problem},
     names::annotation,
-    strict,
+    schema, strict,
     v1beta1::is_default,
 };
 
@@ -42,18 +42,14 @@ where
         let path = Path::new("metadata.annotations").key(annotation::SURPLUS);
         FieldError::new(&path, Problem::Invalid(Value::String(text.clone())), detail)
     };
-    let document = decode::json(text.as_bytes()).map_err(invalid)?;
-    let strict = strict::check(&schema::<S>(), &document);
+    let mut document = decode::json(text.as_bytes()).map_err(invalid)?;
+    let schema = schema::part::<S>();
+    strict::canonicalise(&schema, &mut document);
+    let strict = strict::check(&schema, &document);
     let mut problems = strict.fields;
     problems.extend(strict.type_errors.iter().map(ToString::to_string));
     if !problems.is_empty() {
         return Err(invalid(problems.join(", ")));
     }
     S::deserialize(&document.value).map_err(|error| invalid(error.to_string()))
-}
-
-fn schema<S: JsonSchema>() -> Value {
-    let settings =
-        SchemaSettings::draft2019_09().with(|s| s.definitions_path = "/definitions".into());
-    SchemaGenerator::new(settings).into_root_schema_for::<S>().to_value()
 }

@@ -97,10 +97,7 @@ impl<T: Hub> Kind for Served<T> {
     fn tolerate(&self, version: Version, body: &mut Document) -> Result<Vec<String>, DecodeError> {
         match version {
             Version::V1alpha1 => tolerant::normalise(Self::NAMES.kind, body),
-            Version::V1beta1 => {
-                Self::known(version).quote_quantities(body);
-                Ok(Vec::new())
-            }
+            Version::V1beta1 => Ok(Vec::new()),
         }
     }
 
@@ -111,10 +108,10 @@ impl<T: Hub> Kind for Served<T> {
         stored: Option<&Value>,
     ) -> Result<Decoded, DecodeError> {
         let mut body = body.clone();
-        Self::known(version).drop_nulls(&mut body.value);
+        let schema = schema::schema(version, Self::NAMES.kind);
+        strict::canonicalise(schema, &mut body);
         let warnings = self.tolerate(version, &mut body)?;
-        let Strict { fields, type_errors } =
-            strict::check(schema::schema(version, Self::NAMES.kind), &body);
+        let Strict { fields, type_errors } = strict::check(schema, &body);
         if !type_errors.is_empty() {
             return Err(DecodeError::Invalid(type_errors));
         }
@@ -145,7 +142,7 @@ impl<T: Hub> Kind for Served<T> {
         let older = stored.get("apiVersion") == Some(&Version::V1alpha1.api_version().into());
         let version = if older { Version::V1alpha1 } else { Version::V1beta1 };
         let mut document = Document::from(stored.clone());
-        Self::known(version).drop_nulls(&mut document.value);
+        strict::canonicalise(schema::schema(version, Self::NAMES.kind), &mut document);
         if older {
             tolerant::normalise(Self::NAMES.kind, &mut document)?;
             let mut typed = T::from_older(&document.value, None)?;

@@ -88,7 +88,6 @@ pub struct CassandraClusterSpec {
 #[serde(rename_all = "camelCase")]
 pub struct CassandraNodePool {
     /// Name of the pool, unique in the cluster. A new name is a new pool.
-    #[serde(default)]
     pub name: String,
     /// Wanted number of nodes, 0 to 1000. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]

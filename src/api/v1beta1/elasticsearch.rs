@@ -86,7 +86,6 @@ pub struct ElasticsearchClusterSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ElasticsearchPlugin {
     /// Name, URL or Maven coordinates, as `elasticsearch-plugin install` takes them.
-    #[serde(default)]
     pub name: String,
     /// SHA-512 of the archive in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +97,6 @@ pub struct ElasticsearchPlugin {
 #[serde(rename_all = "camelCase")]
 pub struct ElasticsearchNodePool {
     /// Name of the pool, unique in the cluster. A new name is a new pool.
-    #[serde(default)]
     pub name: String,
     /// Wanted number of nodes, 0 to 1000. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]

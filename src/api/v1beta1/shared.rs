@@ -18,7 +18,6 @@ pub type Config = Map<String, Value>;
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpec {
     /// Repository without tag, for example `docker.io/cassandra`.
-    #[serde(default)]
     pub repository: String,
     /// Tag of the image. Either tag or digest must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +95,6 @@ pub struct Canary {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub node_pools: Vec<String>,
     /// Nodes that may run the new revision. 0 holds the update altogether.
-    #[serde(default)]
     pub replicas: i32,
 }
 
