@@ -204,11 +204,11 @@ mod tests {
 
     use super::*;
 
-    fn cluster(spec: Value) -> CassandraCluster {
+    fn cluster(spec: &Value) -> CassandraCluster {
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
     }
 
-    fn defaulted(spec: Value, stored: Option<&CassandraCluster>) -> Value {
+    fn defaulted(spec: &Value, stored: Option<&CassandraCluster>) -> Value {
         let mut cluster = cluster(spec);
         cassandra(&mut cluster, stored);
         let once = cluster.clone();
@@ -221,7 +221,7 @@ mod tests {
     fn only_the_promised_defaults_are_written() {
         assert_eq!(
             defaulted(
-                json!({"version": "5.0.6", "image": {"repository": "r", "tag": ""}, "jvm": {},
+                &json!({"version": "5.0.6", "image": {"repository": "r", "tag": ""}, "jvm": {},
                     "services": {}, "updateStrategy": {}, "securityContext": {},
                     "podTemplate": {"metadata": {}, "spec": {"nodeSelector": {}, "schedulerName": ""}},
                     "nodePools": [{"name": "a", "resources": {}, "persistence": {"retention": {}}}]}),
@@ -235,10 +235,10 @@ mod tests {
 
     #[test]
     fn absent_replicas_keep_the_stored_value_by_pool_name() {
-        let stored = cluster(json!({"nodePools": [
+        let stored = cluster(&json!({"nodePools": [
             {"name": "a", "replicas": 5}, {"name": "b", "replicas": 0}]}));
         let spec = defaulted(
-            json!({"nodePools": [{"name": "b"}, {"name": "new"}, {"name": "a"}]}),
+            &json!({"nodePools": [{"name": "b"}, {"name": "new"}, {"name": "a"}]}),
             Some(&stored),
         );
         let replicas = |i: usize| spec["nodePools"][i]["replicas"].clone();

@@ -89,7 +89,9 @@ impl Known {
                 object.values_mut().for_each(|value| known.prune(value));
             }
             (Self::List(known, _), Value::Array(items)) => {
-                items.iter_mut().for_each(|item| known.prune(item));
+                for item in items {
+                    known.prune(item);
+                }
             }
             _ => {}
         }
@@ -158,7 +160,9 @@ impl Known {
                 object.values_mut().for_each(|value| known.mend_times(value));
             }
             (Self::List(known, _), Value::Array(items)) => {
-                items.iter_mut().for_each(|item| known.mend_times(item));
+                for item in items {
+                    known.mend_times(item);
+                }
             }
             (Self::Time, Value::String(text)) => {
                 if let Some(mended) = mend_time(text) {

@@ -20,8 +20,8 @@ pub(super) fn normalise(
 ) -> Result<Vec<String>, DecodeError> {
     let known = Known::kind(Version::V1alpha1, kind);
     known.mend_times(&mut document.value);
+    conditions(&mut document.value);
     let mut pass = Pass::default();
-    pass.conditions(&mut document.value);
     if let Some(Value::Object(spec)) = document.value.get_mut("spec") {
         match kind {
             "ElasticsearchCluster" => {
@@ -44,6 +44,16 @@ pub(super) fn normalise(
     if pass.errors.is_empty() { Ok(pass.warnings) } else { Err(DecodeError::Invalid(pass.errors)) }
 }
 
+/// T1: an unquoted `True` in YAML is a boolean.
+fn conditions(object: &mut Value) {
+    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for status in conditions.into_iter().flatten().filter_map(|c| c.get_mut("status")) {
+        if let Value::Bool(truth) = status {
+            *status = if *truth { "True".into() } else { "False".into() };
+        }
+    }
+}
+
 /// T8: 3.10 without quotes is 3.1 by the time it arrives, so no number is believed.
 fn version(spec: &Map<String, Value>) -> Result<(), DecodeError> {
     match spec.get("version") {
@@ -63,16 +73,6 @@ struct Pass {
 impl Pass {
     fn error(&mut self, path: &str, problem: Problem, detail: &str) {
         self.errors.push(FieldError::new(&Path::new(path), problem, detail));
-    }
-
-    /// T1: an unquoted `True` in YAML is a boolean.
-    fn conditions(&mut self, object: &mut Value) {
-        let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
-        for status in conditions.into_iter().flatten().filter_map(|c| c.get_mut("status")) {
-            if let Value::Bool(truth) = status {
-                *status = if *truth { "True".into() } else { "False".into() };
-            }
-        }
     }
 
     /// V9, V10: these meant something else, and we do not guess.
