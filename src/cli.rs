@@ -1,6 +1,7 @@
 //! argv → applet → Args → role. The only place that reads flags and the environment.
 
 mod applet;
+mod manifest;
 mod version;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -20,6 +21,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Applet {
+    Manifest(manifest::Args),
     Version(version::Args),
 }
 
@@ -39,6 +41,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let code = match cli.applet {
+        Applet::Manifest(args) => manifest::run(args),
         Applet::Version(args) => version::run(&args),
     };
     ExitCode::from(code)

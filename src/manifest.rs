@@ -1,1 +1,471 @@
-//! What `deploy/navigator.yaml` holds, printed from the constants that the code uses.
+//! What `navigator manifest` prints and `deploy/navigator.yaml` holds: everything that an install
+//! needs, built from the names, ports and rules that the code itself uses.
+//!
+//! Pure: settings in, objects out.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        GROUP,
+        names::{self, label, port},
+        scheme::{Version, kinds},
+    },
+    engine::rbac,
+};
+
+/// Uid and gid of every process of ours that is no pilot.
+const UID: i64 = 65532;
+/// Where the embedded store's claim is mounted.
+const STORE_PATH: &str = "/var/lib/navigator";
+
+/// Where the certificates for etcd are mounted.
+const ETCD_TLS_PATH: &str = "/etc/navigator/etcd";
+
+/// Which store the API server uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A file on a claim of 1 GiB, hence one replica that is recreated.
+    Embedded,
+    /// An etcd cluster, hence two replicas and no claim.
+    Etcd {
+        /// URLs of its members.
+        servers: Vec<String>,
+        /// Secret with `ca.crt`, `tls.crt` and `tls.key` for them; plain text when absent.
+        secret: Option<String>,
+    },
+}
+
+/// What an install may choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Image of every role, and of the pilots.
+    pub image: String,
+    pub store: Store,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { image: names::IMAGE.to_owned(), store: Store::Embedded }
+    }
+}
+
+/// The manifest as YAML documents, in the order in which they are applied.
+pub fn yaml(settings: &Settings) -> String {
+    let mut text = String::from(
+        "# Installs Navigator into the namespace navigator. Made by `navigator manifest`; edit that, not this.\n",
+    );
+    for object in objects(settings) {
+        text.push_str("---\n");
+        text.push_str(&serde_yaml::to_string(&object).expect("JSON values are YAML values"));
+    }
+    text
+}
+
+/// The objects of an install, in the order in which they are applied.
+pub fn objects(settings: &Settings) -> Vec<Value> {
+    let mut objects = vec![object("v1", "Namespace", names::NAMESPACE, None, "namespace")];
+    objects[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
+    objects.extend(apiserver_access());
+    objects.extend(controller_access());
+    objects.extend(user_roles());
+    if settings.store == Store::Embedded {
+        objects.push(store_claim());
+    }
+    objects.push(apiserver_service());
+    objects.push(apiserver_deployment(settings));
+    if settings.store != Store::Embedded {
+        objects.push(disruption_budget(names::APISERVER, "apiserver"));
+    }
+    objects.push(controller_deployment(settings));
+    objects.extend(Version::ALL.map(api_service));
+    objects
+}
+
+fn labels(component: &str) -> Value {
+    json!({
+        label::K8S_NAME: "navigator",
+        label::K8S_COMPONENT: component,
+        label::K8S_PART_OF: "navigator",
+    })
+}
+
+/// An object with its labels; `namespaced` is the namespace, where the kind has one.
+fn object(
+    api_version: &str,
+    kind: &str,
+    name: &str,
+    namespace: Option<&str>,
+    component: &str,
+) -> Value {
+    let mut metadata = json!({"name": name, "labels": labels(component)});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata})
+}
+
+fn with(mut object: Value, fields: Value) -> Value {
+    let (Value::Object(object_fields), Value::Object(more)) = (&mut object, fields) else {
+        unreachable!("objects are built from object literals");
+    };
+    object_fields.extend(more);
+    object
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
+
+fn rule(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+    let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    if !names.is_empty() {
+        rule["resourceNames"] = json!(names);
+    }
+    rule
+}
+
+fn binding(
+    kind: &str,
+    name: &str,
+    namespace: Option<&str>,
+    role: (&str, &str),
+    account: &str,
+) -> Value {
+    with(
+        object(RBAC_V1, kind, name, namespace, account.trim_start_matches("navigator-")),
+        json!({
+            "roleRef": {"apiGroup": RBAC, "kind": role.0, "name": role.1},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": names::NAMESPACE}],
+        }),
+    )
+}
+
+/// Identity of the API server and what it may do: delegate authentication and authorization, know
+/// namespaces, register itself, and keep its certificate and its store's identity.
+fn apiserver_access() -> Vec<Value> {
+    let (name, namespace) = (names::APISERVER, Some(names::NAMESPACE));
+    let api_services: Vec<String> =
+        Version::ALL.iter().map(|version| format!("{version}.{GROUP}")).collect();
+    let api_services: Vec<&str> = api_services.iter().map(String::as_str).collect();
+    let cluster_rules = json!([
+        rule("", &["namespaces"], &[], &["get", "list", "watch"]),
+        rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),
+    ]);
+    let own_rules = json!([
+        // A create names nothing yet, so it cannot be limited to a name.
+        rule("", &["secrets", "configmaps"], &[], &["create"]),
+        rule("", &["secrets"], &[names::TLS_SECRET], &["get", "update"]),
+        rule("", &["configmaps"], &[names::STORE_CONFIG_MAP], &["get", "update"]),
+    ]);
+    vec![
+        object("v1", "ServiceAccount", name, namespace, "apiserver"),
+        with(
+            object(RBAC_V1, "ClusterRole", name, None, "apiserver"),
+            json!({"rules": cluster_rules}),
+        ),
+        binding("ClusterRoleBinding", name, None, ("ClusterRole", name), name),
+        binding(
+            "ClusterRoleBinding",
+            "navigator-apiserver:auth-delegator",
+            None,
+            ("ClusterRole", "system:auth-delegator"),
+            name,
+        ),
+        binding(
+            "RoleBinding",
+            "navigator-apiserver:authentication-reader",
+            Some("kube-system"),
+            ("Role", "extension-apiserver-authentication-reader"),
+            name,
+        ),
+        with(object(RBAC_V1, "Role", name, namespace, "apiserver"), json!({"rules": own_rules})),
+        binding("RoleBinding", name, namespace, ("Role", name), name),
+    ]
+}
+
+fn controller_access() -> Vec<Value> {
+    let name = names::CONTROLLER;
+    let rules: Vec<PolicyRule> = rbac::controller_rules();
+    vec![
+        object("v1", "ServiceAccount", name, Some(names::NAMESPACE), "controller"),
+        with(object(RBAC_V1, "ClusterRole", name, None, "controller"), json!({"rules": rules})),
+        binding("ClusterRoleBinding", name, None, ("ClusterRole", name), name),
+    ]
+}
+
+/// Kubernetes' own roles `view`, `edit` and `admin` learn our kinds.
+fn user_roles() -> Vec<Value> {
+    let clusters: Vec<&str> = kinds()
+        .iter()
+        .map(|kind| kind.plural())
+        .filter(|plural| plural.ends_with("clusters"))
+        .collect();
+    let all: Vec<&str> = kinds().iter().map(|kind| kind.plural()).collect();
+    let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
+    let write = ["create", "update", "patch", "delete", "deletecollection"];
+    let role = |name: &str, aggregate_to: &[&str], rules: Value| {
+        let mut role = object(RBAC_V1, "ClusterRole", name, None, "users");
+        for target in aggregate_to {
+            role["metadata"]["labels"][format!("{RBAC}/aggregate-to-{target}")] = json!("true");
+        }
+        with(role, json!({"rules": rules}))
+    };
+    vec![
+        role("navigator-view", &["view", "edit", "admin"], json!([read])),
+        role(
+            "navigator-edit",
+            &["edit", "admin"],
+            json!([
+                rule(GROUP, &clusters, &[], &write),
+                // A person may fence or decommission a node, and delete an abandoned Pilot.
+                rule(GROUP, &["pilots"], &[], &["patch", "update", "delete"]),
+            ]),
+        ),
+    ]
+}
+
+fn store_claim() -> Value {
+    with(
+        object(
+            "v1",
+            "PersistentVolumeClaim",
+            names::APISERVER,
+            Some(names::NAMESPACE),
+            "apiserver",
+        ),
+        json!({"spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }}),
+    )
+}
+
+fn apiserver_service() -> Value {
+    with(
+        object("v1", "Service", names::APISERVER, Some(names::NAMESPACE), "apiserver"),
+        json!({"spec": {
+            "selector": labels("apiserver"),
+            "ports": [{"name": "https", "port": 443, "targetPort": "https"}],
+        }}),
+    )
+}
+
+fn api_service(version: Version) -> Value {
+    let priority = match version {
+        Version::V1beta1 => 20,
+        Version::V1alpha1 => 15,
+    };
+    with(
+        object(
+            "apiregistration.k8s.io/v1",
+            "APIService",
+            &format!("{version}.{GROUP}"),
+            None,
+            "apiserver",
+        ),
+        // The server writes caBundle itself, once it has its certificate.
+        json!({"spec": {
+            "group": GROUP,
+            "version": version.as_str(),
+            "groupPriorityMinimum": 1000,
+            "versionPriority": priority,
+            "service": {"namespace": names::NAMESPACE, "name": names::APISERVER, "port": 443},
+        }}),
+    )
+}
+
+fn disruption_budget(name: &str, component: &str) -> Value {
+    with(
+        object("policy/v1", "PodDisruptionBudget", name, Some(names::NAMESPACE), component),
+        json!({"spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(component)}}}),
+    )
+}
+
+/// Security context of a container of ours: nothing but running.
+fn restricted() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": true,
+    })
+}
+
+fn pod_security() -> Value {
+    json!({
+        "runAsNonRoot": true,
+        "runAsUser": UID,
+        "runAsGroup": UID,
+        "fsGroup": UID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+fn probe(path: &str, port: &str, scheme: &str) -> Value {
+    json!({"httpGet": {"path": path, "port": port, "scheme": scheme}, "timeoutSeconds": 5})
+}
+
+fn from_field(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+fn apiserver_deployment(settings: &Settings) -> Value {
+    let mut args = vec!["apiserver".to_owned(), format!("--secure-port={}", port::APISERVER)];
+    let (replicas, strategy, mounts, volumes) = match &settings.store {
+        Store::Embedded => {
+            args.push("--store=embedded".into());
+            args.push(format!("--store-path={STORE_PATH}"));
+            (
+                1,
+                json!({"type": "Recreate"}),
+                json!([{"name": "store", "mountPath": STORE_PATH}]),
+                json!([{"name": "store", "persistentVolumeClaim": {"claimName": names::APISERVER}}]),
+            )
+        }
+        Store::Etcd { servers, secret } => {
+            args.push("--store=etcd".into());
+            args.push(format!("--etcd-servers={}", servers.join(",")));
+            let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
+            let (mut mounts, mut volumes) = (json!([]), json!([]));
+            if let Some(secret) = secret {
+                for (flag, file) in
+                    [("cafile", "ca.crt"), ("certfile", "tls.crt"), ("keyfile", "tls.key")]
+                {
+                    args.push(format!("--etcd-{flag}={ETCD_TLS_PATH}/{file}"));
+                }
+                mounts =
+                    json!([{"name": "etcd-tls", "mountPath": ETCD_TLS_PATH, "readOnly": true}]);
+                volumes = json!([{"name": "etcd-tls", "secret": {"secretName": secret}}]);
+            }
+            (2, rolling, mounts, volumes)
+        }
+    };
+    args.push("--audit-log-path=-".into());
+    let mut container = json!({
+        "name": "apiserver",
+        "image": settings.image,
+        "args": args,
+        "env": [from_field("NAVIGATOR_NAMESPACE", "metadata.namespace")],
+        "ports": [{"name": "https", "containerPort": port::APISERVER}],
+        "startupProbe": probe("/livez", "https", "HTTPS"),
+        "livenessProbe": probe("/livez", "https", "HTTPS"),
+        "readinessProbe": probe("/readyz", "https", "HTTPS"),
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "64Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": restricted(),
+        "volumeMounts": mounts,
+    });
+    container["startupProbe"]["failureThreshold"] = json!(60);
+    container["startupProbe"]["periodSeconds"] = json!(1);
+    container["readinessProbe"]["periodSeconds"] = json!(2);
+    deployment(names::APISERVER, "apiserver", replicas, &strategy, &container, &volumes)
+}
+
+fn controller_deployment(settings: &Settings) -> Value {
+    let container = json!({
+        "name": "controller",
+        "image": settings.image,
+        "args": ["controller"],
+        "env": [
+            from_field("NAVIGATOR_NAMESPACE", "metadata.namespace"),
+            from_field("NAVIGATOR_POD_NAME", "metadata.name"),
+            {"name": "NAVIGATOR_PILOT_IMAGE", "value": settings.image},
+        ],
+        "ports": [{"name": "metrics", "containerPort": port::METRICS}],
+        "livenessProbe": probe("/livez", "metrics", "HTTP"),
+        "readinessProbe": probe("/readyz", "metrics", "HTTP"),
+        "resources": {
+            "requests": {"cpu": "20m", "memory": "32Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": restricted(),
+    });
+    let strategy = json!({"type": "RollingUpdate"});
+    deployment(names::CONTROLLER, "controller", 1, &strategy, &container, &json!([]))
+}
+
+fn deployment(
+    name: &str,
+    component: &str,
+    replicas: i32,
+    strategy: &Value,
+    container: &Value,
+    volumes: &Value,
+) -> Value {
+    with(
+        object("apps/v1", "Deployment", name, Some(names::NAMESPACE), component),
+        json!({"spec": {
+            "replicas": replicas,
+            "strategy": strategy,
+            "selector": {"matchLabels": labels(component)},
+            "template": {
+                "metadata": {"labels": labels(component)},
+                "spec": {
+                    "serviceAccountName": name,
+                    "securityContext": pod_security(),
+                    "containers": [container],
+                    "volumes": volumes,
+                },
+            },
+        }}),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn etcd() -> Settings {
+        let servers = vec!["https://etcd-0:2379".to_owned(), "https://etcd-1:2379".to_owned()];
+        let secret = Some("etcd-tls".to_owned());
+        Settings { store: Store::Etcd { servers, secret }, ..Settings::default() }
+    }
+
+    fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+        objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    }
+
+    #[test]
+    fn the_embedded_store_has_one_recreated_replica_and_a_claim() {
+        let objects = objects(&Settings::default());
+        let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
+        assert_eq!(spec["replicas"], 1);
+        assert_eq!(spec["strategy"]["type"], "Recreate");
+        assert_eq!(spec["template"]["spec"]["securityContext"]["fsGroup"], UID);
+        let claim = find(&objects, "PersistentVolumeClaim", names::APISERVER).unwrap();
+        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "1Gi");
+    }
+
+    #[test]
+    fn etcd_has_two_replicas_and_no_claim() {
+        let objects = objects(&etcd());
+        let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
+        assert_eq!(spec["replicas"], 2);
+        let volumes = &spec["template"]["spec"]["volumes"];
+        assert_eq!(*volumes, json!([{"name": "etcd-tls", "secret": {"secretName": "etcd-tls"}}]));
+        assert!(find(&objects, "PersistentVolumeClaim", names::APISERVER).is_none());
+        let args = spec["template"]["spec"]["containers"][0]["args"].to_string();
+        assert!(args.contains("--etcd-servers=https://etcd-0:2379,https://etcd-1:2379"), "{args}");
+    }
+
+    #[test]
+    fn no_role_of_ours_may_escalate() {
+        for object in objects(&Settings::default()) {
+            let text = object["rules"].to_string();
+            for verb in ["escalate", "bind", "impersonate", "*"] {
+                assert!(!text.contains(&format!("\"{verb}\"")), "{object}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_api_service_is_verified() {
+        for version in Version::ALL {
+            let service = api_service(version);
+            assert!(service["spec"].get("insecureSkipTLSVerify").is_none());
+        }
+    }
+}

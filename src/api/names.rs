@@ -154,5 +154,7 @@ pub const APISERVER: &str = "navigator-apiserver";
 pub const CONTROLLER: &str = "navigator-controller";
 /// ConfigMap, in the install's namespace, that records the identity of our store.
 pub const STORE_CONFIG_MAP: &str = "navigator-store";
+/// Secret, in the install's namespace, with our own CA and serving certificate.
+pub const TLS_SECRET: &str = "navigator-apiserver-tls";
 /// Image of the default install. The tag is this build's version.
 pub const IMAGE: &str = concat!("quay.io/jetstack/navigator:v", env!("CARGO_PKG_VERSION"));

@@ -1,0 +1,59 @@
+//! `navigator manifest`.
+
+use std::io::Write;
+
+use clap::ValueEnum;
+
+use crate::{
+    api::names,
+    error::exit,
+    manifest::{self, Settings, Store},
+};
+
+/// Prints what to apply to install Navigator.
+///
+/// Exit codes: 0 printed, 1 standard output failed, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  navigator manifest | kubectl apply -f -
+  navigator manifest --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379
+  navigator manifest --image registry.example.org/navigator:v0.2.0")]
+pub(crate) struct Args {
+    /// Image of every role, and of the pilots.
+    #[arg(long, default_value = names::IMAGE)]
+    image: String,
+    /// Store of the API server.
+    #[arg(long, value_enum, default_value_t = StoreKind::Embedded)]
+    store: StoreKind,
+    /// URLs of the etcd members; needed with `--store etcd`.
+    #[arg(long, value_delimiter = ',', required_if_eq("store", "etcd"))]
+    etcd_servers: Vec<String>,
+    /// Secret in the namespace navigator with ca.crt, tls.crt and tls.key for etcd.
+    #[arg(long, requires = "etcd_servers")]
+    etcd_secret: Option<String>,
+    /// Prints the image's name alone.
+    #[arg(long)]
+    print_image: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum StoreKind {
+    /// A file on a claim; one replica.
+    Embedded,
+    /// An etcd cluster; two replicas.
+    Etcd,
+}
+
+pub(crate) fn run(args: Args) -> u8 {
+    let Args { image, store, etcd_servers, etcd_secret, print_image } = args;
+    let store = match store {
+        StoreKind::Embedded => Store::Embedded,
+        StoreKind::Etcd => Store::Etcd { servers: etcd_servers, secret: etcd_secret },
+    };
+    let text =
+        if print_image { format!("{image}\n") } else { manifest::yaml(&Settings { image, store }) };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => exit::OK,
+        Err(_) => exit::FAILURE,
+    }
+}
