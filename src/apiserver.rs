@@ -3,11 +3,18 @@
 
 pub mod admission;
 pub mod authn;
+pub mod authz;
 pub mod cache;
+pub mod certs;
+mod delegate;
+pub mod filters;
+pub mod identity;
+pub mod metrics;
 pub mod negotiate;
 pub mod options;
 pub mod request_info;
 pub mod selector;
+pub mod serve;
 pub mod status;
 pub mod storage;
 pub mod url;

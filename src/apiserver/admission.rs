@@ -1,6 +1,7 @@
 //! What has a say before a write is stored: the plugins that an aggregated API server has to
 //! bring itself, because kube-apiserver runs none for our group.
 
+pub mod namespace;
 pub mod pilot_status;
 
 use std::sync::Arc;

@@ -1,6 +1,27 @@
 //! Who asks: front proxy, client certificate, bearer token, or nobody.
+//!
+//! Owns the order and the rule that a bad credential is an error, not an anonymous user. Each
+//! request is judged by itself (invariant 8): against the CAs as they are now, with nothing
+//! remembered from the connection but the certificates it presented.
 
-use std::collections::BTreeMap;
+mod front_proxy;
+mod reload;
+mod token;
+mod trust;
+mod x509;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use http::{HeaderMap, header::AUTHORIZATION};
+use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+pub use reload::{LoadError, load};
+pub use token::{ReviewTokens, TokenError, TokenReviews};
+pub use trust::{Trust, TrustError};
+
+use crate::{apiserver::metrics::Metrics, error::chain};
 
 /// An authenticated user, as authorization, audit and admission see it. One per request, in the
 /// request's extensions; never kept with a connection.
@@ -22,6 +43,14 @@ impl User {
     pub fn extra(&self, key: &str) -> Option<&str> {
         self.extra.get(key).and_then(|values| values.first()).map(String::as_str)
     }
+
+    fn anonymous() -> Self {
+        Self {
+            name: well_known::ANONYMOUS.to_owned(),
+            groups: vec![well_known::UNAUTHENTICATED.to_owned()],
+            ..Self::default()
+        }
+    }
 }
 
 /// Groups and names that Kubernetes gives a meaning.
@@ -34,4 +63,121 @@ pub mod well_known {
     pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
     /// Extra of a client certificate: which one it was.
     pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+}
+
+/// What one way to authenticate says.
+type Verdict = Result<Option<User>, Rejected>;
+
+/// A credential was presented and is bad. The client learns only that it is unauthorized.
+#[derive(Debug, thiserror::Error)]
+pub enum Rejected {
+    #[error("the client certificate was not accepted as the front proxy's")]
+    FrontProxyCertificate(#[source] rustls::Error),
+    #[error("the front proxy's certificate has the common name {name:?}, which is not allowed")]
+    FrontProxyName { name: String },
+    #[error("the client certificate was not accepted")]
+    ClientCertificate(#[source] rustls::Error),
+    #[error("the client certificate cannot be read: {0}")]
+    Unreadable(String),
+    #[error("the bearer token was not accepted")]
+    Token,
+    #[error("failed to review the bearer token")]
+    Review(#[source] Arc<TokenError>),
+    #[error("the request carries headers that only the front proxy may resolve")]
+    Impersonation,
+}
+
+/// Decides who asks.
+pub struct Authenticator {
+    trust: watch::Receiver<Arc<Trust>>,
+    tokens: Arc<dyn ReviewTokens>,
+    metrics: Arc<Metrics>,
+}
+
+impl Authenticator {
+    pub fn new(
+        trust: watch::Receiver<Arc<Trust>>,
+        tokens: Arc<dyn ReviewTokens>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { trust, tokens, metrics }
+    }
+
+    /// The user of one request. Credentials and identity headers are gone from `headers`
+    /// afterwards, whoever sent them, so nothing further in can mistake them for the truth.
+    pub async fn authenticate(
+        &self,
+        certificates: &[CertificateDer<'static>],
+        headers: &mut HeaderMap,
+    ) -> Result<User, Rejected> {
+        let trust = Arc::clone(&self.trust.borrow());
+        let outcome = self.union(&trust, certificates, headers).await;
+        front_proxy::strip(&trust.front_proxy, headers);
+        headers.remove(AUTHORIZATION);
+        let result = match &outcome {
+            Ok(_) => "success",
+            Err(Rejected::Review(_)) => "error",
+            Err(_) => "failure",
+        };
+        self.metrics.authentication_attempts.with_label_values(&[result]).inc();
+        outcome.map(with_authenticated_group)
+    }
+
+    /// Asks each way in order. The first that knows the user wins; a rejection counts only when
+    /// none does.
+    async fn union(
+        &self,
+        trust: &Trust,
+        certificates: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Result<User, Rejected> {
+        if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            // kube-apiserver resolves impersonation before it proxies. Ignoring it here would
+            // run the request with the caller's own, greater rights.
+            return Err(Rejected::Impersonation);
+        }
+        let mut rejected = None;
+        for verdict in [
+            front_proxy::authenticate(&trust.front_proxy, certificates, headers),
+            x509::authenticate(trust.client_ca.as_ref(), certificates),
+        ] {
+            match verdict {
+                Ok(Some(user)) => return Ok(user),
+                Ok(None) => {}
+                Err(error) => {
+                    debug!(error = %chain(&error), "Client certificate rejected");
+                    rejected = Some(error);
+                }
+            }
+        }
+        if let Some(token) = bearer(headers) {
+            match self.tokens.review(token).await {
+                Ok(Some(user)) => return Ok(user),
+                Ok(None) => rejected = Some(Rejected::Token),
+                Err(error) => {
+                    warn!(error = %chain(&*error), "Failed to review a bearer token");
+                    rejected = Some(Rejected::Review(error));
+                }
+            }
+        }
+        rejected.map_or_else(|| Ok(User::anonymous()), Err)
+    }
+}
+
+/// The token of `Authorization: Bearer <token>`.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.split(' ').next()?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Everybody but the anonymous is in `system:authenticated`.
+fn with_authenticated_group(mut user: User) -> User {
+    let said =
+        user.in_group(well_known::AUTHENTICATED) || user.in_group(well_known::UNAUTHENTICATED);
+    if user.name != well_known::ANONYMOUS && !said {
+        user.groups.push(well_known::AUTHENTICATED.to_owned());
+    }
+    user
 }

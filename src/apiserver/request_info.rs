@@ -58,7 +58,7 @@ impl RequestInfo {
             "watch".clone_into(&mut info.verb);
             rest = &rest[1..];
         } else {
-            info.verb = verb_of(method).to_owned();
+            verb_of(method).clone_into(&mut info.verb);
         }
         if rest[0] == "namespaces" && rest.len() > 1 {
             info.namespace.clone_from(&rest[1]);
@@ -112,12 +112,12 @@ impl RequestInfo {
             }
         }
         if self.verb == "get" {
-            self.verb = if watch { "watch" } else { "list" }.to_owned();
+            if watch { "watch" } else { "list" }.clone_into(&mut self.verb);
         }
         if matches!(self.verb.as_str(), "list" | "watch")
             && let Some(name) = exact_name(&field_selector)
         {
-            self.name = name.to_owned();
+            name.clone_into(&mut self.name);
         }
     }
 }

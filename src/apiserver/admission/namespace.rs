@@ -1,0 +1,106 @@
+//! NamespaceLifecycle: nothing is created in a namespace that is missing or going away.
+//!
+//! Reads a reflector of namespaces' metadata; asks kube-apiserver itself when a namespace is
+//! missing there, because the reflector may be behind.
+
+use std::time::Duration;
+
+use futures::{StreamExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, ObjectRef, Store},
+        watcher,
+    },
+};
+use tracing::warn;
+
+use super::{Admit, Attributes, Operation};
+use crate::{
+    apiserver::status::{ApiError, Resource},
+    error::chain,
+    runtime::Runtime,
+};
+
+/// How long a live lookup may take.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+const NAMESPACES: Resource<'static> = Resource { group: "", resource: "namespaces" };
+
+/// The plugin.
+pub struct NamespaceLifecycle {
+    known: Store<PartialObjectMeta<Namespace>>,
+    live: Api<PartialObjectMeta<Namespace>>,
+}
+
+enum Found {
+    Missing,
+    Active,
+    Terminating,
+}
+
+impl NamespaceLifecycle {
+    /// Starts the reflector.
+    pub fn start(client: &Client, rt: &Runtime) -> Self {
+        let live: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
+        let (known, writer) = reflector::store();
+        let events = watcher(live.clone(), watcher::Config::default().any_semantic())
+            .default_backoff()
+            .reflect(writer);
+        let shutdown = rt.shutdown();
+        rt.tasks().spawn("namespaces", async move {
+            let mut events = std::pin::pin!(events);
+            loop {
+                let event = tokio::select! {
+                    event = events.next() => event,
+                    () = shutdown.triggered() => return,
+                };
+                match event {
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => {
+                        warn!(error = %chain(&error), "Failed to watch namespaces; trying again");
+                    }
+                    None => return,
+                }
+            }
+        });
+        Self { known, live }
+    }
+
+    async fn find(&self, name: &str) -> Result<Found, ApiError> {
+        let judge = |deleted: bool| if deleted { Found::Terminating } else { Found::Active };
+        if let Some(namespace) = self.known.get(&ObjectRef::new(name)) {
+            return Ok(judge(namespace.metadata.deletion_timestamp.is_some()));
+        }
+        match tokio::time::timeout(LOOKUP, self.live.get_opt(name)).await {
+            Ok(Ok(Some(found))) => Ok(judge(found.metadata.deletion_timestamp.is_some())),
+            Ok(Ok(None)) => Ok(Found::Missing),
+            Ok(Err(error)) => {
+                Err(ApiError::internal(format!("failed to look up namespace {name:?}: {error}")))
+            }
+            Err(_) => Err(ApiError::internal(format!("looking up namespace {name:?} timed out"))),
+        }
+    }
+}
+
+impl Admit for NamespaceLifecycle {
+    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+        Box::pin(async move {
+            let Attributes { operation, resource, name, namespace, .. } = attributes;
+            // A namespace must be able to empty itself.
+            if operation == Operation::Delete || namespace.is_empty() {
+                return Ok(());
+            }
+            match (self.find(namespace).await?, operation) {
+                (Found::Missing, _) => Err(ApiError::not_found(NAMESPACES, namespace)),
+                (Found::Terminating, Operation::Create) => {
+                    Err(ApiError::namespace_terminating(Resource::ours(resource), name, namespace))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+}

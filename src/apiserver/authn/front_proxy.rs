@@ -1,0 +1,78 @@
+//! The front proxy: kube-apiserver's aggregator vouches for a user in headers, and its client
+//! certificate vouches for the aggregator.
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use rustls::pki_types::CertificateDer;
+
+use super::{
+    Rejected, User, Verdict,
+    trust::FrontProxy,
+    x509::{common_name, parse},
+};
+use crate::apiserver::url::percent_decode;
+
+/// Identity headers of a stock aggregator; never passed on, configured or not.
+const STANDARD: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
+const STANDARD_EXTRA: &str = "x-remote-extra-";
+
+/// The user whom the front proxy names. Nobody when no certificate or no user name was sent.
+pub(super) fn authenticate(
+    proxy: &FrontProxy,
+    chain: &[CertificateDer<'static>],
+    headers: &HeaderMap,
+) -> Verdict {
+    let Some(leaf) = chain.first() else { return Ok(None) };
+    proxy.pool.verify(chain).map_err(Rejected::FrontProxyCertificate)?;
+    let name = common_name(&parse(leaf)?).unwrap_or_default();
+    if !proxy.allowed_names.is_empty() && !proxy.allowed_names.contains(&name) {
+        return Err(Rejected::FrontProxyName { name });
+    }
+    let first = |names: &[String]| {
+        names.iter().find_map(|name| text(headers.get(name)?.as_bytes())).filter(|v| !v.is_empty())
+    };
+    let Some(name) = first(&proxy.username_headers) else { return Ok(None) };
+    let groups = proxy
+        .group_headers
+        .iter()
+        .flat_map(|header| headers.get_all(header))
+        .filter_map(|value| text(value.as_bytes()))
+        .filter(|value| !value.is_empty())
+        .collect();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (header, value) in headers {
+        let prefix =
+            proxy.extra_prefixes.iter().find_map(|p| header.as_str().strip_prefix(p.as_str()));
+        if let (Some(key), Some(value)) = (prefix, text(value.as_bytes())) {
+            extra.entry(percent_decode(key)).or_default().push(value);
+        }
+    }
+    Ok(Some(User { name, uid: first(&proxy.uid_headers), groups, extra }))
+}
+
+/// Header values are bytes; user and group names are UTF-8.
+fn text(value: &[u8]) -> Option<String> {
+    String::from_utf8(value.to_vec()).ok()
+}
+
+/// Removes every header that could be taken for an identity. Header names are in lower case
+/// here, so `X-REMOTE-USER` is removed too.
+pub(super) fn strip(proxy: &FrontProxy, headers: &mut HeaderMap) {
+    let FrontProxy { username_headers, uid_headers, group_headers, extra_prefixes, .. } = proxy;
+    let doomed: Vec<_> = headers
+        .keys()
+        .filter(|name| {
+            let name = name.as_str();
+            let listed = [username_headers, uid_headers, group_headers];
+            STANDARD.contains(&name)
+                || name.starts_with(STANDARD_EXTRA)
+                || listed.iter().any(|list| list.iter().any(|own| own == name))
+                || extra_prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+        })
+        .cloned()
+        .collect();
+    for name in doomed {
+        headers.remove(name);
+    }
+}

@@ -1,0 +1,80 @@
+//! Bearer tokens, reviewed by kube-apiserver and remembered for ten seconds.
+//!
+//! A token itself is never kept: answers are remembered under its SHA-256.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use kube::{Api, Client};
+use moka::future::Cache;
+use sha2::{Digest, Sha256};
+
+use super::User;
+use crate::apiserver::{
+    delegate::{self, CallError},
+    metrics::Metrics,
+};
+
+/// How long an answer, yes or no, is good for: kube-apiserver's default.
+const REMEMBER: Duration = Duration::from_secs(10);
+/// Tokens in ten seconds; each is 32 bytes and a user.
+const TOKENS: u64 = 8192;
+
+/// Knows whose token this is; `None` for nobody's.
+pub trait ReviewTokens: Send + Sync {
+    fn review<'a>(&'a self, token: &'a str)
+    -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>>;
+}
+
+/// The review did not happen; says nothing about the token.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to create a TokenReview")]
+pub struct TokenError(#[from] CallError);
+
+/// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
+pub struct TokenReviews {
+    api: Api<TokenReview>,
+    known: Cache<[u8; 32], Option<User>>,
+    metrics: Arc<Metrics>,
+}
+
+impl TokenReviews {
+    pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
+        let known = Cache::builder().max_capacity(TOKENS).time_to_live(REMEMBER).build();
+        Self { api: Api::all(client), known, metrics }
+    }
+
+    async fn ask(&self, token: &str) -> Result<Option<User>, TokenError> {
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), ..Default::default() };
+        let review = TokenReview { spec, ..Default::default() };
+        let calls = &self.metrics.delegated_authn;
+        let answer = delegate::create(&self.api, &review, calls).await?;
+        let status = answer.status.unwrap_or_default();
+        if status.authenticated != Some(true) {
+            return Ok(None);
+        }
+        let UserInfo { username, uid, groups, extra } = status.user.unwrap_or_default();
+        // Authenticated without a name is nobody we could authorize.
+        Ok(username.filter(|name| !name.is_empty()).map(|name| User {
+            name,
+            uid: uid.filter(|uid| !uid.is_empty()),
+            groups: groups.unwrap_or_default(),
+            extra: extra
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(key, values)| (key.to_lowercase(), values))
+                .collect(),
+        }))
+    }
+}
+
+impl ReviewTokens for TokenReviews {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+        let key: [u8; 32] = Sha256::digest(token).into();
+        Box::pin(self.known.try_get_with(key, self.ask(token)))
+    }
+}

@@ -1,0 +1,88 @@
+//! What the cluster trusts: ConfigMap `kube-system/extension-apiserver-authentication`, parsed.
+//!
+//! Fails closed: without a usable front-proxy configuration there is no [`Trust`] at all.
+
+use std::collections::BTreeMap;
+
+use super::x509::{Pool, PoolError};
+
+pub(super) const NAMESPACE: &str = "kube-system";
+pub(super) const CONFIG_MAP: &str = "extension-apiserver-authentication";
+
+/// CAs and rules for client certificates and for the front proxy.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    pub(super) front_proxy: FrontProxy,
+    /// Absent when the cluster uses no client certificates.
+    pub(super) client_ca: Option<Pool>,
+}
+
+/// Who may vouch for users, and in which headers. Names and prefixes are in lower case.
+#[derive(Clone, Debug)]
+pub(super) struct FrontProxy {
+    pub(super) pool: Pool,
+    /// Common names; empty means any that the CA signed.
+    pub(super) allowed_names: Vec<String>,
+    pub(super) username_headers: Vec<String>,
+    pub(super) uid_headers: Vec<String>,
+    pub(super) group_headers: Vec<String>,
+    pub(super) extra_prefixes: Vec<String>,
+}
+
+/// A configuration that would be unsafe or useless.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error("key {key:?} is missing")]
+    Missing { key: &'static str },
+    #[error("key {key:?} is no JSON array of strings")]
+    Strings { key: &'static str, source: serde_json::Error },
+    #[error("key {key:?} is no usable CA bundle")]
+    Bundle { key: &'static str, source: PoolError },
+    #[error(
+        "\"requestheader-allowed-names\" is empty although the front proxy's CA is also the CA of \
+         client certificates: any client could then vouch for any user"
+    )]
+    AnyClientIsProxy,
+}
+
+const CLIENT_CA: &str = "client-ca-file";
+const PROXY_CA: &str = "requestheader-client-ca-file";
+
+impl Trust {
+    pub fn parse(data: &BTreeMap<String, String>) -> Result<Self, TrustError> {
+        let bundle = |key: &'static str| match data.get(key).filter(|pem| !pem.trim().is_empty()) {
+            Some(pem) => {
+                Pool::from_pem(pem).map(Some).map_err(|source| TrustError::Bundle { key, source })
+            }
+            None => Ok(None),
+        };
+        let strings = |key: &'static str| match data.get(key).filter(|text| !text.is_empty()) {
+            Some(text) => serde_json::from_str::<Vec<String>>(text)
+                .map_err(|source| TrustError::Strings { key, source }),
+            None => Ok(Vec::new()),
+        };
+        let lower = |list: Vec<String>| -> Vec<String> {
+            list.iter()
+                .map(|name| name.trim().to_ascii_lowercase())
+                .filter(|n| !n.is_empty())
+                .collect()
+        };
+        let front_proxy = FrontProxy {
+            pool: bundle(PROXY_CA)?.ok_or(TrustError::Missing { key: PROXY_CA })?,
+            allowed_names: strings("requestheader-allowed-names")?,
+            username_headers: lower(strings("requestheader-username-headers")?),
+            uid_headers: lower(strings("requestheader-uid-headers")?),
+            group_headers: lower(strings("requestheader-group-headers")?),
+            extra_prefixes: lower(strings("requestheader-extra-headers-prefix")?),
+        };
+        if front_proxy.username_headers.is_empty() {
+            return Err(TrustError::Missing { key: "requestheader-username-headers" });
+        }
+        let client_ca = bundle(CLIENT_CA)?;
+        let shared = client_ca.as_ref().is_some_and(|pool| pool.overlaps(&front_proxy.pool));
+        if shared && front_proxy.allowed_names.is_empty() {
+            return Err(TrustError::AnyClientIsProxy);
+        }
+        Ok(Self { front_proxy, client_ca })
+    }
+}

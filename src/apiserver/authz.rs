@@ -1,0 +1,182 @@
+//! Who may do what: `system:masters` everything, everybody the health endpoints, all else as
+//! kube-apiserver's SubjectAccessReview says. No answer means no.
+
+mod review;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+pub use review::AccessReviews;
+
+use super::{
+    authn::{User, well_known},
+    delegate::CallError,
+    metrics::Metrics,
+    request_info::RequestInfo,
+    status::{ApiError, Resource},
+};
+use crate::error::chain;
+
+/// Open to everybody, so that probes need neither credentials nor kube-apiserver. Exact paths.
+const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
+/// An answer about one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Allow,
+    /// With the reason that the authorizer gave, often none.
+    Deny(String),
+}
+
+/// Knows the rules. Errors are no decision.
+pub trait ReviewAccess: Send + Sync {
+    fn review<'a>(
+        &'a self,
+        user: &'a User,
+        request: &'a RequestInfo,
+    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>>;
+}
+
+/// Decides about requests.
+pub struct Authorizer {
+    reviews: Arc<dyn ReviewAccess>,
+    metrics: Arc<Metrics>,
+}
+
+impl Authorizer {
+    pub fn new(reviews: Arc<dyn ReviewAccess>, metrics: Arc<Metrics>) -> Self {
+        Self { reviews, metrics }
+    }
+
+    /// Fails with 403 when the request is not allowed and with 500 when nobody could tell.
+    pub async fn authorize(&self, user: &User, request: &RequestInfo) -> Result<(), ApiError> {
+        let (result, outcome) = self.decide(user, request).await;
+        self.metrics.authorization_attempts.with_label_values(&[result]).inc();
+        outcome
+    }
+
+    async fn decide(
+        &self,
+        user: &User,
+        request: &RequestInfo,
+    ) -> (&'static str, Result<(), ApiError>) {
+        if user.in_group(well_known::MASTERS) {
+            return ("allowed", Ok(()));
+        }
+        if !request.is_resource && ALWAYS_ALLOWED.contains(&request.path.as_str()) {
+            return ("allowed", Ok(()));
+        }
+        match self.reviews.review(user, request).await {
+            Ok(Decision::Allow) => ("allowed", Ok(())),
+            Ok(Decision::Deny(reason)) => ("denied", Err(forbidden(user, request, &reason))),
+            Err(error) => {
+                let error = chain(&*error).to_string();
+                tracing::warn!(error, user = user.name, "Failed to authorize a request");
+                ("error", Err(ApiError::internal(format!("failed to authorize: {error}"))))
+            }
+        }
+    }
+}
+
+/// kube-apiserver's words (`responsewriters/errors.go`).
+fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
+    let (name, RequestInfo { verb, group, namespace, .. }) = (&user.name, request);
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    if !request.is_resource {
+        let path = &request.path;
+        let why = format!("User {name:?} cannot {verb} path {path:?}{reason}");
+        return ApiError::forbidden_path(why);
+    }
+    let mut resource = request.resource.clone();
+    if !request.subresource.is_empty() {
+        resource = format!("{resource}/{}", request.subresource);
+    }
+    let scope = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {namespace:?}")
+    };
+    let why = format!(
+        "User {name:?} cannot {verb} resource {resource:?} in API group {group:?} {scope}{reason}"
+    );
+    ApiError::forbidden(Resource { group, resource: &request.resource }, &request.name, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Answers as told and counts the questions.
+    struct Scripted(Decision, Mutex<usize>);
+
+    impl ReviewAccess for Scripted {
+        fn review<'a>(
+            &'a self,
+            _: &'a User,
+            _: &'a RequestInfo,
+        ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+            *self.1.lock().unwrap() += 1;
+            Box::pin(std::future::ready(Ok(self.0.clone())))
+        }
+    }
+
+    async fn ask(
+        groups: &[&str],
+        method: &str,
+        uri: &str,
+        says: Decision,
+    ) -> (Result<(), ApiError>, usize) {
+        let reviews = Arc::new(Scripted(says, Mutex::new(0)));
+        let authorizer = Authorizer::new(Arc::clone(&reviews) as _, Arc::new(Metrics::new()));
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        let user = User { name: "jane".into(), groups, ..User::default() };
+        let request = RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap());
+        let outcome = authorizer.authorize(&user, &request).await;
+        let asked = *reviews.1.lock().unwrap();
+        (outcome, asked)
+    }
+
+    const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
+
+    #[tokio::test]
+    async fn masters_and_probes_need_no_review() {
+        let deny = || Decision::Deny(String::new());
+        assert!(matches!(ask(&["system:masters"], "DELETE", PILOTS, deny()).await, (Ok(()), 0)));
+        for path in ["/healthz", "/livez", "/readyz"] {
+            assert!(matches!(ask(&[], "GET", path, deny()).await, (Ok(()), 0)), "{path}");
+        }
+        for path in ["/readyz/etcd", "/livez/", "/metrics", "/apis", "/"] {
+            assert!(matches!(ask(&[], "GET", path, deny()).await, (Err(_), 1)), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn refusals_speak_kubernetes() {
+        let rows = [
+            (
+                "DELETE",
+                format!("{PILOTS}/a/status"),
+                "",
+                "pilots.navigator.jetstack.io \"a\" is forbidden: User \"jane\" cannot delete \
+                 resource \"pilots/status\" in API group \"navigator.jetstack.io\" in the \
+                 namespace \"db\"",
+            ),
+            (
+                "GET",
+                "/apis/navigator.jetstack.io/v1beta1/pilots".into(),
+                "no",
+                "pilots.navigator.jetstack.io is forbidden: User \"jane\" cannot list resource \
+                 \"pilots\" in API group \"navigator.jetstack.io\" at the cluster scope: no",
+            ),
+            ("GET", "/x".into(), "", "forbidden: User \"jane\" cannot get path \"/x\""),
+        ];
+        for (method, uri, reason, expected) in rows {
+            let (outcome, _) = ask(&[], method, &uri, Decision::Deny(reason.into())).await;
+            let error = outcome.unwrap_err();
+            assert_eq!(error.code(), 403);
+            assert_eq!(error.message(), expected);
+        }
+    }
+}

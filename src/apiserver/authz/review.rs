@@ -1,0 +1,99 @@
+//! SubjectAccessReview: the question, and answers remembered for ten seconds.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::{Api, Client};
+use moka::future::Cache;
+
+use super::{Decision, ReviewAccess};
+use crate::apiserver::{
+    authn::User,
+    delegate::{self, CallError},
+    metrics::Metrics,
+    request_info::RequestInfo,
+};
+
+/// kube-apiserver's defaults for aggregated servers, for yes and for no.
+const REMEMBER: Duration = Duration::from_secs(10);
+const ANSWERS: u64 = 8192;
+/// Questions that are longer are asked each time: their size is the caller's choice.
+const LONGEST: usize = 10_000;
+
+/// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
+///
+/// Selectors are left out of the question: it then asks for more than the request needs, so no
+/// one gets more than the rules give.
+pub struct AccessReviews {
+    api: Api<SubjectAccessReview>,
+    known: Cache<String, Decision>,
+    metrics: Arc<Metrics>,
+}
+
+impl AccessReviews {
+    pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
+        let known = Cache::builder().max_capacity(ANSWERS).time_to_live(REMEMBER).build();
+        Self { api: Api::all(client), known, metrics }
+    }
+
+    async fn ask(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, CallError> {
+        let review = SubjectAccessReview { spec, ..Default::default() };
+        let answer = delegate::create(&self.api, &review, &self.metrics.delegated_authz).await?;
+        let status = answer.status.unwrap_or_default();
+        // `denied` and no opinion are the same to the caller.
+        if status.allowed && status.denied != Some(true) {
+            Ok(Decision::Allow)
+        } else {
+            Ok(Decision::Deny(status.reason.unwrap_or_default()))
+        }
+    }
+}
+
+impl ReviewAccess for AccessReviews {
+    fn review<'a>(
+        &'a self,
+        user: &'a User,
+        request: &'a RequestInfo,
+    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+        let spec = question(user, request);
+        let key = serde_json::to_string(&spec).expect("a review has string keys only");
+        Box::pin(async move {
+            if key.len() >= LONGEST {
+                return self.ask(spec).await.map_err(Arc::new);
+            }
+            self.known.try_get_with(key, self.ask(spec)).await
+        })
+    }
+}
+
+fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
+    let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let User { name, uid, groups, extra } = user;
+    let (resource_attributes, non_resource_attributes) = if request.is_resource {
+        let attributes = ResourceAttributes {
+            verb: some(&request.verb),
+            group: some(&request.group),
+            version: some(&request.version),
+            resource: some(&request.resource),
+            subresource: some(&request.subresource),
+            namespace: some(&request.namespace),
+            name: some(&request.name),
+            ..Default::default()
+        };
+        (Some(attributes), None)
+    } else {
+        let path = NonResourceAttributes { path: some(&request.path), verb: some(&request.verb) };
+        (None, Some(path))
+    };
+    SubjectAccessReviewSpec {
+        user: Some(name.clone()),
+        uid: uid.clone(),
+        groups: (!groups.is_empty()).then(|| groups.clone()),
+        extra: (!extra.is_empty()).then(|| BTreeMap::clone(extra)),
+        resource_attributes,
+        non_resource_attributes,
+    }
+}

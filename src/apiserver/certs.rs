@@ -1,0 +1,98 @@
+//! The serving certificate: where it comes from, and swapping it while we serve.
+//!
+//! By default it is our own: see [`own`]. Files can be given instead: see [`files`]. Until either
+//! is there, a certificate made at start-up lets probes through; kube-apiserver does not accept
+//! it, so nothing is proxied to us too early.
+
+pub mod bundle;
+pub mod files;
+mod leaf;
+pub mod own;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::metrics::Metrics;
+
+/// The certificate in use. New handshakes see a new one at once.
+pub struct Serving {
+    current: RwLock<Arc<CertifiedKey>>,
+    metrics: Arc<Metrics>,
+}
+
+/// A certificate or key that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    #[error("the certificate is no PEM")]
+    Certificate(#[source] rustls::pki_types::pem::Error),
+    #[error("there is no certificate")]
+    Empty,
+    #[error("the key is no PEM")]
+    Key(#[source] rustls::pki_types::pem::Error),
+    #[error("certificate and key do not fit together")]
+    Pair(#[source] rustls::Error),
+    #[error("the certificate cannot be read: {0}")]
+    Unreadable(String),
+    #[error("the certificate expired at {0}")]
+    Expired(String),
+}
+
+impl Serving {
+    /// Starts with a self-signed certificate that nobody trusts.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        let (certificate, key) = leaf::self_signed();
+        let current = pair(certificate.as_bytes(), key.as_bytes())
+            .expect("a certificate that was just made fits its key");
+        Self { current: RwLock::new(Arc::new(current)), metrics }
+    }
+
+    /// Serves this pair from now on. On an error the one in use stays.
+    pub fn swap(&self, certificate: &[u8], key: &[u8]) -> Result<(), PairError> {
+        let new = pair(certificate, key)?;
+        let not_after = validity(&new.cert[0])?;
+        if not_after <= jiff::Timestamp::now() {
+            return Err(PairError::Expired(not_after.to_string()));
+        }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.metrics.certificate_expiry.set(not_after.as_second());
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Serving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Serving").finish_non_exhaustive()
+    }
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, PairError> {
+    let chain = CertificateDer::pem_slice_iter(certificate)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(PairError::Certificate)?;
+    if chain.is_empty() {
+        return Err(PairError::Empty);
+    }
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(PairError::Key)?;
+    let provider = rustls::crypto::ring::default_provider();
+    CertifiedKey::from_der(chain, key, &provider).map_err(PairError::Pair)
+}
+
+fn validity(der: &CertificateDer<'_>) -> Result<jiff::Timestamp, PairError> {
+    let unreadable = |text: String| PairError::Unreadable(text);
+    let (_, certificate) =
+        X509Certificate::from_der(der).map_err(|error| unreadable(error.to_string()))?;
+    jiff::Timestamp::from_second(certificate.validity().not_after.timestamp())
+        .map_err(|error| unreadable(error.to_string()))
+}

@@ -1,0 +1,59 @@
+//! Tells kube-apiserver which CA to trust us by: `spec.caBundle` of our two APIServices.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+};
+use serde_json::json;
+use tracing::info;
+
+use crate::api::{GROUP, scheme::Version};
+
+/// The bundle is not in place everywhere.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error("APIService {name:?} does not exist")]
+    Absent { name: String },
+    #[error("failed to read APIService {name:?}")]
+    Read { name: String, source: Box<kube::Error> },
+    #[error("failed to write the CA bundle of APIService {name:?}")]
+    Write { name: String, source: Box<kube::Error> },
+}
+
+/// Writes `bundle` (PEM) wherever another one stands.
+pub(super) async fn ensure(client: &Client, bundle: &str) -> Result<(), BundleError> {
+    let services: Api<DynamicObject> = Api::all_with(client.clone(), &api_service());
+    let bundle = BASE64_STANDARD.encode(bundle);
+    for version in Version::ALL {
+        let name = format!("{version}.{GROUP}");
+        let read = services.get_opt(&name).await;
+        let found = match read {
+            Ok(Some(found)) => found,
+            Ok(None) => return Err(BundleError::Absent { name }),
+            Err(source) => return Err(BundleError::Read { name, source: Box::new(source) }),
+        };
+        let spec = &found.data["spec"];
+        // Unset and false are the same.
+        let verified = spec["insecureSkipTLSVerify"].as_bool() != Some(true);
+        if spec["caBundle"] == bundle.as_str() && verified {
+            continue;
+        }
+        let patch = json!({"spec": {"caBundle": bundle, "insecureSkipTLSVerify": null}});
+        services.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(
+            |source| BundleError::Write { name: name.clone(), source: Box::new(source) },
+        )?;
+        info!(api_service = name, "Wrote the CA bundle");
+    }
+    Ok(())
+}
+
+fn api_service() -> ApiResource {
+    ApiResource {
+        group: "apiregistration.k8s.io".into(),
+        version: "v1".into(),
+        api_version: "apiregistration.k8s.io/v1".into(),
+        kind: "APIService".into(),
+        plural: "apiservices".into(),
+    }
+}

@@ -1,0 +1,80 @@
+//! A serving certificate from files (`--tls-cert-file`, `--tls-private-key-file`), read again
+//! every minute, as whoever renews it writes it without telling us.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tracing::{info, warn};
+
+use super::{PairError, Serving};
+use crate::{error::chain, runtime::Shutdown};
+
+const POLL: Duration = Duration::from_secs(60);
+
+/// Where the pair lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Files that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    #[error("failed to read {path:?}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{certificate:?} and {key:?} cannot be served")]
+    Pair { certificate: PathBuf, key: PathBuf, source: PairError },
+}
+
+type Contents = (Vec<u8>, Vec<u8>);
+
+impl Files {
+    async fn read(&self) -> Result<Contents, FilesError> {
+        let read = async |path: &PathBuf| {
+            tokio::fs::read(path)
+                .await
+                .map_err(|source| FilesError::Read { path: path.clone(), source })
+        };
+        Ok((read(&self.certificate).await?, read(&self.key).await?))
+    }
+
+    /// Serves what the files hold now.
+    pub async fn load(&self, serving: &Serving) -> Result<Contents, FilesError> {
+        let contents = self.read().await?;
+        self.swap(serving, &contents)?;
+        Ok(contents)
+    }
+
+    fn swap(&self, serving: &Serving, (certificate, key): &Contents) -> Result<(), FilesError> {
+        serving.swap(certificate, key).map_err(|source| FilesError::Pair {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            source,
+        })
+    }
+
+    /// Follows the files; a bad pair leaves the one in use.
+    pub async fn follow(self, serving: Arc<Serving>, mut last: Contents, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(POLL) => {}
+                () = shutdown.triggered() => return,
+            }
+            let swapped = match self.read().await {
+                Ok(contents) if contents == last => continue,
+                Ok(contents) => {
+                    let swapped = self.swap(&serving, &contents);
+                    last = contents;
+                    swapped
+                }
+                Err(error) => Err(error),
+            };
+            match swapped {
+                Ok(()) => info!("Serving a new certificate"),
+                Err(error) => {
+                    warn!(error = %chain(&error), "Keeping the certificate in use");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Our own CA and leaf, kept in a Secret of the install's namespace and shared by all replicas.
+//!
+//! Whoever comes first makes them; a compare-and-swap decides who was first. The leaf is renewed
+//! after two thirds of its life, and so is the CA: the new one is published beside the old one
+//! before any leaf of it is served. A Secret that cannot be used stops the start: it is a person's
+//! to repair or delete.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client, api::PostParams};
+use tracing::{info, warn};
+
+use super::{
+    PairError, Serving, bundle,
+    leaf::{self, Facts, MakeError, Pair},
+};
+use crate::{
+    api::names,
+    error::chain,
+    runtime::{Readiness, Shutdown},
+};
+
+/// The Secret's name.
+pub const SECRET: &str = "navigator-apiserver-tls";
+const CA_CERTIFICATE: &str = "ca.crt";
+const CA_KEY: &str = "ca.key";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// Between looks at Secret and APIServices: another replica or a person may have changed them.
+const LATER: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum OwnError {
+    #[error("failed to read or write Secret {SECRET:?}")]
+    Secret(#[source] Box<kube::Error>),
+    #[error("Secret {SECRET:?} could not be read or written within {ANSWER:?}")]
+    Timeout,
+    #[error(
+        "Secret {SECRET:?} cannot be used; repair it, or delete it to have new certificates made"
+    )]
+    Unusable(#[source] PairError),
+    #[error(
+        "Secret {SECRET:?} has no usable {key:?}; repair it, or delete it to have new \
+             certificates made"
+    )]
+    Part { key: &'static str },
+    #[error("failed to make certificates from Secret {SECRET:?}")]
+    Make(#[from] MakeError),
+}
+
+impl OwnError {
+    /// Is it a person's to repair?
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::Secret(_) | Self::Timeout)
+    }
+}
+
+impl From<kube::Error> for OwnError {
+    fn from(error: kube::Error) -> Self {
+        Self::Secret(Box::new(error))
+    }
+}
+
+/// CA (its certificate may be a bundle, the one in use first) and leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Material {
+    ca: Pair,
+    leaf: Pair,
+}
+
+/// Keeps certificates and serves them.
+pub struct Own {
+    client: Client,
+    secrets: Api<Secret>,
+    names: Vec<String>,
+    serving: Arc<Serving>,
+}
+
+impl Own {
+    /// Certificates for the Service of the API server in `namespace`.
+    pub fn new(client: Client, namespace: &str, serving: Arc<Serving>) -> Self {
+        let secrets = Api::namespaced(client.clone(), namespace);
+        Self { client, secrets, names: names_of(namespace), serving }
+    }
+
+    /// Looks until shutdown. Ready once the certificate is served and the APIServices trust it.
+    ///
+    /// # Errors
+    /// When the Secret cannot be used at the first look.
+    pub async fn run(self, readiness: &Readiness, shutdown: Shutdown) -> Result<(), OwnError> {
+        let mut not_ready = Some(readiness.add("certificates"));
+        let mut served: Option<Material> = None;
+        let mut published = None;
+        let mut said = String::new();
+        loop {
+            let looked = tokio::time::timeout(ANSWER, self.material()).await;
+            match looked.unwrap_or(Err(OwnError::Timeout)) {
+                Ok(material) => {
+                    let changed = served.as_ref() != Some(&material);
+                    // The bundle first: kube-apiserver must not meet a leaf it cannot check.
+                    published = Some(self.publish(&material, &mut said).await);
+                    let must = served.as_ref().is_none_or(|old| expired(&old.leaf));
+                    if changed && (published == Some(true) || must) {
+                        let Pair { certificate, key } = &material.leaf;
+                        match self.serving.swap(certificate.as_bytes(), key.as_bytes()) {
+                            Ok(()) => {
+                                info!("Serving a certificate of our own CA");
+                                served = Some(material);
+                            }
+                            Err(error) if served.is_none() => {
+                                return Err(OwnError::Unusable(error));
+                            }
+                            Err(error) => {
+                                warn!(error = %chain(&error), "Keeping the certificate in use");
+                            }
+                        }
+                    }
+                }
+                Err(error) if error.is_final() && served.is_none() => return Err(error),
+                Err(error) => warn!(error = %chain(&error), "Failed to look after certificates"),
+            }
+            let well = served.is_some() && published == Some(true);
+            if well {
+                not_ready = None;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(if well { LATER } else { SOON }) => {}
+                () = shutdown.triggered() => break,
+            }
+        }
+        drop(not_ready);
+        Ok(())
+    }
+
+    /// Is the CA bundle in both APIServices? Each new reason why not is said once.
+    async fn publish(&self, material: &Material, said: &mut String) -> bool {
+        let ensured = bundle::ensure(&self.client, &material.ca.certificate);
+        let text = match tokio::time::timeout(ANSWER, ensured).await {
+            Ok(Ok(())) => {
+                said.clear();
+                return true;
+            }
+            Ok(Err(error)) => chain(&error).to_string(),
+            Err(_) => "timed out".to_owned(),
+        };
+        if *said != text {
+            warn!(error = text, "Failed to publish the CA bundle; trying again");
+            *said = text;
+        }
+        false
+    }
+
+    /// What the Secret holds, after making or renewing what is due. Loses to other replicas that
+    /// were faster, and then takes theirs.
+    async fn material(&self) -> Result<Material, OwnError> {
+        loop {
+            let stored = self.secrets.get_opt(SECRET).await?;
+            let current = stored.as_ref().map(read).transpose()?;
+            let Some(renewed) = renew(current.as_ref(), &self.names)? else {
+                return Ok(current.expect("without material there is something to make"));
+            };
+            let secret = write(stored, &renewed);
+            let written = if secret.metadata.resource_version.is_some() {
+                self.secrets.replace(SECRET, &PostParams::default(), &secret).await
+            } else {
+                self.secrets.create(&PostParams::default(), &secret).await
+            };
+            match written {
+                Ok(_) => {
+                    info!(secret = SECRET, "Wrote certificates");
+                    return Ok(renewed);
+                }
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// What has to be written, if anything is missing, due, or does not cover `names`.
+fn renew(current: Option<&Material>, names: &[String]) -> Result<Option<Material>, OwnError> {
+    let now = Timestamp::now().as_second();
+    let Some(Material { ca, leaf }) = current else {
+        let ca = leaf::ca()?;
+        return Ok(Some(Material { leaf: leaf::leaf(&ca, names)?, ca }));
+    };
+    let facts = Facts::read(&ca.certificate).ok_or(OwnError::Part { key: CA_CERTIFICATE })?;
+    if facts.is_due(now) {
+        let mut new = leaf::ca()?;
+        let leaf = leaf::leaf(&new, names)?;
+        if !facts.is_expired(now) {
+            new.certificate.push_str(first_certificate(&ca.certificate));
+        }
+        return Ok(Some(Material { ca: new, leaf }));
+    }
+    let facts = Facts::read(&leaf.certificate).ok_or(OwnError::Part { key: CERTIFICATE })?;
+    if facts.is_due(now) || !facts.covers(names) {
+        return Ok(Some(Material { ca: ca.clone(), leaf: leaf::leaf(ca, names)? }));
+    }
+    Ok(None)
+}
+
+/// The bundle's CA in use, without those before it.
+fn first_certificate(bundle: &str) -> &str {
+    const END: &str = "-----END CERTIFICATE-----";
+    bundle.find(END).map_or(bundle, |end| &bundle[..end + END.len()])
+}
+
+fn expired(leaf: &Pair) -> bool {
+    let now = Timestamp::now().as_second();
+    Facts::read(&leaf.certificate).is_none_or(|facts| facts.is_expired(now))
+}
+
+fn read(secret: &Secret) -> Result<Material, OwnError> {
+    let part = |key: &'static str| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+        let text = bytes.and_then(|ByteString(bytes)| String::from_utf8(bytes.clone()).ok());
+        text.filter(|text| !text.is_empty()).ok_or(OwnError::Part { key })
+    };
+    Ok(Material {
+        ca: Pair { certificate: part(CA_CERTIFICATE)?, key: part(CA_KEY)? },
+        leaf: Pair { certificate: part(CERTIFICATE)?, key: part(KEY)? },
+    })
+}
+
+/// The Secret to write: `stored` with new data, its resourceVersion making the write a
+/// compare-and-swap.
+fn write(stored: Option<Secret>, material: &Material) -> Secret {
+    let Material { ca, leaf } = material;
+    let parts = [
+        (CA_CERTIFICATE, &ca.certificate),
+        (CA_KEY, &ca.key),
+        (CERTIFICATE, &leaf.certificate),
+        (KEY, &leaf.key),
+    ];
+    let data: BTreeMap<String, ByteString> = parts
+        .into_iter()
+        .map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())))
+        .collect();
+    let mut secret = stored.unwrap_or_else(|| Secret {
+        metadata: ObjectMeta { name: Some(SECRET.to_owned()), ..ObjectMeta::default() },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        ..Secret::default()
+    });
+    secret.data.get_or_insert_default().extend(data);
+    secret
+}
+
+/// Every name under which the API server is called.
+fn names_of(namespace: &str) -> Vec<String> {
+    let service = names::APISERVER;
+    [
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+    ]
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn material_survives_the_secret_and_is_renewed_only_when_names_are_missing() {
+        let names = names_of("navigator");
+        let made = renew(None, &names).unwrap().expect("nothing there: made");
+        let read = read(&write(None, &made)).unwrap();
+        assert_eq!(read, made);
+        assert_eq!(renew(Some(&read), &names).unwrap(), None);
+        let renewed = renew(Some(&read), &names_of("elsewhere")).unwrap().expect("other names");
+        assert_eq!(renewed.ca, made.ca, "the CA stays");
+        assert_ne!(renewed.leaf, made.leaf);
+    }
+
+    #[test]
+    fn a_damaged_secret_is_final() {
+        let made = renew(None, &names_of("navigator")).unwrap().unwrap();
+        let mut secret = write(None, &made);
+        secret.data.as_mut().unwrap().remove(KEY);
+        assert!(read(&secret).unwrap_err().is_final());
+    }
+}

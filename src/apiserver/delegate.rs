@@ -1,0 +1,77 @@
+//! Questions to kube-apiserver about a request: TokenReview, SubjectAccessReview.
+//!
+//! Owns time limit and retries (`apiserver/pkg/util/webhook`): five tries, half a second and
+//! half as much again between them, only for failures that can pass.
+
+use std::time::Duration;
+
+use kube::{Api, api::PostParams};
+use prometheus::IntCounterVec;
+use rand::Rng;
+use serde::{Serialize, de::DeserializeOwned};
+
+const TRIES: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const GROWTH: f64 = 1.5;
+const JITTER: f64 = 0.2;
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// No answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("kube-apiserver did not answer")]
+    Call(#[source] Box<kube::Error>),
+    #[error("kube-apiserver took longer than {ANSWER:?}")]
+    Timeout,
+}
+
+/// Creates a review and returns it answered. `calls` counts by HTTP code, `<error>` for none.
+pub(crate) async fn create<K>(
+    api: &Api<K>,
+    review: &K,
+    calls: &IntCounterVec,
+) -> Result<K, CallError>
+where
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let asked = async {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..TRIES {
+            match once(api, review, calls).await {
+                Err(error) if can_pass(&error) => {
+                    let jitter = rand::rng().random_range(1.0..1.0 + JITTER);
+                    tokio::time::sleep(pause.mul_f64(jitter)).await;
+                    pause = pause.mul_f64(GROWTH);
+                }
+                answer => return answer,
+            }
+        }
+        once(api, review, calls).await
+    };
+    match tokio::time::timeout(ANSWER, asked).await {
+        Ok(answer) => answer.map_err(|error| CallError::Call(Box::new(error))),
+        Err(_) => Err(CallError::Timeout),
+    }
+}
+
+async fn once<K>(api: &Api<K>, review: &K, calls: &IntCounterVec) -> Result<K, kube::Error>
+where
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let answer = api.create(&PostParams::default(), review).await;
+    let code = match &answer {
+        Ok(_) => "201".to_owned(),
+        Err(kube::Error::Api(status)) => status.code.to_string(),
+        Err(_) => "<error>".to_owned(),
+    };
+    calls.with_label_values(&[code.as_str()]).inc();
+    answer
+}
+
+fn can_pass(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
+        kube::Error::HyperError(_) | kube::Error::Service(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,229 @@
+//! What every request passes on its way to a handler, and its response on the way back.
+//!
+//! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
+//! authentication, seats in flight, authorization. [`Chain::handle`] reads from the outside in.
+
+pub mod audit;
+mod deadline;
+mod inflight;
+mod warnings;
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+};
+
+use axum::{Router, body::Body, response::IntoResponse};
+use futures::FutureExt;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use jiff::Timestamp;
+use tower::ServiceExt;
+use tracing::{debug, error};
+
+pub use deadline::Deadlines;
+pub use inflight::Limits;
+pub use warnings::Warnings;
+
+use self::{audit::Trail, inflight::Inflight};
+use super::{
+    authn::{Authenticator, User},
+    authz::Authorizer,
+    metrics::Metrics,
+    request_info::RequestInfo,
+    serve::Peer,
+    status::ApiError,
+};
+use crate::{
+    error::chain,
+    runtime::{Readiness, Shutdown},
+};
+
+/// Clients and proxies name a request by it; ours is a UUID.
+const AUDIT_ID: &str = "audit-id";
+/// Seconds after which a client may try again while the server starts.
+const STARTING_RETRY: u32 = 5;
+
+/// What a server needs before it can answer.
+pub struct Installed {
+    pub authenticator: Authenticator,
+    pub authorizer: Authorizer,
+    /// All routes; reads [`RequestInfo`], [`User`] and [`Warnings`] from the extensions.
+    pub router: Router,
+}
+
+/// The filters around a router.
+pub struct Chain {
+    installed: OnceLock<Installed>,
+    readiness: Readiness,
+    drain: Shutdown,
+    inflight: Inflight,
+    deadlines: Deadlines,
+    audit: Option<Trail>,
+    metrics: Arc<Metrics>,
+}
+
+impl Chain {
+    /// A chain that answers probes, and 503 to everything else, until [`Chain::install`].
+    pub fn new(
+        limits: Limits,
+        deadlines: Deadlines,
+        audit: Option<Trail>,
+        metrics: Arc<Metrics>,
+        readiness: Readiness,
+        drain: Shutdown,
+    ) -> Self {
+        let inflight = Inflight::new(limits, Arc::clone(&metrics));
+        Self { installed: OnceLock::new(), readiness, drain, inflight, deadlines, audit, metrics }
+    }
+
+    /// Begins to serve. The first call counts.
+    pub fn install(&self, installed: Installed) {
+        drop(self.installed.set(installed));
+    }
+
+    /// Answers one request, whatever happens.
+    pub async fn handle(&self, mut request: Request<Body>) -> Response<Body> {
+        let received = Timestamp::now();
+        let id = request.headers().get(AUDIT_ID).cloned().unwrap_or_else(new_id);
+        let info = RequestInfo::parse(request.method(), request.uri());
+        let warnings = Warnings::default();
+        let subject = audit::Subject::default();
+        let mut event = self.audit.as_ref().filter(|_| info.is_mutating()).map(|trail| {
+            let peer = request.extensions().get::<Peer>();
+            (trail, audit::Draft::new(&request, peer, &info, &id, received))
+        });
+        let extensions = request.extensions_mut();
+        extensions.insert(info.clone());
+        extensions.insert(warnings.clone());
+        extensions.insert(subject.clone());
+
+        let mut user = None;
+        let handled = self.within_deadline(request, &info, &mut user);
+        let mut response = match AssertUnwindSafe(handled).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => error.into_response(),
+            Err(_) => {
+                self.metrics.panics.inc();
+                error!(path = info.path, verb = info.verb, "A handler panicked");
+                let text = "This request caused apiserver to panic. Look in the logs for details.";
+                (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+            }
+        };
+        finish(&mut response, &id, &warnings);
+        if let Some((trail, draft)) = event.take() {
+            trail.record(draft.complete(user.as_ref(), &subject, response.status())).await;
+        }
+        response
+    }
+
+    async fn within_deadline(
+        &self,
+        request: Request<Body>,
+        info: &RequestInfo,
+        user: &mut Option<User>,
+    ) -> Result<Response<Body>, ApiError> {
+        if request.method() == Method::CONNECT || request.headers().contains_key(header::UPGRADE) {
+            return Ok(refuse_upgrade());
+        }
+        let Some(limit) = self.deadlines.of(info, request.uri())? else {
+            return self.authenticated(request, info, user).await;
+        };
+        let handled = self.authenticated(request, info, user);
+        if let Ok(outcome) = tokio::time::timeout(limit.after, handled).await {
+            return outcome;
+        }
+        self.metrics.terminations.with_label_values(&[verb_label(&info.verb)]).inc();
+        Err(ApiError::timeout(limit.message, 0))
+    }
+
+    async fn authenticated(
+        &self,
+        mut request: Request<Body>,
+        info: &RequestInfo,
+        user: &mut Option<User>,
+    ) -> Result<Response<Body>, ApiError> {
+        if self.drain.is_triggered() && info.path == "/readyz" {
+            return Ok(probe(&["shutdown"], "readyz"));
+        }
+        let Some(installed) = self.installed.get() else { return self.starting(info) };
+        let certificates = match request.extensions().get::<Peer>() {
+            Some(peer) => Arc::clone(&peer.certificates),
+            None => Arc::default(),
+        };
+        let authenticated =
+            installed.authenticator.authenticate(&certificates, request.headers_mut()).await;
+        let found = match authenticated {
+            Ok(found) => user.insert(found),
+            Err(error) => {
+                debug!(error = %chain(&error), path = info.path, "Unauthorized");
+                return Err(ApiError::unauthorized());
+            }
+        };
+        let _seat = self.inflight.enter(found, info)?;
+        installed.authorizer.authorize(found, info).await?;
+        request.extensions_mut().insert(found.clone());
+        let Ok(response) = installed.router.clone().oneshot(request).await;
+        Ok(response)
+    }
+
+    /// Answers before everything is installed: never 404, which clients take for "gone".
+    fn starting(&self, info: &RequestInfo) -> Result<Response<Body>, ApiError> {
+        match info.path.as_str() {
+            "/livez" => Ok((StatusCode::OK, "ok").into_response()),
+            "/readyz" | "/healthz" => {
+                let waiting = self.readiness.waiting_for();
+                let waiting = if waiting.is_empty() { vec!["start"] } else { waiting };
+                Ok(probe(&waiting, &info.path[1..]))
+            }
+            _ => {
+                let waiting = self.readiness.waiting_for().join(", ");
+                let message = format!("the API server is starting; it waits for: {waiting}");
+                Err(ApiError::unavailable(message, STARTING_RETRY))
+            }
+        }
+    }
+}
+
+/// A failed health check, in kube-apiserver's form.
+fn probe(failed: &[&str], endpoint: &str) -> Response<Body> {
+    let failed: Vec<_> =
+        failed.iter().map(|name| format!("[-]{name} failed: reason withheld\n")).collect();
+    let text = format!("[+]ping ok\n{}{endpoint} check failed\n", failed.concat());
+    let nosniff = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (StatusCode::INTERNAL_SERVER_ERROR, nosniff, text).into_response()
+}
+
+/// Identity is per request: a connection that became something else would carry the identity it
+/// began with (CVE-2018-1002105). So it ends here.
+fn refuse_upgrade() -> Response<Body> {
+    let mut response = ApiError::bad_request("connections are never upgraded").into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Headers of every response.
+fn finish(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) {
+    let status = response.status();
+    if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
+        // Through the aggregator a redirect could send credentials elsewhere (CVE-2022-3172).
+        error!(%status, "A handler tried to redirect");
+        *response = ApiError::internal("redirects are not served").into_response();
+    }
+    let headers = response.headers_mut();
+    headers.insert(AUDIT_ID, id.clone());
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    for value in warnings.headers() {
+        headers.append(header::WARNING, value);
+    }
+}
+
+fn new_id() -> HeaderValue {
+    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).expect("a UUID is visible ASCII")
+}
+
+/// Verbs that a client makes up must not make new label values.
+fn verb_label(verb: &str) -> &'static str {
+    const VERBS: [&str; 8] =
+        ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+    VERBS.into_iter().find(|known| *known == verb).unwrap_or("other")
+}

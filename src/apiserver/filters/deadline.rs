@@ -1,0 +1,135 @@
+//! How long a request may take. Watches may take as long as they like.
+
+use std::time::Duration;
+
+use http::Uri;
+
+use crate::apiserver::{request_info::RequestInfo, status::ApiError, url::query_value};
+
+/// Writes end earlier than reads: whoever waits for one holds nothing else up meanwhile
+/// (kube-apiserver's `requestTimeoutUpperBound`).
+const WRITES: Duration = Duration::from_secs(34);
+
+/// The server's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Of every request that is no watch; `?timeout=` can make it less.
+    pub request: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { request: Duration::from_secs(60) }
+    }
+}
+
+/// The limit of one request and what is said when it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) after: Duration,
+    pub(super) message: &'static str,
+}
+
+impl Deadlines {
+    /// The limit of this request; none for a watch. Fails with 400 when `?timeout=` is no
+    /// duration.
+    pub(super) fn of(&self, info: &RequestInfo, uri: &Uri) -> Result<Option<Limit>, ApiError> {
+        if info.is_long_running() {
+            return Ok(None);
+        }
+        let asked = match query_value(uri.query().unwrap_or_default(), "timeout") {
+            Some(text) if !text.is_empty() => parse_duration(&text).ok_or_else(|| {
+                let message = format!(
+                    "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+                );
+                ApiError::bad_request(message)
+            })?,
+            _ => Duration::ZERO,
+        };
+        let after = if asked.is_zero() { self.request } else { asked.min(self.request) };
+        let write = info.is_resource
+            && matches!(info.verb.as_str(), "create" | "update" | "patch" | "delete");
+        Ok(Some(if write && after > WRITES {
+            let message =
+                "request did not complete within requested timeout - context deadline exceeded";
+            Limit { after: WRITES, message }
+        } else {
+            Limit { after, message: "request did not complete within the allotted timeout" }
+        }))
+    }
+}
+
+/// A Go duration: `1m30s`, `500ms`, `0`. Negative ones are none.
+fn parse_duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let scale = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        seconds += number.parse::<f64>().ok()? * scale;
+        rest = tail;
+    }
+    (!text.is_empty()).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_durations() {
+        for (text, expected) in [
+            ("1m30s", Some(90_000)),
+            ("500ms", Some(500)),
+            ("1.5s", Some(1500)),
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("", None),
+            ("5", None),
+            ("s", None),
+            ("-5s", None),
+            ("1x", None),
+            ("1e9s", None),
+        ] {
+            assert_eq!(parse_duration(text), expected.map(Duration::from_millis), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn limits_by_verb_and_query() {
+        let of = |method: &str, uri: &str| {
+            let uri: Uri = uri.parse().unwrap();
+            let info = RequestInfo::parse(&method.parse().unwrap(), &uri);
+            Deadlines::default().of(&info, &uri).map(|limit| limit.map(|l| l.after.as_secs()))
+        };
+        let rows = [
+            ("GET", "/apis/g/v/r", Some(60)),
+            ("GET", "/apis/g/v/r?watch=1&timeout=1s", None),
+            ("GET", "/apis/g/v/r?timeout=5s", Some(5)),
+            ("GET", "/apis/g/v/r?timeout=0s", Some(60)),
+            ("GET", "/apis/g/v/r?timeout=2h", Some(60)),
+            ("POST", "/apis/g/v/r", Some(34)),
+            ("PUT", "/apis/g/v/r/n?timeout=10s", Some(10)),
+            ("DELETE", "/apis/g/v/r", Some(60)),
+            ("POST", "/x", Some(60)),
+        ];
+        for (method, uri, expected) in rows {
+            assert_eq!(of(method, uri).unwrap(), expected, "{method} {uri}");
+        }
+        assert_eq!(of("GET", "/apis/g/v/r?timeout=soon").unwrap_err().code(), 400);
+    }
+}
