@@ -2,6 +2,7 @@
 //! configuration, version rules. No I/O.
 
 pub mod cassandra;
+pub mod ending;
 pub mod rbac;
 pub mod revision;
 pub mod settings;

@@ -1,3 +1,6 @@
 //! The pilot: PID 1 beside one database process. It knows how.
 
+pub mod blockers;
+pub mod cassandra;
 pub mod database;
+pub mod http;

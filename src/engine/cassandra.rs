@@ -6,11 +6,11 @@ mod options;
 mod release;
 mod render;
 
-pub use exits::{Ending, explain_exit};
+pub use exits::explain_exit;
 pub use heap::{HeapError, heap_bytes};
 pub use options::choose_collector;
 pub use release::{Release, UnsupportedVersion};
-pub use render::{Files, Settings, Unrenderable, render};
+pub use render::{Files, Settings, Unrenderable, render, seed_provider};
 
 /// Where the vendor's image has the database.
 pub const DEFAULT_HOME: &str = "/opt/cassandra";

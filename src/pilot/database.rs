@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
 
-use crate::api::v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot, PilotStatus};
+use crate::{
+    api::v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot, PilotStatus},
+    engine::ending::Ending,
+};
 
 /// Everything that a flavour needs to prepare and run its node.
 #[derive(Clone, Debug)]
@@ -117,6 +120,9 @@ pub enum Error {
     /// The intent cannot be rendered or the database would refuse it; a running one is left alone.
     #[error("configuration was rejected: {0}")]
     ConfigRejected(String),
+    /// Something must happen elsewhere first; ask again.
+    #[error("{0}")]
+    NotYet(String),
     #[error("failed to write {path:?}")]
     Write { path: PathBuf, source: std::io::Error },
     #[error("database does not answer")]
@@ -133,6 +139,9 @@ pub trait Database: Send + Sync + 'static {
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
     /// Writes a complete configuration and says what to start.
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
+    /// Brings a running database up to date with what needs no restart: the addresses of its
+    /// peers. Called when the node's own Pilot or a peer changed.
+    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
     /// Asks the database how it is, without starting a process.
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
     /// Begins or goes on with moving all data away; says how far it is.
@@ -142,4 +151,9 @@ pub trait Database: Send + Sync + 'static {
     /// Flushes and stops serving, ahead of TERM.
     fn drain(&self) -> BoxFuture<'_, Result<(), Error>>;
     fn stop_plan(&self) -> StopPlan;
+    /// What it means that the process ended by itself, judged from its exit code (128 plus the
+    /// signal's number where a signal ended it) and the last lines of its log. `None`: nothing
+    /// that the database is known for. After an ending that says `left`, [`Database::retire`]
+    /// answers [`Retirement::Left`] without a process.
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending>;
 }

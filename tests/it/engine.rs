@@ -1,6 +1,6 @@
 //! What the engines render, as whole folders.
 
-use std::path::Path;
+use std::{fmt::Write as _, path::Path};
 
 use navigator::engine::cassandra::{Release, Settings, render};
 use serde_json::json;
@@ -29,7 +29,7 @@ fn cassandra_folder_is_the_golden_one() {
         .unwrap();
         let mut text = String::new();
         for (name, content) in files {
-            text += &format!("==> {name} <==\n{content}\n");
+            writeln!(text, "==> {name} <==\n{content}").unwrap();
         }
         golden::check(&format!("cassandra/{release}.txt"), &text);
     }

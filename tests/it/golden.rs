@@ -13,7 +13,7 @@ pub(crate) fn check(name: &str, text: &str) {
         fs::write(&path, text).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_else(|error| {
-        panic!("failed to read {path:?}: {error}; UPDATE_GOLDEN=1 writes it")
+        panic!("failed to read {}: {error}; UPDATE_GOLDEN=1 writes it", path.display())
     });
-    assert_eq!(text, expected, "{path:?} differs; UPDATE_GOLDEN=1 rewrites it");
+    assert_eq!(text, expected, "{} differs; UPDATE_GOLDEN=1 rewrites it", path.display());
 }

@@ -1,15 +1,6 @@
 //! What it means when Cassandra's process ends by itself.
 
-/// Why a process ended, for `status.lastTermination`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending {
-    /// One word for machines.
-    pub reason: &'static str,
-    /// What happened and what to do, for people.
-    pub message: &'static str,
-    /// The node has left its database cluster for good; starting it again fails likewise.
-    pub left: bool,
-}
+use crate::engine::ending::Ending;
 
 /// Text in the log → what it means, most telling first. Measured on 5.0.6.
 const LOG: &[(&str, Ending)] = &[

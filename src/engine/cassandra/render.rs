@@ -142,7 +142,6 @@ const ABSENT: &[&str] = &[
 /// Keys that Navigator decides.
 fn managed(settings: &Settings<'_>) -> Map<String, Value> {
     let folder = |name: &str| json!(settings.data.join(name));
-    let seeds: Vec<String> = settings.seeds.iter().map(|seed| with_port(seed)).collect();
     let rpc_address = match settings.address {
         // A node on a loopback address shares the machine with others.
         address if address.is_loopback() => address,
@@ -152,13 +151,7 @@ fn managed(settings: &Settings<'_>) -> Map<String, Value> {
     [
         ("cluster_name", json!(settings.cluster_name)),
         ("num_tokens", json!(settings.num_tokens.unwrap_or(16))),
-        (
-            "seed_provider",
-            json!([{
-                "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
-                "parameters": [{"seeds": seeds.join(",")}],
-            }]),
-        ),
+        ("seed_provider", seed_provider(settings.seeds)),
         ("endpoint_snitch", json!("GossipingPropertyFileSnitch")),
         ("listen_address", json!(settings.address)),
         ("rpc_address", json!(rpc_address)),
@@ -174,6 +167,15 @@ fn managed(settings: &Settings<'_>) -> Map<String, Value> {
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
     .collect()
+}
+
+/// The value of `seed_provider` for these seeds. Cassandra reads it again when told to.
+pub fn seed_provider(seeds: &[String]) -> Value {
+    let seeds: Vec<String> = seeds.iter().map(|seed| with_port(seed)).collect();
+    json!([{
+        "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+        "parameters": [{"seeds": seeds.join(",")}],
+    }])
 }
 
 /// `10.0.0.1` → `10.0.0.1:7000`, `::1` → `[::1]:7000`, `seed:7001` stays.

@@ -1,0 +1,290 @@
+//! The Cassandra flavour: what a pilot knows about Cassandra.
+//!
+//! Owns the way into the running JVM and what was seen through it. No JVM is forked to ask
+//! anything; the Jolokia agent answers over HTTP on loopback.
+
+mod configure;
+mod jolokia;
+mod memory;
+mod observe;
+mod preflight;
+mod retire;
+mod seeds;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use futures::future::BoxFuture;
+use serde_json::json;
+use tracing::{info, warn};
+
+use self::{
+    jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
+    memory::Memory,
+    observe::{Facts, Ranges},
+    retire::Progress,
+};
+use crate::{
+    engine::{cassandra::explain_exit, ending::Ending},
+    pilot::{
+        blockers::Blockers,
+        database::{
+            Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
+        },
+    },
+};
+
+/// Drain flushes memtables; TERM alone does the same, a little slower.
+const DRAIN: Duration = Duration::from_secs(60);
+/// While nodes are down, how often the ranges are looked at: the tables may be large.
+const RANGES_EVERY: Duration = Duration::from_secs(20);
+
+/// One Cassandra node.
+#[derive(Debug)]
+pub struct Cassandra {
+    config: PathBuf,
+    data: PathBuf,
+    seen: Mutex<Seen>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    jolokia: Option<Jolokia>,
+    ranges: Option<(Instant, Ranges)>,
+    blockers: Blockers,
+}
+
+impl Cassandra {
+    /// `config` and `data` are the folders of [`Node`]. Takes over a database that an earlier
+    /// pilot started from them.
+    pub fn new(config: PathBuf, data: PathBuf) -> Self {
+        Self { config, data, seen: Mutex::default(), progress: Arc::default() }
+    }
+
+    fn jolokia(&self) -> Result<Jolokia, Error> {
+        let mut seen = self.seen.lock().expect("no panic while held");
+        if seen.jolokia.is_none() {
+            seen.jolokia = Jolokia::attach(&self.config);
+        }
+        seen.jolokia
+            .clone()
+            .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
+    }
+
+    /// Who shares ranges with whom, looked at only while somebody is down.
+    async fn ranges(&self, jolokia: &Jolokia, facts: &Facts) -> Result<Ranges, Error> {
+        if facts.unreachable.is_empty() || !facts.is_member() {
+            self.seen.lock().expect("no panic while held").ranges = None;
+            return Ok(Ranges::default());
+        }
+        {
+            let seen = self.seen.lock().expect("no panic while held");
+            if let Some((when, ranges)) = &seen.ranges
+                && when.elapsed() < RANGES_EVERY
+            {
+                return Ok(ranges.clone());
+            }
+        }
+        let ranges = Ranges::ask(jolokia, facts).await?;
+        let mut seen = self.seen.lock().expect("no panic while held");
+        seen.ranges = Some((Instant::now(), ranges.clone()));
+        Ok(ranges)
+    }
+
+    /// Remembers the turns of the node's life; returns the bytes received while it joined.
+    fn remember(&self, facts: &Facts) -> Result<Option<i64>, Error> {
+        let mut memory = Memory::load(&self.data)?;
+        match facts.mode.as_str() {
+            "JOINING" => return Ok(facts.received),
+            "NORMAL" if !memory.joined => {
+                memory.joined = true;
+                memory.replacing = None;
+                memory.bootstrap_bytes_received = facts.received.filter(|_| !memory.founded);
+                memory.save(&self.data)?;
+                let received = memory.bootstrap_bytes_received;
+                if memory.founded {
+                    info!("Cassandra began a ring");
+                } else if received == Some(0) {
+                    warn!("Cassandra joined the ring and received nothing");
+                } else {
+                    info!(received, "Cassandra joined the ring");
+                }
+            }
+            "DECOMMISSIONED" if !memory.left => {
+                memory.left = true;
+                memory.save(&self.data)?;
+            }
+            _ => {}
+        }
+        Ok(memory.bootstrap_bytes_received)
+    }
+}
+
+impl Database for Cassandra {
+    fn flavour(&self) -> &'static str {
+        "cassandra"
+    }
+
+    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+        Box::pin(async move { preflight::check(node) })
+    }
+
+    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+        Box::pin(async move {
+            let (process, jolokia) = configure::configure(node)?;
+            let mut seen = self.seen.lock().expect("no panic while held");
+            *seen = Seen { jolokia: Some(jolokia), ..Seen::default() };
+            Ok(process)
+        })
+    }
+
+    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            if !configure::rewrite_seeds(node)? {
+                return Ok(());
+            }
+            let reloaded = self
+                .jolokia()?
+                .execute(GOSSIPER, "reloadSeeds()", &json!([]), Duration::from_secs(5))
+                .await?;
+            match reloaded {
+                Executed::Failed(refusal) => Err(Error::Refused(refusal)),
+                Executed::Done(_) | Executed::StillRunning => Ok(()),
+            }
+        })
+    }
+
+    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+        Box::pin(async move {
+            let jolokia = self.jolokia()?;
+            let facts = Facts::ask(&jolokia).await?;
+            let ranges = self.ranges(&jolokia, &facts).await?;
+            let received = self.remember(&facts)?;
+            let (mut observation, holding) = observe::judge(&facts, &ranges, received);
+            observation.blockers =
+                self.seen.lock().expect("no panic while held").blockers.judged(holding);
+            Ok(observation)
+        })
+    }
+
+    fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>> {
+        Box::pin(async move {
+            if Memory::load(&node.data)?.left {
+                return Ok(Retirement::Left);
+            }
+            retire::retire(&self.jolokia()?, node, &self.progress).await
+        })
+    }
+
+    fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut memory = Memory::load(&node.data)?;
+            if memory.left {
+                return Err(Error::Refused(configure::LEFT.to_owned()));
+            }
+            if memory.retiring_since.is_none() {
+                return Ok(());
+            }
+            if retire::past_the_point_of_return(&self.jolokia()?, node).await? {
+                return Err(Error::Refused("that the node is leaving the ring".to_owned()));
+            }
+            memory.retiring_since = None;
+            memory.save(&node.data)
+        })
+    }
+
+    fn drain(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            match self.jolokia()?.execute(STORAGE_SERVICE, "drain()", &json!([]), DRAIN).await? {
+                Executed::Done(_) => Ok(()),
+                Executed::Failed(refusal) => Err(Error::Refused(refusal)),
+                Executed::StillRunning => {
+                    Err(Error::Refused("nothing while it drained".to_owned()))
+                }
+            }
+        })
+    }
+
+    fn stop_plan(&self) -> StopPlan {
+        StopPlan { drain: DRAIN }
+    }
+
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {
+        let ending = explain_exit(code, log_tail)?;
+        if ending.left {
+            let remembered = Memory::load(&self.data)
+                .and_then(|memory| Memory { left: true, ..memory }.save(&self.data));
+            if let Err(error) = remembered {
+                warn!(error = %crate::error::chain(&error), "Failed to remember that the node left");
+            }
+        }
+        Some(ending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::api::v1beta1::{Endpoint, Identity, Pilot, PilotCassandraSpec};
+
+    pub(super) fn node() -> Node {
+        node_in(Path::new("/nowhere"))
+    }
+
+    /// Node `a` of ring `shop`, 10.0.0.1, with all its folders below `place`.
+    pub(super) fn node_in(place: &Path) -> Node {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some("a".to_owned());
+        pilot.spec.version = Some("5.0.6".to_owned());
+        pilot.spec.cassandra = Some(PilotCassandraSpec {
+            cluster_name: Some("shop".to_owned()),
+            rack: Some("r1".to_owned()),
+            ..PilotCassandraSpec::default()
+        });
+        Node {
+            pilot,
+            peers: Vec::new(),
+            cluster_uid: None,
+            address: [10, 0, 0, 1].into(),
+            home: place.join("home"),
+            data: place.join("data"),
+            config: place.join("config"),
+            shared: place.join("shared"),
+            memory_limit: None,
+            may_found: false,
+        }
+    }
+
+    /// A member of the ring at this address.
+    pub(super) fn peer(name: &str, host: &str, ready: bool) -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some(name.to_owned());
+        pilot.status.identity =
+            Some(Identity { node_id: Some(format!("id-{name}")), ..Identity::default() });
+        pilot.status.endpoints =
+            vec![Endpoint { name: "transport".to_owned(), host: host.to_owned(), port: 7000 }];
+        if ready {
+            pilot.status.conditions = serde_json::from_value(json!([{
+                "type": "Ready", "status": "True", "reason": "CassandraStarted", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]))
+            .unwrap();
+        }
+        pilot
+    }
+
+    #[test]
+    fn a_node_that_died_of_having_left_is_known_to_have_left() {
+        let place = tempfile::tempdir().unwrap();
+        let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
+        let tail = ["This node was decommissioned and will not rejoin the ring unless".to_owned()];
+        assert!(cassandra.explain_exit(1, &tail).unwrap().left);
+        assert!(Memory::load(place.path()).unwrap().left);
+    }
+}

@@ -1,0 +1,307 @@
+//! Writes a node's configuration folder and says what to start.
+//!
+//! Relies only on what the vendor's own launcher reads. The folder is complete: the vendor's
+//! files first (`cassandra-env.sh` and what it sources), ours over them.
+
+use std::{collections::BTreeMap, fs, net::IpAddr, path::Path};
+
+use super::{
+    jolokia::Jolokia,
+    memory::{Memory, write_whole},
+    seeds::{self, Way},
+};
+use crate::{
+    api::names,
+    engine::{
+        cassandra::{
+            AGENT_JAR, AGENT_PROPERTIES, Release, Settings, choose_collector, heap_bytes, render,
+        },
+        revision::config_hash,
+    },
+    pilot::database::{Error, Node, ProcessSpec},
+};
+
+/// Folders of the volume that Cassandra writes to.
+const FOLDERS: &[&str] = &["data", "commitlog", "saved_caches", "hints", "cdc_raw", "logs"];
+
+const MIB: u64 = 1 << 20;
+
+/// Everything is rendered and judged before the first file is touched, so a rejected intent
+/// leaves the running database's folder as it is.
+pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
+    let mut memory = Memory::load(&node.data)?;
+    let intent = Intent::of(node)?;
+    if memory.left {
+        return Err(Error::ConfigRejected(LEFT.to_owned()));
+    }
+    let data_found = has_data(&node.data);
+    let way = seeds::choose(node, &memory, data_found)?;
+    let files = render(&Settings {
+        release: intent.release,
+        cluster_name: &intent.cluster_name,
+        datacenter: &intent.datacenter,
+        rack: &intent.rack,
+        num_tokens: intent.num_tokens,
+        single_rack: single_rack(node, &intent),
+        seeds: &way.seeds,
+        address: node.address,
+        data: &node.data,
+        overlay: &node.pilot.spec.config,
+        jvm_options: &intent.jvm_options,
+    })
+    .map_err(|error| Error::ConfigRejected(error.to_string()))?;
+    for path in [&node.config, &node.shared, &node.data] {
+        // The launcher splits at white space.
+        if path.to_string_lossy().contains(char::is_whitespace) {
+            return Err(Error::ConfigRejected(format!("{} contains white space", path.display())));
+        }
+    }
+
+    for folder in FOLDERS {
+        let path = node.data.join(folder);
+        fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
+    }
+    copy_stock(&node.home.join("conf"), &node.config)?;
+    for (name, text) in &files {
+        write_whole(&node.config.join(name), text.as_bytes(), 0o644)?;
+    }
+    let jolokia = Jolokia::prepare(&node.config, node.address)?;
+
+    if !(memory.joined && data_found) {
+        // A member whose volume was emptied begins again.
+        memory = Memory { founded: way.founds, replacing: way.replaces, ..Memory::default() };
+    }
+    memory.cluster_name.clone_from(&intent.cluster_name);
+    memory.datacenter.clone_from(&intent.datacenter);
+    memory.rack.clone_from(&intent.rack);
+    memory.save(&node.data)?;
+    Ok((process(node, &intent, &way), jolokia))
+}
+
+pub(super) const LEFT: &str = "the data on the volume are of a node that was decommissioned; \
+                               delete them to let a new node begin";
+
+/// The Pilot's spec, with defaults, as far as Cassandra reads it.
+pub(super) struct Intent {
+    pub(super) release: Release,
+    pub(super) cluster_name: String,
+    pub(super) datacenter: String,
+    pub(super) rack: String,
+    num_tokens: Option<i32>,
+    jvm_options: Vec<String>,
+    heap: u64,
+}
+
+impl Intent {
+    pub(super) fn of(node: &Node) -> Result<Self, Error> {
+        let spec = &node.pilot.spec;
+        let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
+        let version = spec.version.as_deref().unwrap_or_default();
+        let release = version.parse().map_err(|error| rejected(&error))?;
+        let heap = heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|e| rejected(&e))?;
+        let cassandra = spec.cassandra.clone().unwrap_or_default();
+        let cluster = spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
+        Ok(Self {
+            release,
+            cluster_name: cassandra
+                .cluster_name
+                .or(cluster)
+                .ok_or_else(|| rejected(&"spec.cassandra.clusterName is missing"))?,
+            datacenter: cassandra
+                .datacenter
+                .unwrap_or_else(|| names::cassandra::DEFAULT_DATACENTER.to_owned()),
+            rack: cassandra
+                .rack
+                .or_else(|| spec.node_pool.clone())
+                .unwrap_or_else(|| "rack1".to_owned()),
+            num_tokens: cassandra.num_tokens,
+            jvm_options: spec.jvm.clone().unwrap_or_default().options,
+            heap,
+        })
+    }
+}
+
+fn single_rack(node: &Node, intent: &Intent) -> bool {
+    node.peers.iter().filter_map(|peer| peer.spec.cassandra.as_ref()).all(|peer| {
+        peer.datacenter.as_ref() != Some(&intent.datacenter)
+            || peer.rack.as_ref() == Some(&intent.rack)
+    })
+}
+
+/// Do Cassandra's own tables lie on the volume?
+pub(super) fn has_data(data: &Path) -> bool {
+    fs::read_dir(data.join("data/system")).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+fn process(node: &Node, intent: &Intent, way: &Way) -> ProcessSpec {
+    let mut args = vec!["-f".to_owned()];
+    if let Some(old) = way.replaces {
+        args.push(format!("-Dcassandra.replace_address_first_boot={old}"));
+    }
+    let mut extra = format!(
+        "-javaagent:{}=config={}",
+        node.shared.join(AGENT_JAR).display(),
+        node.config.join(AGENT_PROPERTIES).display()
+    );
+    if let Some(port) = jmx_port(node.address) {
+        extra.push_str(" -Dcassandra.jmx.local.port=");
+        extra.push_str(&port.to_string());
+    }
+    let mut env = BTreeMap::from([
+        ("CASSANDRA_HOME", node.home.display().to_string()),
+        ("CASSANDRA_CONF", node.config.display().to_string()),
+        ("CASSANDRA_LOG_DIR", node.data.join("logs").display().to_string()),
+        ("cassandra_storagedir", node.data.display().to_string()),
+        ("LOCAL_JMX", "yes".to_owned()),
+        ("MAX_HEAP_SIZE", format!("{}M", intent.heap / MIB)),
+        ("JVM_EXTRA_OPTS", extra),
+    ]);
+    if choose_collector(&intent.jvm_options) {
+        // The vendor's script wants the two together with any collector but G1.
+        env.insert("HEAP_NEWSIZE", format!("{}M", intent.heap / MIB / 4));
+    }
+    ProcessSpec {
+        program: node.home.join("bin/cassandra"),
+        args,
+        env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        working_directory: Some(node.data.join("logs")),
+        config_hash: node
+            .pilot
+            .spec
+            .config_hash
+            .clone()
+            .unwrap_or_else(|| config_hash(&node.pilot.spec)),
+    }
+}
+
+/// JMX listens on 127.0.0.1 whatever the node's address, so nodes that share a machine through
+/// loopback addresses need ports of their own. `None`: the usual one.
+fn jmx_port(address: IpAddr) -> Option<u16> {
+    match address {
+        IpAddr::V4(v4) if v4.is_loopback() && v4.octets() != [127, 0, 0, 1] => {
+            let [_, _, high, low] = v4.octets();
+            Some(20_000 + u16::from_be_bytes([high, low]) % 10_000)
+        }
+        _ => None,
+    }
+}
+
+/// Copies what the vendor ships, links followed; the official image links the folder elsewhere.
+fn copy_stock(from: &Path, to: &Path) -> Result<(), Error> {
+    let write = |path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Write { path, source }
+    };
+    fs::create_dir_all(to).map_err(write(to))?;
+    let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let source = entry.path();
+        if source.is_file() {
+            let target = to.join(entry.file_name());
+            let content = fs::read(&source).map_err(write(&source))?;
+            write_whole(&target, &content, 0o644)?;
+        }
+    }
+    let triggers = to.join("triggers");
+    fs::create_dir_all(&triggers).map_err(write(&triggers))
+}
+
+/// Writes other seeds into the configuration that the running process was started with.
+/// Returns whether they differ.
+pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
+    let memory = Memory::load(&node.data)?;
+    if !memory.joined {
+        return Ok(false);
+    }
+    let way = seeds::choose(node, &memory, has_data(&node.data))?;
+    let path = node.config.join("cassandra.yaml");
+    let unreadable = |error: &dyn std::fmt::Display| Error::Write {
+        path: path.clone(),
+        source: std::io::Error::other(error.to_string()),
+    };
+    let text = fs::read_to_string(&path).map_err(|error| unreadable(&error))?;
+    let mut yaml: serde_json::Value =
+        serde_yaml::from_str(&text).map_err(|error| unreadable(&error))?;
+    let wanted = crate::engine::cassandra::seed_provider(&way.seeds);
+    if yaml["seed_provider"] == wanted {
+        return Ok(false);
+    }
+    yaml["seed_provider"] = wanted;
+    let text = serde_yaml::to_string(&yaml).map_err(|error| unreadable(&error))?;
+    write_whole(&path, text.as_bytes(), 0o644)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::cassandra::tests::{node_in, peer};
+
+    #[test]
+    fn the_folder_is_complete_and_the_password_is_nowhere_else() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.may_found = true;
+        fs::create_dir_all(node.home.join("conf")).unwrap();
+        fs::write(node.home.join("conf/cassandra-env.sh"), "# vendor").unwrap();
+        fs::write(node.home.join("conf/cassandra.yaml"), "vendor: true").unwrap();
+        let (process, _) = configure(&node).unwrap();
+        assert!(node.config.join("cassandra-env.sh").is_file());
+        let yaml = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
+        assert!(yaml.contains("seeds: 10.0.0.1:7000") && !yaml.contains("vendor"), "{yaml}");
+        let agent = fs::read_to_string(node.config.join(AGENT_PROPERTIES)).unwrap();
+        let password = agent.lines().find_map(|line| line.strip_prefix("password=")).unwrap();
+        assert!(!format!("{process:?}").contains(password));
+        assert_eq!(process.args, ["-f"]);
+        assert_eq!(process.env["MAX_HEAP_SIZE"], "1024M");
+        assert!(Jolokia::attach(&node.config).is_some());
+    }
+
+    #[test]
+    fn a_rejected_intent_touches_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.may_found = true;
+        configure(&node).unwrap();
+        let before = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
+        node.pilot.spec.config.insert("concurrent_reads".to_owned(), 7.into());
+        node.pilot.spec.version = Some("3.11.4".to_owned());
+        assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
+        assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);
+    }
+
+    #[test]
+    fn a_decommissioned_volume_is_not_started() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.may_found = true;
+        Memory { left: true, ..Memory::default() }.save(&node.data).unwrap();
+        let error = configure(&node).unwrap_err();
+        assert!(error.to_string().contains("decommissioned"), "{error}");
+    }
+
+    #[test]
+    fn a_member_learns_new_addresses_of_its_peers() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.may_found = true;
+        configure(&node).unwrap();
+        assert!(!rewrite_seeds(&node).unwrap(), "a node that has not joined keeps its seeds");
+        let mut memory = Memory::load(&node.data).unwrap();
+        memory.joined = true;
+        memory.save(&node.data).unwrap();
+        fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
+        node.peers = vec![peer("b", "10.0.0.2", true)];
+        assert!(rewrite_seeds(&node).unwrap());
+        assert!(!rewrite_seeds(&node).unwrap());
+        let yaml = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
+        assert!(yaml.contains("10.0.0.1:7000,10.0.0.2:7000"), "{yaml}");
+    }
+
+    #[test]
+    fn nodes_on_loopback_get_management_ports_of_their_own() {
+        assert_eq!(jmx_port([10, 0, 0, 1].into()), None);
+        assert_eq!(jmx_port([127, 0, 0, 1].into()), None);
+        assert_ne!(jmx_port([127, 0, 1, 1].into()), jmx_port([127, 0, 1, 2].into()));
+    }
+}

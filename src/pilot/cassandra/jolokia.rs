@@ -1,0 +1,139 @@
+//! JMX over HTTP: the Jolokia agent inside Cassandra's JVM.
+//!
+//! Jolokia answers HTTP 200 always and says in the body how each part fared.
+
+use std::{fs, net::IpAddr, path::Path, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::{HeaderValue, Method};
+use serde_json::{Value, json};
+
+use super::memory::write_whole;
+use crate::{
+    api::names::port,
+    engine::cassandra::{AGENT_PROPERTIES, AGENT_USER},
+    pilot::{
+        database::Error,
+        http::{self as question, Client},
+    },
+};
+
+pub(super) const STORAGE_SERVICE: &str = "org.apache.cassandra.db:type=StorageService";
+pub(super) const STREAM_MANAGER: &str = "org.apache.cassandra.net:type=StreamManager";
+pub(super) const FAILURE_DETECTOR: &str = "org.apache.cassandra.net:type=FailureDetector";
+pub(super) const GOSSIPER: &str = "org.apache.cassandra.net:type=Gossiper";
+
+/// The way into one JVM, for as long as its password lives.
+#[derive(Clone, Debug)]
+pub(super) struct Jolokia {
+    client: Client,
+}
+
+impl Jolokia {
+    /// Writes the agent's settings, with a password of its own, and returns the way in.
+    ///
+    /// `executor=fixed` with several threads: the default has one thread, and a running
+    /// decommission would block every other question (measured).
+    pub(super) fn prepare(config: &Path, address: IpAddr) -> Result<Self, Error> {
+        let host = if address.is_loopback() { address } else { IpAddr::from([127, 0, 0, 1]) };
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        let text = format!(
+            "host={host}\nport={}\nuser={AGENT_USER}\npassword={password}\n\
+             executor=fixed\nthreadNr=4\ndiscoveryEnabled=false\n",
+            port::JOLOKIA
+        );
+        write_whole(&config.join(AGENT_PROPERTIES), text.as_bytes(), 0o600)?;
+        Self::new(&host.to_string(), &password)
+    }
+
+    /// The way into a JVM that an earlier pilot started.
+    pub(super) fn attach(config: &Path) -> Option<Self> {
+        let text = fs::read_to_string(config.join(AGENT_PROPERTIES)).ok()?;
+        let value = |key: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+                .map(str::to_owned)
+        };
+        Self::new(&value("host")?, &value("password")?).ok()
+    }
+
+    fn new(host: &str, password: &str) -> Result<Self, Error> {
+        let secret = STANDARD.encode(format!("{AGENT_USER}:{password}"));
+        let mut authorization = HeaderValue::try_from(format!("Basic {secret}"))
+            .map_err(|error| Error::Unreachable { source: error.into() })?;
+        authorization.set_sensitive(true);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let base = format!("http://{host}:{}", port::JOLOKIA);
+        Ok(Self { client: Client::new(base, Some(authorization)) })
+    }
+
+    /// Asks several things at once. A part that failed is `Null`.
+    pub(super) async fn ask(
+        &self,
+        requests: &[Value],
+        timeout: Duration,
+    ) -> Result<Vec<Value>, Error> {
+        let body =
+            self.post(&Value::from(requests.to_vec()), timeout).await.map_err(unreachable)?;
+        let Value::Array(answers) = body else {
+            return Err(Error::Refused(body.to_string()));
+        };
+        Ok(answers
+            .into_iter()
+            .map(|mut answer| match answer["status"].as_i64() {
+                Some(200) => answer["value"].take(),
+                _ => Value::Null,
+            })
+            .collect())
+    }
+
+    /// Runs an operation and waits for its end.
+    pub(super) async fn execute(
+        &self,
+        mbean: &str,
+        operation: &str,
+        arguments: &Value,
+        timeout: Duration,
+    ) -> Result<Executed, Error> {
+        let request = exec(mbean, operation, arguments);
+        let mut answer = match self.post(&request, timeout).await {
+            Ok(answer) => answer,
+            Err(question::Error::TimedOut(_)) => return Ok(Executed::StillRunning),
+            Err(error) => return Err(unreachable(error)),
+        };
+        if answer["status"].as_i64() == Some(200) {
+            return Ok(Executed::Done(answer["value"].take()));
+        }
+        Ok(Executed::Failed(answer["error"].as_str().unwrap_or("unknown error").to_owned()))
+    }
+
+    async fn post(&self, body: &Value, timeout: Duration) -> Result<Value, question::Error> {
+        Ok(self.client.send(Method::POST, "/jolokia/", Some(body), timeout).await?.body)
+    }
+}
+
+/// How an operation came out.
+#[derive(Debug, PartialEq)]
+pub(super) enum Executed {
+    Done(Value),
+    /// Cassandra refused it, in these words.
+    Failed(String),
+    /// No answer in time. The agent goes on with it even though nobody listens any more.
+    StillRunning,
+}
+
+fn unreachable(error: question::Error) -> Error {
+    Error::Unreachable { source: error.into() }
+}
+
+/// Reads attributes; an attribute that fails comes as text beginning with `ERROR`.
+pub(super) fn read(mbean: &str, attributes: &[&str]) -> Value {
+    json!({
+        "type": "read", "mbean": mbean, "attribute": attributes,
+        "config": {"ignoreErrors": true},
+    })
+}
+
+pub(super) fn exec(mbean: &str, operation: &str, arguments: &Value) -> Value {
+    json!({"type": "exec", "mbean": mbean, "operation": operation, "arguments": arguments})
+}

@@ -1,0 +1,362 @@
+//! Leaves the ring with all data handed over.
+//!
+//! Every call looks at the ring first and takes the next step from there, so it resumes after
+//! a crash of the pilot, of the database, or of both. Refuses before it begins when the others
+//! could not hold the data; once Cassandra says LEAVING there is no way back.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    jolokia::{Executed, Jolokia, STORAGE_SERVICE, exec},
+    memory::Memory,
+    observe::{Facts, Stream, user_keyspaces},
+};
+use crate::{
+    api::v1beta1::{Decommission, Pilot},
+    pilot::{
+        blockers::now,
+        database::{Error, Node, Retirement},
+    },
+};
+
+/// A refusal comes at once; anything that takes longer has begun.
+const REFUSAL: Duration = Duration::from_secs(3);
+/// Cassandra announces itself for one ring delay (30 s) before the first stream. A leaving node
+/// that streams nothing for this long is asked again: 4.x does not resume by itself.
+const STALLED: Duration = Duration::from_secs(180);
+
+/// What the pilot saw of streams that Cassandra no longer lists.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Plan → bytes to send and bytes sent, the greatest seen: Cassandra's own totals shrink
+    /// when sessions finish.
+    plans: BTreeMap<String, (i64, i64)>,
+    idle_since: Option<Instant>,
+}
+
+impl Progress {
+    fn note(&mut self, streams: &[Stream]) {
+        for stream in streams {
+            let (total, sent) = self.plans.entry(stream.plan.clone()).or_default();
+            *total = (*total).max(stream.sending);
+            *sent = (*sent).max(stream.sent);
+        }
+        if streams.is_empty() {
+            self.idle_since.get_or_insert_with(Instant::now);
+        } else {
+            self.idle_since = None;
+        }
+    }
+
+    fn stalled(&self) -> bool {
+        self.idle_since.is_some_and(|since| since.elapsed() > STALLED)
+    }
+
+    /// Bytes left and percent, once anything is known to be sent.
+    fn figures(&self) -> Option<(i64, i32)> {
+        let (total, sent) =
+            self.plans.values().fold((0, 0), |(total, sent), (t, s)| (total + t, sent + s));
+        let percent = i32::try_from((sent * 100).checked_div(total)?).ok()?;
+        Some((total - sent, percent.clamp(0, 99)))
+    }
+}
+
+/// The next step of a retirement, from what the ring says.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Left,
+    Wait(&'static str),
+    Watch,
+    Begin,
+}
+
+fn step(mode: &str) -> Step {
+    match mode {
+        "DECOMMISSIONED" => Step::Left,
+        "LEAVING" => Step::Watch,
+        "NORMAL" | "DECOMMISSION_FAILED" => Step::Begin,
+        "JOINING" => Step::Wait("waits until the node has joined the ring"),
+        "MOVING" => Step::Wait("waits until the node has moved its tokens"),
+        "DRAINING" | "DRAINED" => Step::Wait("the node is drained: it leaves after a restart"),
+        _ => Step::Wait("waits until Cassandra has started"),
+    }
+}
+
+pub(super) async fn retire(
+    jolokia: &Jolokia,
+    node: &Node,
+    progress: &std::sync::Mutex<Progress>,
+) -> Result<Retirement, Error> {
+    let mut memory = Memory::load(&node.data)?;
+    if memory.left {
+        return Ok(Retirement::Left);
+    }
+    let facts = Facts::ask(jolokia).await?;
+    match step(&facts.mode) {
+        Step::Left => {
+            memory.left = true;
+            memory.save(&node.data)?;
+            Ok(Retirement::Left)
+        }
+        Step::Wait(message) => Ok(Retirement::Moving(Decommission {
+            start_time: memory.retiring_since,
+            message: Some(message.to_owned()),
+            ..Decommission::default()
+        })),
+        Step::Watch => {
+            let (stalled, figures) = {
+                let mut progress = progress.lock().expect("no panic while held");
+                progress.note(&facts.streams);
+                let stalled = progress.stalled();
+                if stalled {
+                    progress.idle_since = None;
+                }
+                (stalled, progress.figures())
+            };
+            let again = if stalled { leave(jolokia, true).await? } else { None };
+            Ok(Retirement::Moving(Decommission {
+                start_time: memory.retiring_since,
+                percent: Some(figures.map_or(0, |(_, percent)| percent)),
+                bytes_left: figures.map(|(left, _)| left).or(facts.load),
+                irreversible: true,
+                message: again.or_else(|| {
+                    facts.streams.is_empty().then(|| "told the ring; no stream runs".to_owned())
+                }),
+                ..Decommission::default()
+            }))
+        }
+        Step::Begin => {
+            if let Some(reason) = obstacle(jolokia, node, &facts).await? {
+                return Ok(Retirement::Refused(reason));
+            }
+            if memory.retiring_since.is_none() {
+                memory.retiring_since = Some(now());
+                memory.save(&node.data)?;
+            }
+            if let Some(reason) = leave(jolokia, false).await? {
+                return Ok(Retirement::Refused(reason));
+            }
+            Ok(Retirement::Moving(Decommission {
+                start_time: memory.retiring_since,
+                percent: Some(0),
+                bytes_left: facts.load,
+                // From here on only the ring itself knows whether it has been told.
+                irreversible: true,
+                ..Decommission::default()
+            }))
+        }
+    }
+}
+
+/// Is it too late to stay?
+pub(super) async fn past_the_point_of_return(
+    jolokia: &Jolokia,
+    node: &Node,
+) -> Result<bool, Error> {
+    let memory = Memory::load(&node.data)?;
+    if memory.left {
+        return Ok(true);
+    }
+    if memory.retiring_since.is_none() {
+        return Ok(false);
+    }
+    let facts = Facts::ask(jolokia).await?;
+    Ok(matches!(facts.mode.as_str(), "LEAVING" | "DECOMMISSIONED"))
+}
+
+/// Tells Cassandra to leave without waiting for it. Returns its refusal in its own words.
+///
+/// Forced only over what concerns its own keyspaces: with three nodes or fewer it would
+/// otherwise never let go of one (system_distributed has replication factor 3).
+async fn leave(jolokia: &Jolokia, force: bool) -> Result<Option<String>, Error> {
+    let decommission = async |force: bool| {
+        let arguments = json!([force]);
+        jolokia.execute(STORAGE_SERVICE, "decommission(boolean)", &arguments, REFUSAL).await
+    };
+    let refusal = match decommission(force).await? {
+        Executed::Failed(refusal) => refusal,
+        Executed::Done(_) | Executed::StillRunning => return Ok(None),
+    };
+    if !refusal.contains("maintain replication factor in keyspace system_") {
+        return Ok(Some(refusal));
+    }
+    match decommission(true).await? {
+        Executed::Failed(refusal) => Ok(Some(refusal)),
+        Executed::Done(_) | Executed::StillRunning => Ok(None),
+    }
+}
+
+/// Why the rest of the ring could not do without this node.
+async fn obstacle(jolokia: &Jolokia, node: &Node, facts: &Facts) -> Result<Option<String>, Error> {
+    if let Some(down) = facts.unreachable.first() {
+        return Ok(Some(format!("{down} is down and could not take its part of the data")));
+    }
+    let others = Others::of(facts);
+    if others.all == 0 {
+        return Ok(Some("this is the last node of the ring".to_owned()));
+    }
+    let keyspaces = user_keyspaces(jolokia).await?;
+    let requests: Vec<Value> = keyspaces
+        .iter()
+        .map(|keyspace| {
+            exec(
+                STORAGE_SERVICE,
+                "getKeyspaceReplicationInfo(java.lang.String)",
+                &json!([keyspace]),
+            )
+        })
+        .collect();
+    if !requests.is_empty() {
+        for (keyspace, answer) in keyspaces.iter().zip(jolokia.ask(&requests, REFUSAL).await?) {
+            let info = answer.as_str().unwrap_or_default();
+            if let Some(reason) = others.too_few_for(keyspace, info) {
+                return Ok(Some(reason));
+            }
+        }
+    }
+    Ok(no_room(&node.peers, facts.load))
+}
+
+/// The members that remain.
+struct Others<'a> {
+    all: usize,
+    /// In this node's datacenter, and its name.
+    near: usize,
+    datacenter: Option<&'a str>,
+}
+
+impl<'a> Others<'a> {
+    fn of(facts: &'a Facts) -> Self {
+        let own = facts.address.and_then(|own| facts.gossip.get(&own));
+        let datacenter = own.and_then(|own| own.datacenter.as_deref());
+        let members: Vec<&IpAddr> = facts
+            .live
+            .iter()
+            .filter(|node| Some(**node) != facts.address)
+            .filter(|node| !facts.joining.contains(node) && !facts.leaving.contains(node))
+            .collect();
+        let near = members
+            .iter()
+            .filter(|node| {
+                facts.gossip.get(node).and_then(|node| node.datacenter.as_deref()) == datacenter
+            })
+            .count();
+        Self { all: members.len(), near, datacenter }
+    }
+
+    /// `info` is Cassandra's text of a keyspace's replication.
+    fn too_few_for(&self, keyspace: &str, info: &str) -> Option<String> {
+        let factors = replication_factors(info);
+        let (factor, remain) = match factors.get("replication_factor") {
+            Some(factor) => (*factor, self.all),
+            None => (*factors.get(self.datacenter?)?, self.near),
+        };
+        (factor > remain).then(|| {
+            format!(
+                "keyspace {keyspace} has replication factor {factor}, and {remain} nodes would \
+                 remain for it; lower the factor or add a node first"
+            )
+        })
+    }
+}
+
+/// Finds `name=number` in `…{class=…, replication_factor=3}` or `{eu=3/1, us=2}`.
+fn replication_factors(info: &str) -> BTreeMap<String, usize> {
+    info.split(|c: char| c.is_whitespace() || "{},()[]\"'".contains(c))
+        .filter_map(|part| part.split_once(['=', ':']))
+        .filter_map(|(name, value)| {
+            let digits = value.split('/').next().unwrap_or(value);
+            Some((name.to_owned(), digits.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Judged from what the peers' pilots report of their volumes; a peer that reports nothing, or
+/// sits in another datacenter, leaves the question open.
+fn no_room(peers: &[Pilot], load: Option<i64>) -> Option<String> {
+    let load = load?;
+    let mut free = 0;
+    for peer in peers {
+        let storage = peer.status.storage.as_ref()?;
+        // Cassandra itself compacts in the last tenth.
+        free += (storage.capacity_bytes * 9 / 10 - storage.used_bytes).max(0);
+    }
+    (!peers.is_empty() && free < load)
+        .then(|| format!("the other nodes have room for {free} bytes, and this node holds {load}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::v1beta1::PilotStorage, pilot::cassandra::tests::peer};
+
+    #[test]
+    fn every_mode_has_its_next_step() {
+        assert_eq!(step("NORMAL"), Step::Begin);
+        assert_eq!(step("DECOMMISSION_FAILED"), Step::Begin);
+        assert_eq!(step("LEAVING"), Step::Watch);
+        assert_eq!(step("DECOMMISSIONED"), Step::Left);
+        for mode in ["STARTING", "JOINING", "MOVING", "DRAINED", "anything"] {
+            assert!(matches!(step(mode), Step::Wait(_)), "{mode}");
+        }
+    }
+
+    #[test]
+    fn progress_never_goes_back_when_sessions_drop_out() {
+        let mut progress = Progress::default();
+        assert_eq!(progress.figures(), None);
+        let stream =
+            |sending, sent| Stream { plan: "p".to_owned(), sending, sent, ..Stream::default() };
+        progress.note(&[stream(200, 50)]);
+        assert_eq!(progress.figures(), Some((150, 25)));
+        progress.note(&[stream(100, 20)]);
+        assert_eq!(progress.figures(), Some((150, 25)));
+        progress.note(&[stream(200, 200)]);
+        assert_eq!(progress.figures(), Some((0, 99)), "only the ring says that it is done");
+    }
+
+    #[test]
+    fn a_factor_that_the_rest_cannot_hold_is_an_obstacle() {
+        let others = Others { all: 4, near: 2, datacenter: Some("eu") };
+        for (info, refused) in [
+            (
+                "ReplicationParams{class=org.apache.cassandra.locator.SimpleStrategy, replication_factor=3}",
+                false,
+            ),
+            (
+                "ReplicationParams{class=org.apache.cassandra.locator.SimpleStrategy, replication_factor=5}",
+                true,
+            ),
+            ("{class=NetworkTopologyStrategy, eu=3, us=1}", true),
+            ("{class=NetworkTopologyStrategy, eu=2, us=9}", false),
+            ("{class=NetworkTopologyStrategy, us=9}", false),
+            ("{class=NetworkTopologyStrategy, eu=3/1}", true),
+            ("", false),
+        ] {
+            assert_eq!(others.too_few_for("shop", info).is_some(), refused, "{info}");
+        }
+    }
+
+    #[test]
+    fn a_node_stays_when_the_others_have_no_room() {
+        let with_free = |free: i64| {
+            let mut pilot = peer("b", "10.0.0.2", true);
+            pilot.status.storage = Some(PilotStorage {
+                path: String::new(),
+                capacity_bytes: 1000,
+                used_bytes: 900 - free,
+            });
+            pilot
+        };
+        assert_eq!(no_room(&[with_free(60), with_free(60)], Some(100)), None);
+        assert!(no_room(&[with_free(10), with_free(60)], Some(100)).is_some());
+        assert_eq!(no_room(&[with_free(10), peer("c", "10.0.0.3", true)], Some(100)), None);
+        assert_eq!(no_room(&[], Some(100)), None);
+    }
+}

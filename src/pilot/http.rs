@@ -1,0 +1,103 @@
+//! Asks the database beside us over HTTP, on this machine only.
+//!
+//! Owns the deadline of every question and the bound of every answer. Knows no database.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::{
+    client::legacy::{Client as Legacy, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::Value;
+
+/// Largest answer that is read: shard tables of big clusters come to a few MiB.
+const LARGEST_ANSWER: usize = 32 << 20;
+
+/// Why a question got no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("failed to ask {uri}")]
+    Transport { uri: String, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// An answer. The body is `Null` when it is empty, and a string when it is no JSON.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub body: Value,
+}
+
+/// A client for one server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Legacy<HttpConnector, Full<Bytes>>,
+    /// `http://127.0.0.1:8778`
+    base: String,
+    authorization: Option<HeaderValue>,
+}
+
+impl Client {
+    pub fn new(base: String, authorization: Option<HeaderValue>) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(Duration::from_secs(2)));
+        let inner = Legacy::builder(TokioExecutor::new())
+            .pool_idle_timeout(Duration::from_secs(20))
+            .pool_max_idle_per_host(2)
+            .build(connector);
+        Self { inner, base, authorization }
+    }
+
+    /// Sends one request and reads the whole answer within `timeout`.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        timeout: Duration,
+    ) -> Result<Answer, Error> {
+        let uri = format!("{}{path}", self.base);
+        tokio::time::timeout(timeout, self.exchange(method, &uri, body))
+            .await
+            .unwrap_or(Err(Error::TimedOut(timeout)))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        uri: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer, Error> {
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
+            uri: uri.to_owned(),
+            source,
+        };
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let payload = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(payload)).map_err(|error| failed(error.into()))?;
+        let response = self.inner.request(request).await.map_err(|error| failed(error.into()))?;
+        let status = response.status();
+        let bytes = Limited::new(response.into_body(), LARGEST_ANSWER)
+            .collect()
+            .await
+            .map_err(failed)?
+            .to_bytes();
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes)
+                .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        Ok(Answer { status, body })
+    }
+}
