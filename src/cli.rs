@@ -1,7 +1,10 @@
 //! argv → applet → Args → role. The only place that reads flags and the environment.
 
 mod applet;
+mod install;
+mod logging;
 mod manifest;
+mod pilot;
 mod version;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -22,6 +25,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Applet {
     Manifest(manifest::Args),
+    Pilot(pilot::Args),
+    Install(install::Args),
     Version(version::Args),
 }
 
@@ -42,7 +47,27 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let code = match cli.applet {
         Applet::Manifest(args) => manifest::run(args),
+        Applet::Pilot(args) => pilot::run(args),
+        Applet::Install(args) => install::run(&args),
         Applet::Version(args) => version::run(&args),
     };
     ExitCode::from(code)
+}
+
+/// Tells the user what was wrong, in one line on standard error: before logging is set up, or
+/// when a line of the log would not be seen as the reason of the end.
+fn complain(text: &str) {
+    use std::io::Write;
+    // A closed standard error leaves nobody to tell.
+    drop(writeln!(std::io::stderr(), "navigator: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_of_every_applet_are_consistent() {
+        super::Cli::command().debug_assert();
+    }
 }

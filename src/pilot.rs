@@ -4,3 +4,6 @@ pub mod blockers;
 pub mod cassandra;
 pub mod database;
 pub mod http;
+pub mod init;
+pub mod machine;
+pub mod supervisor;

@@ -5,3 +5,4 @@
 mod architecture;
 mod engine;
 mod golden;
+mod pilot;

@@ -1,0 +1,79 @@
+//! `navigator install DIR`: puts the pilot beside a database, from an image that has no `cp`.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use crate::error::exit;
+
+/// The agent by which the Cassandra pilot talks to its database without starting a JVM.
+const JOLOKIA: &[u8] =
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/.cache/jolokia-agent-jvm-2.2.9.jar"));
+
+/// Puts this binary and the agents that pilots need into a folder.
+///
+/// Each file appears whole or not at all, so a pilot that runs from there is not disturbed.
+///
+/// Exit codes: 0 installed, 1 the folder cannot be written, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  navigator install /shared")]
+pub(crate) struct Args {
+    /// Folder to put `navigator` and `jolokia.jar` into; it must exist.
+    dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> u8 {
+    match install(&args.dir) {
+        Ok(()) => exit::OK,
+        Err(error) => {
+            super::complain(&format!("failed to install into {}: {error}", args.dir.display()));
+            exit::FAILURE
+        }
+    }
+}
+
+fn install(dir: &Path) -> io::Result<()> {
+    put(dir, "jolokia.jar", 0o644, &mut io::Cursor::new(JOLOKIA))?;
+    // Last: who sees a new binary may rely on what it needs.
+    put(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)
+}
+
+fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result<()> {
+    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    let written = File::create(&temporary).and_then(|mut file| {
+        io::copy(from, &mut file)?;
+        file.flush()?;
+        // The umask has no say in who may run it.
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()
+    });
+    written.and_then(|()| fs::rename(&temporary, dir.join(name))).inspect_err(|_| {
+        // The error that matters is the one being returned.
+        drop(fs::remove_file(&temporary));
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn installing_twice_leaves_two_files_with_their_modes() {
+        let dir = tempfile::tempdir().unwrap();
+        install(dir.path()).unwrap();
+        install(dir.path()).unwrap();
+        let mut found: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                (entry.file_name().into_string().unwrap(), mode)
+            })
+            .collect();
+        found.sort();
+        assert_eq!(found, [("jolokia.jar".into(), 0o644), ("navigator".into(), 0o755)]);
+    }
+}

@@ -1,0 +1,25 @@
+//! Flags about log lines, the same for every long-running applet.
+
+use crate::runtime::log;
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Logging")]
+#[group(skip)]
+pub(crate) struct Args {
+    /// Which lines are logged, for example `info` or `navigator=debug,warn`.
+    #[arg(long, value_name = "FILTER", env = "NAVIGATOR_LOG", default_value = "info")]
+    log: String,
+    /// How lines look: `text`, `json`, or `auto` (text on a terminal).
+    #[arg(long, value_name = "FORMAT", env = "NAVIGATOR_LOG_FORMAT", default_value = "auto")]
+    log_format: log::Format,
+}
+
+impl Args {
+    /// Installs the subscriber.
+    ///
+    /// # Errors
+    /// When the filter cannot be understood; the text is for the user.
+    pub(crate) fn init(&self) -> Result<(), String> {
+        log::init(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
+    }
+}

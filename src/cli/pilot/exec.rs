@@ -1,0 +1,61 @@
+//! `navigator pilot exec -- COMMAND…`
+
+use std::ffi::OsString;
+
+use super::ProcessArgs;
+use crate::{
+    cli::{complain, logging},
+    error::exit,
+    pilot::{
+        init,
+        supervisor::{Command, Output},
+    },
+};
+
+/// Runs any command under a plain init: signals, reaping, grace period, exit code.
+///
+/// Every signal that can be caught is passed on to the command, which runs in a process group
+/// of its own and gets the terminal when there is one. Orphans are adopted and reaped. The
+/// first SIGTERM starts the grace period; two seconds before its end the whole group is killed.
+///
+/// Exit codes: the command's own, 128+n when signal n ended it, 0 when it ended by a SIGTERM
+/// that was passed on, 127 not found, 126 not executable, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  navigator pilot exec -- java -jar server.jar\n  \
+                  navigator pilot exec --user 999 --termination-grace-period 300 -- bin/cassandra -f")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    process: ProcessArgs,
+    #[command(flatten)]
+    logging: logging::Args,
+    /// Program and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(super) fn run(args: Args) -> u8 {
+    let Args { process, logging, command } = args;
+    if let Err(text) = logging.init() {
+        complain(&text);
+        return exit::USAGE;
+    }
+    let mut words = command.into_iter();
+    let Some(program) = words.next() else { return exit::USAGE };
+    let command = Command {
+        program: program.into(),
+        args: words.collect(),
+        user: process.user,
+        output: Output::Inherit,
+        ..Command::default()
+    };
+    let settings = init::Settings {
+        command,
+        grace: process.grace(),
+        termination_log: process.termination_log,
+    };
+    let ended = super::runtime().and_then(|runtime| runtime.block_on(init::run(&settings)));
+    ended.unwrap_or_else(|error| {
+        complain(&format!("failed to take charge: {error}"));
+        exit::FAILURE
+    })
+}

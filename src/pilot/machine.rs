@@ -1,0 +1,552 @@
+//! The life of one database node: `step(state, event) -> (state, effects)`.
+//!
+//! Pure: no clock, no process, no database. `runner` carries the effects out and comes back
+//! with events. What cannot happen, whatever comes in whatever order (tests walk at random):
+//! - two children at once;
+//! - a start while the node is wanted Fenced or Stopped, or after it left its cluster;
+//! - a KILL that no TERM preceded;
+//! - anything but silence after `Exit`.
+
+use std::time::Duration;
+
+use nix::libc;
+
+use super::supervisor::Exit;
+
+/// What the API wants of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    Running,
+    Decommissioned,
+    Stopped,
+    Fenced,
+}
+
+/// Times that a flavour and a container set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From TERM until the container is killed.
+    pub grace: Duration,
+    /// How long a drain may take.
+    pub drain: Duration,
+}
+
+impl Limits {
+    /// The kubelet kills everything at the end of the grace period; two seconds are left for
+    /// reporting it.
+    fn kill_after(self) -> Duration {
+        self.grace.saturating_sub(super::init::KILL_MARGIN)
+    }
+
+    /// A drain may take all but a quarter of the time, so that TERM always has some.
+    fn drain_for(self) -> Duration {
+        self.drain.min(self.kill_after() * 3 / 4)
+    }
+}
+
+/// Silence after which a database that had answered counts as hung. Longer than the pauses of
+/// a garbage collector on a large heap.
+pub const HUNG_AFTER: Duration = Duration::from_secs(90);
+/// From CONT and the thread dump until the restart: a stopped process has answered by then.
+pub const DUMP_WAIT: Duration = Duration::from_secs(20);
+/// Until a refused preflight or configuration is tried again.
+pub const RECHECK: Duration = Duration::from_secs(10);
+/// Between two looks at a retirement.
+pub const RETIRE_POLL: Duration = Duration::from_secs(2);
+/// After a refused retirement.
+pub const RETIRE_RETRY: Duration = Duration::from_secs(15);
+/// First and longest wait before a database that crashed is started again.
+pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Numbers the attempts to start, so that a late answer to an earlier one is known as such.
+pub type Attempt = u64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The intent as it is now. `restart` differs from the last one when a restart is asked
+    /// for; `changed` when anything is new that a rejected start may depend on.
+    Intent {
+        want: Want,
+        restart: Option<String>,
+        changed: bool,
+    },
+    PreflightPassed(Attempt),
+    PreflightFailed(Attempt),
+    /// It is this node's turn to start.
+    Turn {
+        attempt: Attempt,
+        may_found: bool,
+    },
+    Configured(Attempt),
+    /// The configuration cannot be rendered, or not yet.
+    NotConfigured(Attempt),
+    Spawned {
+        pid: i32,
+    },
+    SpawnFailed,
+    Exited(Exit),
+    /// The database was asked how it is; not answering is `alive: false`.
+    Observed {
+        alive: bool,
+        serving: bool,
+    },
+    /// The drain is done, or failed: either way TERM is next.
+    Drained,
+    RetirementMoving,
+    RetirementRefused,
+    RetirementLeft,
+    Signal(i32),
+    Timer(Timer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Timer {
+    Recheck,
+    Backoff,
+    Drain,
+    Kill,
+    Hung,
+    Retire,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Preflight(Attempt),
+    TakeTurn(Attempt),
+    Configure {
+        attempt: Attempt,
+        may_found: bool,
+    },
+    /// Start what was configured last; answered at once by `Spawned` or `SpawnFailed`.
+    Spawn,
+    Signal {
+        pid: i32,
+        signal: i32,
+    },
+    SignalGroup {
+        pid: i32,
+        signal: i32,
+    },
+    Drain,
+    Retire,
+    CancelRetirement,
+    /// Write down, before the process is stopped, that the node has left its cluster.
+    RememberLeft,
+    Arm(Timer, Duration),
+    Disarm(Timer),
+    Exit(u8),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    limits: Limits,
+    want: Option<Want>,
+    /// The last request for a restart that was acted upon.
+    restart: Option<String>,
+    attempt: Attempt,
+    /// Crashes in a row without having served.
+    failures: u32,
+    /// The node holds nothing that others lack and left its database cluster, for good.
+    left: bool,
+    /// The pilot itself was asked to end.
+    ending: bool,
+    pub life: Life,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Nothing is known of what is wanted.
+    Waiting,
+    Preflight,
+    /// Preflight failed; it is tried again.
+    Refused,
+    /// Others go first.
+    Turn,
+    Configuring,
+    /// No usable configuration; it is tried again.
+    Rejected,
+    Spawning,
+    Up(Up),
+    Stopping {
+        pid: i32,
+        stage: Stage,
+    },
+    /// It crashed and is started again soon.
+    Backoff,
+    Held(Held),
+    Exited(u8),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Up {
+    pub pid: i32,
+    /// It answered at least once.
+    pub answered: bool,
+    pub serving: bool,
+    pub retiring: bool,
+    /// It fell silent, was continued and asked for a thread dump.
+    pub suspected: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Drain,
+    Term,
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    Stopped,
+    Fenced,
+    Decommissioned,
+}
+
+impl State {
+    /// `left`: an earlier pilot wrote down that the node left its cluster. `restart`: the
+    /// request for a restart that an earlier pilot acted upon.
+    pub fn new(limits: Limits, left: bool) -> Self {
+        Self {
+            limits,
+            want: None,
+            restart: None,
+            attempt: 0,
+            failures: 0,
+            left,
+            ending: false,
+            life: Life::Waiting,
+        }
+    }
+
+    /// The child's pid, while there is one.
+    pub fn pid(&self) -> Option<i32> {
+        match &self.life {
+            Life::Up(up) => Some(up.pid),
+            Life::Stopping { pid, .. } => Some(*pid),
+            _ => None,
+        }
+    }
+
+    pub fn want(&self) -> Option<Want> {
+        self.want
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// Takes one event. Events that do not fit the present life are late answers, and dropped.
+    #[must_use]
+    pub fn step(mut self, event: Event) -> (Self, Vec<Effect>) {
+        let mut effects = Vec::new();
+        if !matches!(self.life, Life::Exited(_)) {
+            self.take(event, &mut effects);
+        }
+        (self, effects)
+    }
+
+    fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        let attempt = self.attempt;
+        match (event, &mut self.life) {
+            (Event::Intent { want, restart, changed }, _) => {
+                self.intent(want, restart, changed, effects);
+            }
+            (Event::Signal(signal), _) => self.signal(signal, effects),
+
+            (Event::PreflightPassed(of), Life::Preflight) if of == attempt => {
+                self.life = Life::Turn;
+                effects.push(Effect::TakeTurn(attempt));
+            }
+            (Event::PreflightFailed(of), Life::Preflight) if of == attempt => {
+                self.life = Life::Refused;
+                effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+            }
+            (Event::Turn { attempt: of, may_found }, Life::Turn) if of == attempt => {
+                self.life = Life::Configuring;
+                effects.push(Effect::Configure { attempt, may_found });
+            }
+            (Event::Configured(of), Life::Configuring) if of == attempt => {
+                self.life = Life::Spawning;
+                effects.push(Effect::Spawn);
+            }
+            (Event::NotConfigured(of), Life::Configuring) if of == attempt => {
+                self.life = Life::Rejected;
+                effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+            }
+            (Event::Timer(Timer::Recheck), Life::Refused | Life::Rejected)
+            | (Event::Timer(Timer::Backoff), Life::Backoff) => self.begin(effects),
+
+            (Event::Spawned { pid }, Life::Spawning) => {
+                self.life = Life::Up(Up {
+                    pid,
+                    answered: false,
+                    serving: false,
+                    retiring: false,
+                    suspected: false,
+                });
+                // What was wanted may have changed while it was being started.
+                if self.ending || matches!(self.want, Some(Want::Stopped | Want::Fenced)) {
+                    self.terminate(pid, effects);
+                }
+            }
+            (Event::SpawnFailed, Life::Spawning) => self.crashed(effects),
+            (Event::Exited(exit), Life::Up(up)) => {
+                let pid = up.pid;
+                if up.serving {
+                    self.failures = 0;
+                }
+                self.ended(pid, exit, effects);
+                if matches!(self.life, Life::Up(_)) {
+                    self.crashed(effects);
+                }
+            }
+            (Event::Exited(exit), Life::Stopping { pid, .. }) => {
+                let pid = *pid;
+                self.ended(pid, exit, effects);
+                if matches!(self.life, Life::Stopping { .. }) {
+                    self.failures = 0;
+                    self.begin(effects);
+                }
+            }
+            (Event::Observed { alive, serving }, Life::Up(up)) => {
+                up.serving = serving;
+                if alive {
+                    up.answered = true;
+                    up.suspected = false;
+                    effects.push(Effect::Arm(Timer::Hung, HUNG_AFTER));
+                    if self.want == Some(Want::Decommissioned) && !up.retiring {
+                        up.retiring = true;
+                        effects.push(Effect::Retire);
+                    }
+                }
+            }
+            (Event::Timer(Timer::Hung), Life::Up(up)) if up.answered => {
+                let pid = up.pid;
+                up.serving = false;
+                if up.suspected {
+                    self.terminate(pid, effects);
+                } else {
+                    up.suspected = true;
+                    // A stopped process acts on nothing but CONT and KILL: first CONT, then
+                    // QUIT, on which a JVM prints what its threads are doing.
+                    effects.push(Effect::Signal { pid, signal: libc::SIGCONT });
+                    effects.push(Effect::Signal { pid, signal: libc::SIGQUIT });
+                    effects.push(Effect::Arm(Timer::Hung, DUMP_WAIT));
+                }
+            }
+
+            (Event::Timer(Timer::Retire), Life::Up(up)) if up.retiring => {
+                effects.push(Effect::Retire);
+            }
+            (Event::RetirementMoving, Life::Up(up)) if up.retiring => {
+                effects.push(Effect::Arm(Timer::Retire, RETIRE_POLL));
+            }
+            (Event::RetirementRefused, Life::Up(up)) if up.retiring => {
+                effects.push(Effect::Arm(Timer::Retire, RETIRE_RETRY));
+            }
+            (Event::RetirementLeft, Life::Up(up)) if up.retiring => {
+                let pid = up.pid;
+                self.left = true;
+                effects.push(Effect::RememberLeft);
+                // There is nothing left to flush.
+                self.terminate(pid, effects);
+            }
+
+            (
+                Event::Drained | Event::Timer(Timer::Drain),
+                Life::Stopping { pid, stage: stage @ Stage::Drain },
+            ) => {
+                *stage = Stage::Term;
+                effects.push(Effect::Disarm(Timer::Drain));
+                effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
+            }
+            (Event::Timer(Timer::Kill), Life::Stopping { pid, stage }) => {
+                if *stage == Stage::Drain {
+                    effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
+                }
+                *stage = Stage::Kill;
+                effects.push(Effect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
+            }
+            _ => {}
+        }
+    }
+
+    fn intent(
+        &mut self,
+        want: Want,
+        restart: Option<String>,
+        changed: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let first = self.want.is_none();
+        let asked = !first && restart.is_some() && restart != self.restart;
+        self.want = Some(want);
+        self.restart = restart;
+        match &mut self.life {
+            Life::Up(up) => {
+                let up = (up.pid, up.answered, up.retiring);
+                self.intent_while_up(want, asked, up, effects);
+            }
+            // What follows is decided when these are done.
+            Life::Spawning | Life::Stopping { .. } | Life::Exited(_) => {}
+            Life::Waiting => self.begin(effects),
+            Life::Held(held) => {
+                let stays = match held {
+                    Held::Decommissioned => true,
+                    Held::Stopped => want == Want::Stopped,
+                    Held::Fenced => want == Want::Fenced,
+                };
+                if !stays {
+                    self.begin(effects);
+                }
+            }
+            Life::Refused | Life::Rejected | Life::Backoff => {
+                if changed || asked || self.is_held_by(want) {
+                    self.failures = 0;
+                    self.begin(effects);
+                }
+            }
+            Life::Preflight | Life::Turn | Life::Configuring => {
+                if changed || self.is_held_by(want) {
+                    self.begin(effects);
+                }
+            }
+        }
+    }
+
+    fn intent_while_up(
+        &mut self,
+        want: Want,
+        restart: bool,
+        (pid, answered, retiring): (i32, bool, bool),
+        effects: &mut Vec<Effect>,
+    ) {
+        match want {
+            Want::Stopped | Want::Fenced => self.stop(pid, effects),
+            _ if restart => self.stop(pid, effects),
+            Want::Decommissioned if !retiring && answered => {
+                self.set_retiring(true);
+                effects.push(Effect::Retire);
+            }
+            Want::Running if retiring => {
+                self.set_retiring(false);
+                effects.push(Effect::Disarm(Timer::Retire));
+                effects.push(Effect::CancelRetirement);
+            }
+            Want::Running | Want::Decommissioned => {}
+        }
+    }
+
+    fn set_retiring(&mut self, retiring: bool) {
+        if let Life::Up(up) = &mut self.life {
+            up.retiring = retiring;
+        }
+    }
+
+    fn signal(&mut self, signal: i32, effects: &mut Vec<Effect>) {
+        let asks_to_end = matches!(signal, libc::SIGTERM | libc::SIGINT);
+        if !asks_to_end {
+            effects.extend(self.pid().map(|pid| Effect::Signal { pid, signal }));
+            return;
+        }
+        let again = std::mem::replace(&mut self.ending, true);
+        match &mut self.life {
+            Life::Up(up) => {
+                let pid = up.pid;
+                self.stop(pid, effects);
+            }
+            Life::Stopping { pid, stage: stage @ Stage::Drain } if again => {
+                // Whoever asks twice does not want to wait for the drain.
+                *stage = Stage::Term;
+                effects.push(Effect::Disarm(Timer::Drain));
+                effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
+            }
+            Life::Stopping { pid, stage } => {
+                if !again {
+                    // The container's clock runs from now, whenever this stop began.
+                    effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
+                } else if *stage == Stage::Term {
+                    effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
+                }
+            }
+            // Answered by Spawned or SpawnFailed at once.
+            Life::Spawning | Life::Exited(_) => {}
+            _ => self.exit(0, effects),
+        }
+    }
+
+    /// Starts what is wanted, from the beginning. There is no child.
+    fn begin(&mut self, effects: &mut Vec<Effect>) {
+        self.attempt += 1;
+        effects.extend([Effect::Disarm(Timer::Recheck), Effect::Disarm(Timer::Backoff)]);
+        self.life = match self.want {
+            None => Life::Waiting,
+            _ if self.left => Life::Held(Held::Decommissioned),
+            Some(Want::Stopped) => Life::Held(Held::Stopped),
+            Some(Want::Fenced) => Life::Held(Held::Fenced),
+            Some(Want::Running | Want::Decommissioned) => {
+                effects.push(Effect::Preflight(self.attempt));
+                Life::Preflight
+            }
+        };
+    }
+
+    fn is_held_by(&self, want: Want) -> bool {
+        self.left || matches!(want, Want::Stopped | Want::Fenced)
+    }
+
+    /// Stops in order: drain, TERM, KILL.
+    fn stop(&mut self, pid: i32, effects: &mut Vec<Effect>) {
+        self.silence(effects);
+        self.life = Life::Stopping { pid, stage: Stage::Drain };
+        effects.push(Effect::Arm(Timer::Drain, self.limits.drain_for()));
+        effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
+        effects.push(Effect::Drain);
+    }
+
+    /// Stops without a drain: it would not be heard, or there is nothing to drain.
+    fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
+        self.silence(effects);
+        self.life = Life::Stopping { pid, stage: Stage::Term };
+        effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
+        effects.push(Effect::Signal { pid, signal: libc::SIGTERM });
+    }
+
+    fn silence(&mut self, effects: &mut Vec<Effect>) {
+        effects.extend([Effect::Disarm(Timer::Hung), Effect::Disarm(Timer::Retire)]);
+    }
+
+    /// The child is gone: nothing of its group may outlive it, or the next one would find the
+    /// data in use. A TERM went to it before, or it ended by itself.
+    fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
+        self.silence(effects);
+        effects.extend([Effect::Disarm(Timer::Drain), Effect::Disarm(Timer::Kill)]);
+        effects.push(Effect::SignalGroup { pid, signal: libc::SIGKILL });
+        if self.ending {
+            self.exit(exit.answer(true), effects);
+        }
+    }
+
+    fn crashed(&mut self, effects: &mut Vec<Effect>) {
+        if self.ending {
+            self.exit(0, effects);
+            return;
+        }
+        let (first, longest) = BACKOFF;
+        let delay = first.saturating_mul(1 << self.failures.min(6)).min(longest);
+        self.failures += 1;
+        self.life = Life::Backoff;
+        effects.push(Effect::Arm(Timer::Backoff, delay));
+        if self.want.is_some_and(|want| self.is_held_by(want)) {
+            self.begin(effects);
+        }
+    }
+
+    fn exit(&mut self, code: u8, effects: &mut Vec<Effect>) {
+        self.life = Life::Exited(code);
+        effects.push(Effect::Exit(code));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,364 @@
+//! Rows: what happens, and what is done about it. Walks: what never happens.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: Limits = Limits { grace: Duration::from_secs(300), drain: Duration::from_secs(240) };
+const TERM: i32 = libc::SIGTERM;
+const KILL: i32 = libc::SIGKILL;
+
+fn want(want: Want) -> Event {
+    Event::Intent { want, restart: None, changed: false }
+}
+
+fn exited(code: i32) -> Event {
+    Event::Exited(Exit { code: Some(code), signal: None })
+}
+
+/// Runs the events and returns the last state with the effects of the last event, without
+/// the timers.
+fn after(events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
+    let mut state = State::new(LIMITS, false);
+    let mut last = Vec::new();
+    for event in events {
+        (state, last) = state.step(event);
+    }
+    last.retain(|effect| !matches!(effect, Effect::Arm(..) | Effect::Disarm(_)));
+    (state, last)
+}
+
+/// Events that bring a node up with pid 7.
+fn up() -> Vec<Event> {
+    vec![
+        want(Want::Running),
+        Event::PreflightPassed(1),
+        Event::Turn { attempt: 1, may_found: true },
+        Event::Configured(1),
+        Event::Spawned { pid: 7 },
+        Event::Observed { alive: true, serving: true },
+    ]
+}
+
+fn up_and(more: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
+    after(up().into_iter().chain(more))
+}
+
+#[test]
+fn a_node_starts_in_order() {
+    let rows = [
+        (1, vec![Effect::Preflight(1)]),
+        (2, vec![Effect::TakeTurn(1)]),
+        (3, vec![Effect::Configure { attempt: 1, may_found: true }]),
+        (4, vec![Effect::Spawn]),
+        (5, vec![]),
+    ];
+    for (count, effects) in rows {
+        assert_eq!(after(up().into_iter().take(count)).1, effects, "after {count} events");
+    }
+}
+
+#[test]
+fn a_term_drains_then_terminates_then_exits_with_success() {
+    let (state, effects) = up_and([Event::Signal(TERM)]);
+    assert_eq!(effects, [Effect::Drain]);
+    assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Drain });
+    let (_, effects) = up_and([Event::Signal(TERM), Event::Drained]);
+    assert_eq!(effects, [Effect::Signal { pid: 7, signal: TERM }]);
+    let (state, _) = up_and([Event::Signal(TERM), Event::Drained, exited(143)]);
+    assert_eq!(state.life, Life::Exited(0));
+    let (state, _) = up_and([Event::Signal(TERM), Event::Drained, exited(3)]);
+    assert_eq!(state.life, Life::Exited(3));
+}
+
+#[test]
+fn a_second_term_skips_the_drain() {
+    let (_, effects) = up_and([Event::Signal(TERM), Event::Signal(TERM)]);
+    assert_eq!(effects, [Effect::Signal { pid: 7, signal: TERM }]);
+}
+
+#[test]
+fn a_drain_that_does_not_end_is_followed_by_term_and_kill() {
+    let stuck = [Event::Signal(TERM), Event::Timer(Timer::Drain)];
+    assert_eq!(up_and(stuck).1, [Effect::Signal { pid: 7, signal: TERM }]);
+    let stuck = [Event::Signal(TERM), Event::Timer(Timer::Drain), Event::Timer(Timer::Kill)];
+    assert_eq!(up_and(stuck).1, [Effect::SignalGroup { pid: 7, signal: KILL }]);
+}
+
+#[test]
+fn the_kill_comes_two_seconds_before_the_grace_period_ends_and_the_drain_leaves_time_for_term() {
+    let (state, _) = up_and([]);
+    let (_, effects) = state.step(Event::Signal(TERM));
+    assert!(effects.contains(&Effect::Arm(Timer::Kill, Duration::from_secs(298))));
+    assert!(effects.contains(&Effect::Arm(Timer::Drain, Duration::from_millis(223_500))));
+}
+
+#[test]
+fn a_term_during_a_restart_restarts_the_clock_and_ends_the_pilot() {
+    let restart = Event::Intent { want: Want::Running, restart: Some("t1".into()), changed: true };
+    let (state, effects) = up_and([restart]);
+    assert_eq!(effects, [Effect::Drain]);
+    let (state, effects) = state.step(Event::Signal(TERM));
+    assert_eq!(effects, [Effect::Arm(Timer::Kill, Duration::from_secs(298))]);
+    let (state, _) = state.step(Event::Drained);
+    let (state, _) = state.step(exited(143));
+    assert_eq!(state.life, Life::Exited(0));
+}
+
+#[test]
+fn one_request_for_a_restart_restarts_once() {
+    let restart = |token: &str| Event::Intent {
+        want: Want::Running,
+        restart: Some(token.into()),
+        changed: true,
+    };
+    let (_, effects) = up_and([restart("t1"), Event::Drained, exited(143)]);
+    assert_eq!(effects, [Effect::SignalGroup { pid: 7, signal: KILL }, Effect::Preflight(2)]);
+    // The request that a pilot finds when it starts was acted upon by its start.
+    let mut first = up();
+    first[0] = restart("t0");
+    let (state, effects) = after(first.into_iter().chain([restart("t0")]));
+    assert_eq!((effects, state.pid()), (vec![], Some(7)));
+}
+
+#[test]
+fn a_crash_is_backed_off_and_longer_each_time() {
+    let (mut state, _) = after(up().into_iter().take(5));
+    let mut delays = Vec::new();
+    for attempt in 2..10 {
+        let (crashed, effects) = state.step(exited(1));
+        delays.extend(effects.iter().filter_map(|effect| match effect {
+            Effect::Arm(Timer::Backoff, delay) => Some(delay.as_secs()),
+            _ => None,
+        }));
+        state = crashed;
+        for event in [
+            Event::Timer(Timer::Backoff),
+            Event::PreflightPassed(attempt),
+            Event::Turn { attempt, may_found: false },
+            Event::Configured(attempt),
+            Event::Spawned { pid: 8 },
+        ] {
+            (state, _) = state.step(event);
+        }
+    }
+    assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60]);
+}
+
+#[test]
+fn a_fenced_node_is_stopped_and_stays_down_until_it_is_wanted_again() {
+    let (state, _) = up_and([want(Want::Fenced), Event::Drained, exited(143)]);
+    assert_eq!(state.life, Life::Held(Held::Fenced));
+    let (state, effects) = state.step(want(Want::Fenced));
+    assert_eq!(effects, []);
+    let (state, _) = state.step(want(Want::Running));
+    assert_eq!(state.life, Life::Preflight);
+    let (state, _) = state.step(Event::Signal(TERM));
+    assert_eq!(state.life, Life::Exited(0));
+}
+
+#[test]
+fn a_retirement_is_polled_to_its_end_and_is_final() {
+    let (state, effects) = up_and([want(Want::Decommissioned)]);
+    assert_eq!(effects, [Effect::Retire]);
+    let (state, _) = state.step(Event::RetirementMoving);
+    let (state, effects) = state.step(Event::Timer(Timer::Retire));
+    assert_eq!(effects, [Effect::Retire]);
+    let (state, effects) = state.step(Event::RetirementLeft);
+    assert!(effects.contains(&Effect::RememberLeft), "{effects:?}");
+    assert!(effects.contains(&Effect::Signal { pid: 7, signal: TERM }), "{effects:?}");
+    let (state, _) = state.step(exited(143));
+    assert_eq!(state.life, Life::Held(Held::Decommissioned));
+    let (state, _) = state.step(want(Want::Running));
+    assert_eq!(state.life, Life::Held(Held::Decommissioned));
+}
+
+#[test]
+fn a_retirement_can_be_taken_back_and_resumes_after_a_crash() {
+    let (_, effects) = up_and([want(Want::Decommissioned), want(Want::Running)]);
+    assert_eq!(effects, [Effect::CancelRetirement]);
+    let (state, _) = up_and([want(Want::Decommissioned), exited(137)]);
+    assert_eq!(state.life, Life::Backoff);
+    let again = [
+        Event::Timer(Timer::Backoff),
+        Event::PreflightPassed(2),
+        Event::Turn { attempt: 2, may_found: false },
+        Event::Configured(2),
+        Event::Spawned { pid: 8 },
+    ];
+    let state = again.into_iter().fold(state, |state, event| state.step(event).0);
+    let (_, effects) = state.step(Event::Observed { alive: true, serving: false });
+    assert!(effects.contains(&Effect::Retire), "{effects:?}");
+}
+
+#[test]
+fn a_pilot_that_finds_its_node_gone_from_the_cluster_never_starts_it() {
+    let (state, effects) = State::new(LIMITS, true).step(want(Want::Running));
+    assert_eq!(state.life, Life::Held(Held::Decommissioned));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Preflight(_))));
+}
+
+#[test]
+fn a_silent_database_is_continued_and_dumped_before_it_is_restarted() {
+    let (state, effects) = up_and([Event::Timer(Timer::Hung)]);
+    let (cont, quit) = (libc::SIGCONT, libc::SIGQUIT);
+    assert_eq!(
+        effects,
+        [Effect::Signal { pid: 7, signal: cont }, Effect::Signal { pid: 7, signal: quit }]
+    );
+    let (woken, _) = state.clone().step(Event::Observed { alive: true, serving: true });
+    assert!(matches!(woken.life, Life::Up(Up { suspected: false, .. })));
+    let (state, _) = state.step(Event::Timer(Timer::Hung));
+    assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Term });
+}
+
+#[test]
+fn a_slow_start_is_not_a_hang() {
+    let started = up().into_iter().take(5);
+    let (state, effects) = after(
+        started
+            .chain([Event::Observed { alive: false, serving: false }, Event::Timer(Timer::Hung)]),
+    );
+    assert_eq!((state.pid(), effects), (Some(7), vec![]));
+}
+
+#[test]
+fn other_signals_are_the_childs() {
+    let (_, effects) = up_and([Event::Signal(libc::SIGUSR1)]);
+    assert_eq!(effects, [Effect::Signal { pid: 7, signal: libc::SIGUSR1 }]);
+    assert_eq!(after([Event::Signal(libc::SIGUSR1)]).1, []);
+}
+
+/// A world that answers effects, in any order and with any delay.
+#[derive(Default)]
+struct World {
+    child: Option<i32>,
+    next_pid: i32,
+    termed: bool,
+    armed: Vec<Timer>,
+    answers: Vec<Event>,
+    exited: bool,
+}
+
+impl World {
+    fn carry_out(&mut self, state: &State, effects: Vec<Effect>) {
+        for effect in effects {
+            assert!(!self.exited, "{effect:?} after the exit");
+            match effect {
+                Effect::Preflight(of) => {
+                    self.answers.extend([Event::PreflightPassed(of), Event::PreflightFailed(of)]);
+                }
+                Effect::TakeTurn(attempt) => {
+                    self.answers.push(Event::Turn { attempt, may_found: true });
+                }
+                Effect::Configure { attempt, .. } => {
+                    self.answers.extend([Event::Configured(attempt), Event::NotConfigured(attempt)])
+                }
+                Effect::Spawn => {
+                    assert_eq!(self.child, None, "two children");
+                    assert!(!state.left, "a node that left was started");
+                    assert!(
+                        !matches!(state.want, Some(Want::Fenced | Want::Stopped)),
+                        "a held node was started"
+                    );
+                    self.next_pid += 1;
+                    self.child = Some(self.next_pid);
+                    self.termed = false;
+                }
+                Effect::Signal { pid, signal } => {
+                    assert_eq!(self.child, Some(pid), "a signal to nobody");
+                    self.termed |= signal == TERM;
+                }
+                Effect::SignalGroup { pid, signal } => {
+                    assert_eq!(signal, KILL);
+                    if self.child == Some(pid) {
+                        assert!(self.termed, "a KILL that no TERM preceded");
+                    }
+                }
+                Effect::Drain => self.answers.push(Event::Drained),
+                Effect::Retire => self.answers.extend([
+                    Event::RetirementMoving,
+                    Event::RetirementRefused,
+                    Event::RetirementLeft,
+                ]),
+                Effect::CancelRetirement | Effect::RememberLeft => {}
+                Effect::Arm(timer, _) => {
+                    self.armed.retain(|armed| *armed != timer);
+                    self.armed.push(timer);
+                }
+                Effect::Disarm(timer) => self.armed.retain(|armed| *armed != timer),
+                Effect::Exit(_) => {
+                    assert_eq!(self.child, None, "the pilot left a child behind");
+                    self.exited = true;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, mut state: State, event: Event) -> State {
+        let mut queue = vec![event];
+        while let Some(event) = queue.pop() {
+            let (next, effects) = state.step(event);
+            state = next;
+            let spawn = effects.contains(&Effect::Spawn);
+            self.carry_out(&state, effects);
+            if spawn {
+                queue.push(Event::Spawned { pid: self.next_pid });
+            }
+        }
+        state
+    }
+}
+
+fn wants() -> impl Strategy<Value = Event> {
+    let want = prop_oneof![
+        4 => Just(Want::Running),
+        1 => Just(Want::Decommissioned),
+        1 => Just(Want::Stopped),
+        1 => Just(Want::Fenced),
+    ];
+    (want, proptest::option::of(0..3u8), any::<bool>()).prop_map(|(want, restart, changed)| {
+        Event::Intent { want, restart: restart.map(|n| n.to_string()), changed }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn random_walks_keep_the_promises_and_end(
+        moves in proptest::collection::vec((0..7u8, any::<prop::sample::Index>(), wants()), 1..120),
+    ) {
+        let mut world = World::default();
+        let mut state = State::new(LIMITS, false);
+        for (kind, index, intent) in moves {
+            let event = match kind {
+                0 => intent,
+                1..=2 if !world.answers.is_empty() => {
+                    world.answers.remove(index.index(world.answers.len()))
+                }
+                3 if !world.armed.is_empty() => {
+                    Event::Timer(world.armed.remove(index.index(world.armed.len())))
+                }
+                4 => Event::Observed { alive: index.index(3) > 0, serving: index.index(3) > 1 },
+                5 if world.child.is_some() => {
+                    world.child = None;
+                    exited(i32::try_from(index.index(2)).unwrap())
+                }
+                6 if index.index(8) == 0 => Event::Signal(TERM),
+                6 => Event::Signal(libc::SIGUSR1),
+                _ => continue,
+            };
+            state = world.take(state, event);
+        }
+        // Whatever state it is in: two TERMs, the armed timers and a child that obeys KILL end it.
+        state = world.take(state, Event::Signal(TERM));
+        state = world.take(state, Event::Signal(TERM));
+        if world.child.is_some() {
+            state = world.take(state, Event::Timer(Timer::Kill));
+            world.child = None;
+            state = world.take(state, Event::Exited(Exit { code: None, signal: Some(KILL) }));
+        }
+        prop_assert!(matches!(state.life, Life::Exited(_)), "{state:?}");
+    }
+}

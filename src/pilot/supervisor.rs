@@ -1,0 +1,232 @@
+//! The one owner of fork and waitpid: starts children, forwards signals to them, reaps
+//! everything that ends, and gives each ended child's status to whoever started it.
+//!
+//! PID 1 inherits orphans, so `waitpid(-1)` must be called, and two callers of it would steal
+//! each other's answers: nothing else in this program forks or waits. Everything here happens
+//! on the main thread, because `PDEATHSIG` follows the forking *thread*: forked elsewhere, the
+//! database would be killed when a worker thread retires.
+
+mod exit;
+mod output;
+mod signals;
+mod sys;
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    io,
+    path::PathBuf,
+    process::ExitStatus,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+pub use exit::{Exit, signal_name, write_termination_log};
+pub use output::Tail;
+pub use signals::{ForwardedSignal, Signals, block};
+
+/// What becomes of a child's standard output and error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// The child writes where the pilot writes; nothing is looked at.
+    #[default]
+    Inherit,
+    /// The same for a reader, but the last lines are remembered (see [`Tail`]).
+    Tee,
+}
+
+/// A program to start.
+#[derive(Clone, Debug, Default)]
+pub struct Command {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+    /// Added to the pilot's own environment.
+    pub env: Vec<(OsString, OsString)>,
+    pub working_directory: Option<PathBuf>,
+    /// User and group to become; the pilot must be root for it.
+    pub user: Option<User>,
+    pub output: Output,
+}
+
+/// A user to run as. Supplementary groups are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// A child that was started.
+#[derive(Debug)]
+pub struct Child {
+    /// Process id, and the id of its process group.
+    pub pid: i32,
+    /// Last lines of its output, when they are kept.
+    pub tail: Tail,
+    exit: oneshot::Receiver<ExitStatus>,
+}
+
+impl Child {
+    /// Waits for the child's end. Cancel-safe; asking again after the answer panics.
+    pub async fn exited(&mut self) -> Exit {
+        match (&mut self.exit).await {
+            Ok(status) => Exit::of(status),
+            // The supervisor outlives every child, so its side is never dropped unanswered.
+            Err(_) => Exit { code: Some(1), signal: None },
+        }
+    }
+}
+
+/// Cheap to clone; all clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Supervisor(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    children: Mutex<HashMap<i32, oneshot::Sender<ExitStatus>>>,
+    /// The child that owns the terminal, when there is one.
+    terminal: Mutex<Option<i32>>,
+    orphans: AtomicU64,
+}
+
+impl Supervisor {
+    /// Adopts orphans from now on: PID 1 does so anyway, any other process must ask for it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new() -> io::Result<Self> {
+        if std::process::id() != 1 {
+            nix::sys::prctl::set_child_subreaper(true)?;
+        }
+        Ok(Self::default())
+    }
+
+    /// Starts a child in a process group of its own, with every signal as a new process has it.
+    /// Should the pilot die, the kernel kills the child. A child that runs in front gets the
+    /// terminal when the pilot has it.
+    ///
+    /// # Errors
+    /// When it cannot be started; the kind tells a missing program from one that may not run.
+    pub fn spawn(&self, command: &Command) -> io::Result<Child> {
+        debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "fork on the main thread");
+        let terminal = signals::owns_terminal();
+        let mut started = sys::spawn(command, terminal)?;
+        let (answer, exit) = oneshot::channel();
+        // Nothing can be reaped between the fork and here: both are on this thread.
+        self.lock_children().insert(started.pid, answer);
+        if terminal {
+            *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(started.pid);
+        }
+        let tail = output::start(started.stdout.take(), started.stderr.take());
+        Ok(Child { pid: started.pid, tail, exit })
+    }
+
+    /// Runs a short-lived helper to its end. `None` when it took longer and was killed.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn run(
+        &self,
+        command: &Command,
+        limit: Duration,
+    ) -> io::Result<Option<(Exit, Tail)>> {
+        let mut child = self.spawn(&Command { output: Output::Tee, ..command.clone() })?;
+        if let Ok(exit) = tokio::time::timeout(limit, child.exited()).await {
+            child.tail.finish(output::LINGER).await;
+            return Ok(Some((exit, child.tail)));
+        }
+        self.signal_group(child.pid, nix::libc::SIGKILL);
+        Ok(None)
+    }
+
+    /// Sends a signal to one child.
+    pub fn signal(&self, pid: i32, signal: i32) {
+        if let Err(error) = sys::send(pid, signal) {
+            debug!(pid, signal = %signal_name(signal), %error, "Child could not be signalled");
+        }
+    }
+
+    /// Sends a signal to a child and everything that is still in its process group.
+    pub fn signal_group(&self, pid: i32, signal: i32) {
+        if let Err(error) = sys::send(-pid, signal) {
+            debug!(pid, signal = %signal_name(signal), %error, "Group could not be signalled");
+        }
+    }
+
+    /// The next signal meant for the child. Reaps meanwhile, so it must be polled all the time.
+    /// Cancel-safe.
+    pub async fn next_signal(&self, signals: &mut Signals) -> ForwardedSignal {
+        loop {
+            match signals.next().await {
+                signals::Received::ChildEnded => self.reap(),
+                signals::Received::Forward(signal) => {
+                    if signal.number == nix::libc::SIGCONT {
+                        self.resume_terminal();
+                    }
+                    return signal;
+                }
+            }
+        }
+    }
+
+    /// Orphans that were adopted and reaped.
+    pub fn orphans_reaped(&self) -> u64 {
+        self.0.orphans.load(Ordering::Relaxed)
+    }
+
+    /// Takes the terminal back from an ended child.
+    pub fn reclaim_terminal(&self) {
+        if self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+            signals::take_terminal(nix::unistd::getpgrp());
+        }
+    }
+
+    /// Collects everything that has ended: our children by their pid, and orphans. SIGCHLD
+    /// is not counted by the kernel, so one of them may stand for many.
+    fn reap(&self) {
+        while let Some((pid, status)) = sys::wait_any() {
+            if std::os::unix::process::ExitStatusExt::stopped_signal(&status).is_some() {
+                self.stop_with(pid);
+                continue;
+            }
+            match self.lock_children().remove(&pid) {
+                // A dropped receiver is a helper that nobody waits for any more.
+                Some(answer) => drop(answer.send(status)),
+                None => {
+                    self.0.orphans.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Ctrl-Z reached the child's group: stop too, or the shell would wait for ever.
+    fn stop_with(&self, pid: i32) {
+        let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        if terminal != Some(pid) || std::process::id() == 1 {
+            return;
+        }
+        signals::take_terminal(nix::unistd::getpgrp());
+        if let Err(error) = nix::sys::signal::raise(nix::sys::signal::SIGSTOP) {
+            warn!(%error, "Cannot stop with the child");
+        }
+    }
+
+    /// After `fg`: the shell gave the terminal to us, the child is who reads it.
+    fn resume_terminal(&self) {
+        let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pid) = terminal.filter(|_| signals::owns_terminal()) {
+            signals::take_terminal(nix::unistd::Pid::from_raw(pid));
+        }
+    }
+
+    fn lock_children(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<i32, oneshot::Sender<ExitStatus>>> {
+        self.0.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,96 @@
+//! How a child ended, and what the pilot ends with because of it.
+
+use std::{
+    borrow::Cow, io, io::Write, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus,
+};
+
+use nix::{libc, sys::signal::Signal};
+
+/// The kubelet reads at most this much of a termination message.
+const MESSAGE: usize = 4096;
+
+/// A child's end: exactly one of the two is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+}
+
+impl Exit {
+    pub(super) fn of(status: ExitStatus) -> Self {
+        Self { code: status.code(), signal: status.signal() }
+    }
+
+    /// As a shell says it: the code, or 128 plus the signal.
+    pub fn status(self) -> u8 {
+        let code = self.code.or(self.signal.map(|signal| 128 + signal)).unwrap_or(1);
+        u8::try_from(code & 0xff).unwrap_or(1)
+    }
+
+    /// What the pilot ends with. A process that was asked to end and ended by that very TERM,
+    /// itself or by its own words (a JVM exits with 143), did as it was told.
+    pub fn answer(self, requested: bool) -> u8 {
+        let by_term = self.status() == 128 + u8::try_from(libc::SIGTERM).unwrap_or(15);
+        if requested && by_term { 0 } else { self.status() }
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.code, self.signal) {
+            (_, Some(signal)) => write!(f, "was ended by {}", signal_name(signal)),
+            (code, None) => write!(f, "ended with exit code {}", code.unwrap_or(1)),
+        }
+    }
+}
+
+/// `SIGTERM`, `SIGRTMIN+3`.
+pub fn signal_name(signal: i32) -> Cow<'static, str> {
+    match Signal::try_from(signal) {
+        Ok(known) => known.as_str().into(),
+        Err(_) => format!("SIGRTMIN+{}", signal - libc::SIGRTMIN()).into(),
+    }
+}
+
+/// Leaves the reason of the end where the kubelet looks for it. Nothing is created: without
+/// Kubernetes there is no such file, and nobody reads it.
+///
+/// # Errors
+/// When the file is there and cannot be written.
+pub fn write_termination_log(path: &Path, message: &str) -> io::Result<()> {
+    let mut end = message.len().min(MESSAGE);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    match std::fs::OpenOptions::new().write(true).truncate(true).open(path) {
+        Ok(mut file) => file.write_all(&message.as_bytes()[..end]),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_requested_end_by_term_becomes_success() {
+        let code = |code| Exit { code: Some(code), signal: None };
+        let signal = |signal| Exit { code: None, signal: Some(signal) };
+        let rows = [
+            (code(0), false, 0),
+            (code(1), true, 1),
+            (code(255), false, 255),
+            (code(143), true, 0),
+            (code(143), false, 143),
+            (signal(15), true, 0),
+            (signal(15), false, 143),
+            (signal(9), true, 137),
+            (signal(11), false, 139),
+            (signal(34), false, 162),
+        ];
+        for (exit, requested, expected) in rows {
+            assert_eq!(exit.answer(requested), expected, "{exit}, requested: {requested}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Which signals a pilot forwards, and how it hears them.
+//!
+//! All of them are blocked and read from a signalfd. So none is lost between the start and the
+//! first read (a blocked signal stays pending, also for PID 1, to which the kernel gives no
+//! default actions), none runs a handler, and those pending survive an exec of the pilot.
+
+use std::{io, os::fd::AsFd};
+
+use nix::{
+    libc,
+    sys::{
+        signal::{SigSet, SigmaskHow, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd::Pid,
+};
+use tokio::io::unix::AsyncFd;
+use tracing::warn;
+
+/// Left as they are: faults of the pilot's own, and those that nobody can catch.
+const KEPT: [Signal; 9] = [
+    Signal::SIGFPE,
+    Signal::SIGILL,
+    Signal::SIGSEGV,
+    Signal::SIGBUS,
+    Signal::SIGABRT,
+    Signal::SIGTRAP,
+    Signal::SIGSYS,
+    Signal::SIGKILL,
+    Signal::SIGSTOP,
+];
+
+/// Blocked, and then thrown away: they come when a process in the background uses the
+/// terminal, which the pilot does only to give it away.
+const DROPPED: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
+
+/// A signal that the child shall have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardedSignal {
+    pub number: i32,
+}
+
+pub(super) enum Received {
+    ChildEnded,
+    Forward(ForwardedSignal),
+}
+
+/// Blocks every signal that is forwarded. The very first act of a pilot, before any thread.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn block() -> io::Result<()> {
+    caught().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    Ok(())
+}
+
+fn caught() -> SigSet {
+    let mut set = SigSet::all();
+    for signal in KEPT {
+        set.remove(signal);
+    }
+    set
+}
+
+/// The stream of signals that reached this process.
+#[derive(Debug)]
+pub struct Signals(AsyncFd<SignalFd>);
+
+impl Signals {
+    /// Call from within tokio, after [`block`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new() -> io::Result<Self> {
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        Ok(Self(super::sys::register(SignalFd::with_flags(&caught(), flags)?)?))
+    }
+
+    /// Cancel-safe: a signal is read and returned without an await in between.
+    pub(super) async fn next(&mut self) -> Received {
+        loop {
+            let mut ready = match self.0.readable().await {
+                Ok(ready) => ready,
+                Err(error) => {
+                    warn!(%error, "Signals cannot be read");
+                    std::future::pending().await
+                }
+            };
+            let info = match ready.get_inner().read_signal() {
+                Ok(Some(info)) => info,
+                Ok(None) | Err(nix::errno::Errno::EINTR) => {
+                    ready.clear_ready();
+                    continue;
+                }
+                Err(error) => {
+                    warn!(%error, "Signals cannot be read");
+                    std::future::pending().await
+                }
+            };
+            let number = i32::try_from(info.ssi_signo).unwrap_or_default();
+            if number == libc::SIGCHLD {
+                return Received::ChildEnded;
+            }
+            // Our own broken pipe, when the reader of our log is gone, is not the child's.
+            let own = info.ssi_pid == std::process::id() && number == libc::SIGPIPE;
+            if !own && !DROPPED.contains(&number) {
+                return Received::Forward(ForwardedSignal { number });
+            }
+        }
+    }
+}
+
+/// Is this process in front of a terminal?
+pub(super) fn owns_terminal() -> bool {
+    nix::unistd::tcgetpgrp(io::stdin().as_fd()).is_ok_and(|front| front == nix::unistd::getpgrp())
+}
+
+/// Puts a process group in front. TTOU is blocked, so this works from behind as well.
+pub(super) fn take_terminal(group: Pid) {
+    if let Err(error) = nix::unistd::tcsetpgrp(io::stdin().as_fd(), group) {
+        tracing::debug!(%error, "Terminal cannot be handed over");
+    }
+}

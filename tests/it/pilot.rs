@@ -1,0 +1,7 @@
+//! The pilot as a process: the real binary as PID 1 of a PID namespace and as a subreaper.
+
+mod exits;
+mod harness;
+mod orphans;
+mod signals;
+mod terminal;
