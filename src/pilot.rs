@@ -2,8 +2,11 @@
 
 pub mod blockers;
 pub mod cassandra;
+pub mod cgroup;
 pub mod database;
+pub mod files;
 pub mod http;
 pub mod init;
 pub mod machine;
+pub mod preflight;
 pub mod supervisor;

@@ -497,7 +497,7 @@ impl State {
 
     /// Stops in order: drain, TERM, KILL.
     fn stop(&mut self, pid: i32, effects: &mut Vec<Effect>) {
-        self.silence(effects);
+        silence(effects);
         self.life = Life::Stopping { pid, stage: Stage::Drain };
         effects.push(Effect::Arm(Timer::Drain, self.limits.drain_for()));
         effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
@@ -506,20 +506,16 @@ impl State {
 
     /// Stops without a drain: it would not be heard, or there is nothing to drain.
     fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
-        self.silence(effects);
+        silence(effects);
         self.life = Life::Stopping { pid, stage: Stage::Term };
         effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
         effects.push(Effect::Signal { pid, signal: libc::SIGTERM });
     }
 
-    fn silence(&mut self, effects: &mut Vec<Effect>) {
-        effects.extend([Effect::Disarm(Timer::Hung), Effect::Disarm(Timer::Retire)]);
-    }
-
     /// The child is gone: nothing of its group may outlive it, or the next one would find the
     /// data in use. A TERM went to it before, or it ended by itself.
     fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
-        self.silence(effects);
+        silence(effects);
         effects.extend([Effect::Disarm(Timer::Drain), Effect::Disarm(Timer::Kill)]);
         effects.push(Effect::SignalGroup { pid, signal: libc::SIGKILL });
         if self.ending {
@@ -546,6 +542,11 @@ impl State {
         self.life = Life::Exited(code);
         effects.push(Effect::Exit(code));
     }
+}
+
+/// A database that is being stopped is not asked how it is.
+fn silence(effects: &mut Vec<Effect>) {
+    effects.extend([Effect::Disarm(Timer::Hung), Effect::Disarm(Timer::Retire)]);
 }
 
 #[cfg(test)]

@@ -252,7 +252,8 @@ impl World {
                     self.answers.push(Event::Turn { attempt, may_found: true });
                 }
                 Effect::Configure { attempt, .. } => {
-                    self.answers.extend([Event::Configured(attempt), Event::NotConfigured(attempt)])
+                    self.answers
+                        .extend([Event::Configured(attempt), Event::NotConfigured(attempt)]);
                 }
                 Effect::Spawn => {
                     assert_eq!(self.child, None, "two children");

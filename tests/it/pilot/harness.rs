@@ -29,8 +29,7 @@ pub(crate) const MODES: [Mode; 2] = [Mode::Pid1, Mode::Subreaper];
 /// A running pilot.
 pub(crate) struct Pilot {
     outer: Child,
-    /// As seen from here.
-    pub(crate) pid: i32,
+    mode: Mode,
     lines: mpsc::Receiver<String>,
     seen: Vec<String>,
 }
@@ -83,12 +82,7 @@ pub(crate) fn start(mode: Mode, argv: &[&str]) -> Pilot {
             }
         }
     });
-    let outer_pid = i32::try_from(outer.id()).unwrap();
-    let pid = match mode {
-        Mode::Subreaper => outer_pid,
-        Mode::Pid1 => wait_for("the forked pilot", || children(outer_pid).first().copied()),
-    };
-    Pilot { outer, pid, lines, seen: Vec::new() }
+    Pilot { outer, mode, lines, seen: Vec::new() }
 }
 
 impl Pilot {
@@ -120,8 +114,17 @@ impl Pilot {
         self.seen.clone()
     }
 
+    /// The pilot's pid as seen from here. It must still be running.
+    pub(crate) fn pid(&self) -> i32 {
+        let outer = i32::try_from(self.outer.id()).unwrap();
+        match self.mode {
+            Mode::Subreaper => outer,
+            Mode::Pid1 => wait_for("the forked pilot", || children(outer).first().copied()),
+        }
+    }
+
     pub(crate) fn signal(&self, number: i32) {
-        signal(self.pid, number);
+        signal(self.pid(), number);
     }
 
     /// Waits for the pilot's end and returns its exit code; 128+n when a signal ended it.
@@ -137,7 +140,7 @@ impl Pilot {
 
     /// The child's pid, as seen from here.
     pub(crate) fn child(&self) -> i32 {
-        wait_for("the child", || children(self.pid).first().copied())
+        wait_for("the child", || children(self.pid()).first().copied())
     }
 }
 

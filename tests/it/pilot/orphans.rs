@@ -6,9 +6,9 @@ use super::harness::{MODES, children, exec_command, state};
 
 /// Forks twice each time: the second child is an orphan at once. A small shell, because a
 /// fork costs what the forking process weighs.
-const ORPHANS: &str = r#"trap 'exit 0' TERM; i=0
+const ORPHANS: &str = r"trap 'exit 0' TERM; i=0
     while [ $i -lt 10000 ]; do ( : & ); i=$((i+1)); done
-    echo done; while :; do sleep 1; done"#;
+    echo done; while :; do sleep 1; done";
 
 #[test]
 fn ten_thousand_orphans_leave_no_zombie_after_a_second() {
@@ -17,7 +17,7 @@ fn ten_thousand_orphans_leave_no_zombie_after_a_second() {
         pilot.expect_within(Duration::from_secs(300), "done");
         let done = Instant::now();
         loop {
-            let mut zombies = children(pilot.pid);
+            let mut zombies = children(pilot.pid());
             zombies.retain(|pid| state(*pid) == Some('Z'));
             if zombies.is_empty() {
                 break;

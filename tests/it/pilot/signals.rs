@@ -72,7 +72,9 @@ fn a_burst_of_real_time_signals_is_not_merged() {
     pilot.expect("ready");
     // The pilot cannot read while it is stopped; real-time signals queue.
     pilot.signal(19);
-    wait_for("the stopped pilot", || (super::harness::state(pilot.pid) == Some('T')).then_some(()));
+    wait_for("the stopped pilot", || {
+        (super::harness::state(pilot.pid()) == Some('T')).then_some(())
+    });
     for _ in 0..5 {
         pilot.signal(34);
     }
@@ -142,7 +144,7 @@ fn a_term_before_the_child_is_ready_is_not_lost() {
         let mut pilot = exec(mode, &[], "sleep 60 while 1");
         // As soon as signals are blocked, whatever the child is doing.
         wait_for("blocked signals", || {
-            let text = std::fs::read_to_string(format!("/proc/{}/status", pilot.pid)).ok()?;
+            let text = std::fs::read_to_string(format!("/proc/{}/status", pilot.pid())).ok()?;
             let line = text.lines().find(|line| line.starts_with("SigBlk"))?.to_owned();
             (!line.ends_with("0000000000000000")).then_some(())
         });
