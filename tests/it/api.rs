@@ -1,0 +1,6 @@
+//! The API as a library: conversion, corpus, samples.
+
+mod conversion;
+mod corpus;
+mod generate;
+mod versions;

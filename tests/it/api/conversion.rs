@@ -1,0 +1,258 @@
+//! Nothing is lost between the versions: identities, the edit law, and what the generators reach.
+
+use std::{cell::RefCell, collections::BTreeMap, fmt::Debug};
+
+use navigator::api::{
+    conversion,
+    decode::Document,
+    schema,
+    scheme::{Version, kind_by_plural},
+};
+use proptest::{
+    collection, num,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner},
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::generate::{self, Tape, older};
+
+/// Cases of each property.
+const CASES: u32 = 10_000;
+/// Cases of each property that goes through JSON, schemas and the annotation, which costs more.
+const JSON_CASES: u32 = 1_000;
+/// Words of a tape: enough for the largest object.
+const WORDS: usize = 96;
+
+/// Runs a property over random tapes. The seed is the property's name: a failure repeats itself.
+#[expect(clippy::print_stdout, reason = "says how to repeat a run")]
+fn property(name: &str, cases: u32, holds: impl Fn(&mut Tape<'_>) -> Result<(), String>) {
+    let mut seed = [0; 32];
+    for (slot, byte) in seed.iter_mut().zip(name.bytes()) {
+        *slot = byte;
+    }
+    println!("{name}: {cases} cases, seed {seed:?}");
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let tapes = collection::vec(num::u64::ANY, WORDS);
+    let outcome =
+        runner.run(&tapes, |words| holds(&mut Tape::new(&words)).map_err(TestCaseError::fail));
+    if let Err(error) = outcome {
+        panic!("{name} fails with seed {seed:?}: {error}");
+    }
+}
+
+fn same<T: PartialEq + Debug + Serialize>(found: &T, expected: &T) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    let text = |value: &T| serde_json::to_string_pretty(value).unwrap();
+    Err(format!("found {}\nexpected {}", text(found), text(expected)))
+}
+
+/// The three laws for a kind: hub → older → hub, older → hub → older, and edits.
+macro_rules! laws {
+    ($kind:ident, $edit:ident, $expected_surplus:expr) => {
+        mod $kind {
+            use super::*;
+
+            #[test]
+            fn hub_to_older_and_back_is_identity() {
+                property(concat!(stringify!($kind), " hub"), CASES, |tape| {
+                    let hub = generate::$kind(tape);
+                    let (older, surplus) = conversion::$kind::project(hub.clone());
+                    same(&conversion::$kind::lift(older, surplus), &hub)
+                });
+            }
+
+            #[test]
+            fn older_to_hub_and_back_is_identity() {
+                property(concat!(stringify!($kind), " older"), CASES, |tape| {
+                    let object = older::$kind(tape);
+                    let none = conversion::$kind::Surplus::default();
+                    let hub = conversion::$kind::lift(object.clone(), none);
+                    let (found, surplus) = conversion::$kind::project(hub);
+                    same(&found, &object)?;
+                    same(&surplus, &conversion::$kind::Surplus::default())
+                });
+            }
+
+            #[test]
+            fn an_edit_changes_itself_and_the_surplus_that_is_tied_to_it() {
+                property(concat!(stringify!($kind), " edit"), CASES, |tape| {
+                    let hub = generate::$kind(tape);
+                    let (mut edited, surplus) = conversion::$kind::project(hub);
+                    older::$edit(tape, &mut edited);
+                    let expected: fn(Value, &Value) -> Value = $expected_surplus;
+                    let expected = expected(json!(surplus), &json!(edited));
+                    let lifted = conversion::$kind::lift(edited.clone(), surplus);
+                    let (found, surplus) = conversion::$kind::project(lifted);
+                    same(&found, &edited)?;
+                    same(&json!(surplus), &expected)
+                });
+            }
+        }
+    };
+}
+
+laws!(elasticsearch, edit_elasticsearch, cluster_surplus);
+laws!(cassandra, edit_cassandra, cluster_surplus);
+laws!(pilot, edit_pilot, pilot_surplus);
+
+/// What of a cluster's surplus outlives an edit, told from the two JSON texts alone.
+fn cluster_surplus(mut surplus: Value, edited: &Value) -> Value {
+    let spec = &edited["spec"];
+    for image in ["image", "pilotImage"] {
+        let before = &surplus[image];
+        let same = |field: &str| before[field] == spec[image][field];
+        if !same("repository") || !same("tag") {
+            remove(&mut surplus, image);
+        }
+    }
+    let pools = spec["nodePools"].as_array().cloned().unwrap_or_default();
+    retain(&mut surplus, "nodePools", |name, pool_surplus| {
+        let Some(pool) = pools.iter().find(|pool| pool["name"] == *name) else { return false };
+        if pool.get("persistence").is_none() {
+            remove(pool_surplus, "persistence");
+        }
+        pool_surplus != &json!({})
+    });
+    let plugins = spec["plugins"].as_array().cloned().unwrap_or_default();
+    retain(&mut surplus, "plugins", |name, _| plugins.iter().any(|plugin| plugin == name));
+    surplus
+}
+
+/// The same for a Pilot.
+fn pilot_surplus(mut surplus: Value, edited: &Value) -> Value {
+    let spec = &edited["spec"];
+    if spec["decommission"] == true {
+        remove(&mut surplus, "phase");
+    }
+    for block in ["elasticsearch", "cassandra"] {
+        if spec.get(block).is_none() {
+            remove(&mut surplus, block);
+        } else {
+            remove(&mut surplus, "nodePool");
+        }
+    }
+    let plugins = spec["elasticsearch"]["plugins"].as_array().cloned().unwrap_or_default();
+    if let Some(block) = surplus.get_mut("elasticsearch") {
+        retain(block, "plugins", |name, _| plugins.iter().any(|plugin| plugin["name"] == *name));
+        if block == &json!({}) {
+            remove(&mut surplus, "elasticsearch");
+        }
+    }
+    surplus
+}
+
+fn remove(object: &mut Value, field: &str) {
+    object.as_object_mut().unwrap().remove(field);
+}
+
+fn retain(object: &mut Value, field: &str, mut keep: impl FnMut(&str, &mut Value) -> bool) {
+    let Some(Value::Object(map)) = object.get_mut(field) else { return };
+    map.retain(|name, value| keep(name, value));
+    if map.is_empty() {
+        remove(object, field);
+    }
+}
+
+type Make = fn(&mut Tape<'_>) -> Value;
+
+const HUBS: [(&str, Make); 3] = [
+    ("elasticsearchclusters", |tape| json!(generate::elasticsearch(tape))),
+    ("cassandraclusters", |tape| json!(generate::cassandra(tape))),
+    ("pilots", |tape| json!(generate::pilot(tape))),
+];
+
+/// Through the whole machinery: bytes of a dump of the older form, put back as a new object or
+/// as an update, are the object that was dumped.
+#[test]
+fn a_dump_of_the_older_form_puts_back_the_object() {
+    for (plural, make) in HUBS {
+        let kind = kind_by_plural(plural).unwrap();
+        property(&format!("{plural} dump"), JSON_CASES, |tape| {
+            let hub = kind.decode_stored(&make(tape)).map_err(|error| format!("{error:?}"))?;
+            let dump = Document::from(kind.encode(Version::V1alpha1, &hub));
+            for stored in [None, Some(&hub)] {
+                let decoded = kind
+                    .decode(Version::V1alpha1, &dump, stored)
+                    .map_err(|error| format!("{error:?}"))?;
+                same(&decoded.strict, &Vec::new())?;
+                same(&decoded.hub, &hub)?;
+            }
+            let body = Document::from(kind.encode(Version::V1beta1, &hub));
+            let decoded =
+                kind.decode(Version::V1beta1, &body, None).map_err(|error| format!("{error:?}"))?;
+            same(&decoded.hub, &hub)
+        });
+    }
+}
+
+/// A generator that never sets a field proves nothing about it.
+#[test]
+fn generators_set_every_field_in_five_percent_of_the_cases() {
+    const OLDER: [(&str, Make); 3] = [
+        ("elasticsearchclusters", |tape| json!(older::elasticsearch(tape))),
+        ("cassandraclusters", |tape| json!(older::cassandra(tape))),
+        ("pilots", |tape| json!(older::pilot(tape))),
+    ];
+    const SAMPLE: u32 = 2_000;
+    let mut rare = Vec::new();
+    for (version, makers) in [(Version::V1beta1, HUBS), (Version::V1alpha1, OLDER)] {
+        for (plural, make) in makers {
+            let kind = kind_by_plural(plural).unwrap();
+            let root = schema::schema(version, kind.kind());
+            let counts = RefCell::new(BTreeMap::new());
+            for field in ["spec", "status"] {
+                fields(root, &root["properties"][field], field, &mut counts.borrow_mut());
+            }
+            property(&format!("{plural} {version} coverage"), SAMPLE, |tape| {
+                let object = make(tape);
+                for (path, count) in counts.borrow_mut().iter_mut() {
+                    *count += u32::from(is_set(&object, path));
+                }
+                Ok(())
+            });
+            for (path, count) in counts.into_inner() {
+                if count < SAMPLE / 20 {
+                    rare.push(format!("{version} {plural} {path}: {count} of {SAMPLE}"));
+                }
+            }
+        }
+    }
+    assert!(rare.is_empty(), "fields that are hardly ever generated:\n{}", rare.join("\n"));
+}
+
+/// Paths of all fields of our own types below a schema; `[]` is any item, `{}` any value.
+pub(super) fn fields(root: &Value, schema: &Value, path: &str, found: &mut BTreeMap<String, u32>) {
+    found.insert(path.to_owned(), 0);
+    if let Some(target) = schema["$ref"].as_str() {
+        if target.contains("com.jetstack.") && !target.ends_with(".PodTemplate") {
+            let definition = root.pointer(target.trim_start_matches('#')).expect(target);
+            fields(root, definition, path, found);
+        }
+        return;
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        // A finished operation has no steps.
+        fields(root, property, &format!("{path}.{name}"), found);
+    }
+    if let Some(items) = schema.get("items") {
+        fields(root, items, &format!("{path}.[]"), found);
+    }
+    if let Some(values) = schema.get("additionalProperties") {
+        fields(root, values, &format!("{path}.{{}}"), found);
+    }
+}
+
+pub(super) fn is_set(value: &Value, path: &str) -> bool {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let below = |value: &Value| rest.is_none_or(|rest| is_set(value, rest));
+    match (name, value) {
+        ("[]", Value::Array(items)) => items.iter().any(below),
+        ("{}", Value::Object(map)) => map.values().any(below),
+        (name, value) => value.get(name).is_some_and(below),
+    }
+}

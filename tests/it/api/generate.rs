@@ -1,0 +1,543 @@
+//! Random objects in canonical form, of both versions, from a tape of bytes.
+//!
+//! proptest makes the tape and shrinks it; a byte of 0, and the end of the tape, mean "absent" or
+//! the first choice, so a smaller tape is a smaller object. Every struct is written in full: a
+//! new field stops the build here until it is generated.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements,
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time},
+        util::intstr::IntOrString,
+    },
+    jiff::Timestamp,
+};
+use navigator::api::v1beta1::*;
+use serde_json::{Map, Value, json};
+
+pub(super) mod older;
+
+/// Bytes that decide.
+pub(super) struct Tape<'a> {
+    words: &'a [u64],
+    byte: usize,
+}
+
+impl<'a> Tape<'a> {
+    pub(super) fn new(words: &'a [u64]) -> Self {
+        Self { words, byte: 0 }
+    }
+
+    fn byte(&mut self) -> usize {
+        let word = self.words.get(self.byte / 8).copied().unwrap_or(0);
+        let byte = word.to_le_bytes()[self.byte % 8];
+        self.byte += 1;
+        usize::from(byte)
+    }
+
+    /// True in about `percent` of the cases.
+    pub(super) fn chance(&mut self, percent: usize) -> bool {
+        self.byte() >= 256 - percent * 256 / 100
+    }
+
+    pub(super) fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.byte() % choices.len()].clone()
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.byte() % end
+    }
+
+    fn text(&mut self, choices: &[&str]) -> String {
+        self.pick(choices).to_owned()
+    }
+
+    pub(super) fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.chance(50).then(|| make(self))
+    }
+
+    fn maybe_text(&mut self, choices: &[&str]) -> Option<String> {
+        self.maybe(|tape| tape.text(choices))
+    }
+
+    /// A list of up to `most` items without equal ones, by the key of each.
+    pub(super) fn list<T, K: PartialEq>(
+        &mut self,
+        most: usize,
+        make: impl Fn(&mut Self) -> T,
+        key: impl Fn(&T) -> K,
+    ) -> Vec<T> {
+        let mut items: Vec<T> = Vec::new();
+        for _ in 0..self.below(most + 1) {
+            let item = make(self);
+            if items.iter().all(|other| key(other) != key(&item)) {
+                items.push(item);
+            }
+        }
+        items
+    }
+
+    pub(super) fn texts(&mut self, most: usize, choices: &[&str]) -> Vec<String> {
+        self.list(most, |tape| tape.text(choices), Clone::clone)
+    }
+
+    pub(super) fn map(&mut self) -> BTreeMap<String, String> {
+        let pair = |tape: &mut Self| (tape.text(&["disk", "app", "x/y"]), tape.text(&["", "ssd"]));
+        self.list(2, pair, |(key, _)| key.clone()).into_iter().collect()
+    }
+
+    fn int(&mut self) -> i32 {
+        self.pick(&[0, 1, 3, 7, 1000, i32::MAX])
+    }
+
+    fn long(&mut self) -> i64 {
+        self.pick(&[0, 1, 999, 1000, 1 << 40, i64::MAX])
+    }
+
+    fn time(&mut self) -> Time {
+        let seconds = self.pick(&[0, 1_506_884_400, 1_795_168_804, 4_102_444_800]);
+        Time(Timestamp::from_second(seconds).unwrap())
+    }
+
+    /// Written in ways that mean the same and must not be rewritten.
+    fn quantity(&mut self) -> Quantity {
+        Quantity(self.text(&["1Gi", "1024Mi", "1073741824", "0.5", "500m", "1e9", "not-a-size"]))
+    }
+
+    /// A value of an open list: known, or one that a newer server knows.
+    fn word(&mut self, known: &[&str]) -> String {
+        if self.chance(15) { "FromTheFuture".to_owned() } else { self.text(known) }
+    }
+}
+
+const NAMES: &[&str] = &["a", "b", "data", "master-0", "c.d"];
+const VERSIONS: &[&str] = &["5.0.6", "3.11", "4.1-beta1", "8.19.4", "", "v?"];
+const SENTENCES: &[&str] = &["", "5 of 9 nodes run 8.19.4", "“quoted” \\ and\nbroken"];
+
+pub(super) fn metadata(tape: &mut Tape<'_>) -> ObjectMeta {
+    let non_empty = |map: BTreeMap<String, String>| Some(map).filter(|map| !map.is_empty());
+    ObjectMeta {
+        name: Some(tape.text(&["logs", "shop", "es-demo-data-0"])),
+        namespace: tape.maybe_text(&["default", "logging"]),
+        labels: non_empty(tape.map()),
+        annotations: non_empty(tape.map()),
+        uid: tape.maybe_text(&["5d0c7a1e-0000-4000-8000-000000000000"]),
+        resource_version: tape.maybe_text(&["7"]),
+        generation: tape.maybe(|tape| tape.pick(&[1, 7])),
+        creation_timestamp: tape.maybe(Tape::time),
+        finalizers: tape.maybe(|_| vec!["navigator.jetstack.io/teardown".to_owned()]),
+        owner_references: tape.maybe(|_| {
+            vec![OwnerReference {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                name: "p".into(),
+                uid: "u".into(),
+                block_owner_deletion: None,
+                controller: Some(true),
+            }]
+        }),
+        ..ObjectMeta::default()
+    }
+}
+
+pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
+    ElasticsearchCluster {
+        metadata: metadata(tape),
+        spec: ElasticsearchClusterSpec {
+            version: tape.text(VERSIONS),
+            node_pools: tape.list(3, elasticsearch_pool, |pool| pool.name.clone()),
+            image: tape.maybe(image),
+            pilot_image: tape.maybe(image),
+            paused: tape.maybe(|tape| tape.chance(50)),
+            stopped: tape.maybe(|tape| tape.chance(50)),
+            restarted_at: tape.maybe(Tape::time),
+            security_context: tape.maybe(security_context),
+            plugins: tape.list(3, plugin, |plugin| plugin.name.clone()),
+            minimum_masters: tape.maybe(Tape::int),
+            config: config(tape),
+            jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
+            pod_template: pod_template(tape),
+            update_strategy: tape
+                .maybe(update_strategy)
+                .filter(|s| *s != UpdateStrategy::default()),
+            services: tape.maybe(services),
+        },
+        status: cluster_status(tape),
+    }
+}
+
+fn elasticsearch_pool(tape: &mut Tape<'_>) -> ElasticsearchNodePool {
+    ElasticsearchNodePool {
+        name: tape.text(NAMES),
+        replicas: Some(tape.int()),
+        roles: tape.texts(3, &["data", "master", "ingest", "data_hot"]),
+        zone: tape.maybe_text(&["eu-west-1a", ""]),
+        resources: tape.maybe(resources).filter(|r| *r != ResourceRequirements::default()),
+        persistence: tape.maybe(persistence),
+        restarted_at: tape.maybe(Tape::time),
+        config: config(tape),
+        jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
+        pod_template: pod_template(tape),
+    }
+}
+
+pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
+    CassandraCluster {
+        metadata: metadata(tape),
+        spec: CassandraClusterSpec {
+            version: tape.text(VERSIONS),
+            node_pools: tape.list(3, cassandra_pool, |pool| pool.name.clone()),
+            image: tape.maybe(image),
+            pilot_image: tape.maybe(image),
+            paused: tape.maybe(|tape| tape.chance(50)),
+            stopped: tape.maybe(|tape| tape.chance(50)),
+            restarted_at: tape.maybe(Tape::time),
+            security_context: tape.maybe(security_context),
+            cluster_name: tape.maybe_text(NAMES),
+            num_tokens: tape.maybe(Tape::int),
+            additional_seeds: tape.texts(2, NAMES),
+            config: config(tape),
+            jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
+            pod_template: pod_template(tape),
+            update_strategy: tape
+                .maybe(update_strategy)
+                .filter(|s| *s != UpdateStrategy::default()),
+            services: tape.maybe(services),
+        },
+        status: cluster_status(tape),
+    }
+}
+
+fn cassandra_pool(tape: &mut Tape<'_>) -> CassandraNodePool {
+    CassandraNodePool {
+        name: tape.text(NAMES),
+        replicas: Some(tape.int()),
+        datacenter: Some(tape.text(&["navigator-default-datacenter", "eu"])),
+        rack: Some(tape.text(NAMES)),
+        zone: tape.maybe_text(&["eu-west-1a", ""]),
+        resources: tape.maybe(resources).filter(|r| *r != ResourceRequirements::default()),
+        persistence: tape.maybe(persistence),
+        restarted_at: tape.maybe(Tape::time),
+        config: config(tape),
+        jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
+        pod_template: pod_template(tape),
+    }
+}
+
+pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
+    let block = tape.below(3);
+    Pilot {
+        metadata: metadata(tape),
+        spec: PilotSpec {
+            cluster_ref: tape.maybe(|tape| ClusterRef {
+                kind: tape.word(&["ElasticsearchCluster", "CassandraCluster"]),
+                name: tape.text(NAMES),
+            }),
+            node_pool: tape.maybe_text(NAMES),
+            phase: Some(tape.word(PilotIntent::KNOWN).into()),
+            version: tape.maybe_text(VERSIONS),
+            config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
+            restarted_at: tape.maybe(Tape::time),
+            config: config(tape),
+            jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
+            elasticsearch: (block == 1).then(|| PilotElasticsearchSpec {
+                roles: tape.texts(3, &["data", "master", "ingest"]),
+                zone: tape.maybe_text(&["eu-west-1a"]),
+                minimum_masters: tape.maybe(Tape::int),
+                plugins: tape.list(3, plugin, |plugin| plugin.name.clone()),
+            }),
+            cassandra: (block == 2).then(|| PilotCassandraSpec {
+                cluster_name: tape.maybe_text(NAMES),
+                datacenter: tape.maybe_text(NAMES),
+                rack: tape.maybe_text(NAMES),
+                num_tokens: tape.maybe(Tape::int),
+                additional_seeds: tape.texts(2, NAMES),
+            }),
+        },
+        status: pilot_status(tape),
+    }
+}
+
+fn image(tape: &mut Tape<'_>) -> ImageSpec {
+    ImageSpec {
+        repository: tape.text(&["docker.io/cassandra", "r"]),
+        tag: tape.maybe_text(&["5.0.6", "latest"]),
+        digest: tape.maybe(|tape| format!("sha256:{}", tape.pick(&["ab", "cd"]).repeat(32))),
+        pull_policy: Some(tape.word(&["IfNotPresent", "Always", "Never"])),
+    }
+}
+
+fn security_context(tape: &mut Tape<'_>) -> SecurityContext {
+    SecurityContext { run_as_user: Some(tape.long()) }
+}
+
+fn plugin(tape: &mut Tape<'_>) -> ElasticsearchPlugin {
+    ElasticsearchPlugin {
+        name: tape.text(&["analysis-icu", "io.fabric8:elasticsearch-cloud-kubernetes:5.2.2", "p"]),
+        sha512: tape.maybe_text(&["9c56cc51", "00"]),
+    }
+}
+
+fn config(tape: &mut Tape<'_>) -> Config {
+    let choices = [
+        json!({}),
+        json!({"a.b": "80mb", "nested": {"list": [1, "x", null], "gone": null}}),
+        json!({"concurrent_reads": 32}),
+    ];
+    let Value::Object(config) = tape.pick(&choices) else { unreachable!("all are objects") };
+    config
+}
+
+fn jvm(tape: &mut Tape<'_>) -> Jvm {
+    Jvm { heap: tape.maybe(Tape::quantity), options: tape.texts(2, &["-Xlog:gc", "-XX:+UseG1GC"]) }
+}
+
+/// What the older form has (node selector, scheduler), and what it has not, alone and mixed.
+fn pod_template(tape: &mut Tape<'_>) -> PodTemplate {
+    let mut template = Map::new();
+    if tape.chance(25) {
+        template.insert("metadata".into(), json!({"labels": {"team": "search"}}));
+    }
+    let mut spec = Map::new();
+    if tape.chance(35) {
+        spec.insert("nodeSelector".into(), json!({"disk": "ssd"}));
+    }
+    if tape.chance(35) {
+        spec.insert("schedulerName".into(), "stork".into());
+    }
+    if tape.chance(25) {
+        spec.insert("tolerations".into(), json!([{"key": "databases", "operator": "Exists"}]));
+    }
+    if !spec.is_empty() {
+        template.insert("spec".into(), spec.into());
+    }
+    template
+}
+
+fn update_strategy(tape: &mut Tape<'_>) -> UpdateStrategy {
+    UpdateStrategy {
+        type_: tape.maybe(|tape| tape.word(&["RollingUpdate", "OnDelete"])),
+        max_unavailable: tape
+            .maybe(|tape| tape.pick(&[IntOrString::Int(2), IntOrString::String("25%".into())])),
+        restart: tape.maybe(|tape| tape.word(&["InPlace", "Recreate"])),
+        pilot_update: tape.maybe(|tape| tape.word(&["InPlace", "OnRestart", "Never"])),
+        canary: tape
+            .maybe(|tape| Canary { node_pools: tape.texts(2, NAMES), replicas: tape.int() }),
+        skip_predicates: tape.texts(2, &["*", "PeersUp", "QuorumKept"]),
+        progress_deadline_seconds: tape.maybe(Tape::int),
+    }
+}
+
+fn services(tape: &mut Tape<'_>) -> Services {
+    Services {
+        client: Some(ServiceTemplate {
+            type_: tape.maybe(|tape| tape.word(&["ClusterIP", "LoadBalancer"])),
+            labels: tape.map(),
+            annotations: tape.map(),
+            load_balancer_class: tape.maybe_text(&["internal"]),
+            load_balancer_source_ranges: tape.texts(2, &["10.0.0.0/8", "::/0"]),
+            external_traffic_policy: tape.maybe(|tape| tape.word(&["Cluster", "Local"])),
+        }),
+    }
+}
+
+pub(super) fn resources(tape: &mut Tape<'_>) -> ResourceRequirements {
+    let amounts = |tape: &mut Tape<'_>| -> BTreeMap<String, Quantity> {
+        let pair = |tape: &mut Tape<'_>| (tape.text(&["cpu", "memory"]), tape.quantity());
+        tape.list(2, pair, |(name, _)| name.clone()).into_iter().collect()
+    };
+    ResourceRequirements {
+        claims: None,
+        limits: tape.maybe(amounts),
+        requests: tape.maybe(amounts),
+    }
+}
+
+fn persistence(tape: &mut Tape<'_>) -> Persistence {
+    Persistence {
+        enabled: tape.maybe(|tape| tape.chance(50)),
+        size: tape.maybe(Tape::quantity),
+        storage_class: tape.maybe_text(&["fast", ""]),
+        labels: tape.map(),
+        annotations: tape.map(),
+        retention: tape
+            .maybe(|tape| Retention {
+                when_scaled: tape.maybe(|tape| tape.word(&["Delete", "Retain"])),
+                when_deleted: tape.maybe(|tape| tape.word(&["Delete", "Retain"])),
+            })
+            .filter(|retention| *retention != Retention::default()),
+    }
+}
+
+fn conditions(tape: &mut Tape<'_>) -> Vec<Condition> {
+    let condition = |tape: &mut Tape<'_>| Condition {
+        type_: tape.text(&["Ready", "Progressing", "Decommissioned"]),
+        status: tape.word(&["True", "False", "Unknown"]),
+        reason: tape.text(&["AllNodesReady", ""]),
+        message: tape.text(SENTENCES),
+        last_transition_time: tape.time(),
+        observed_generation: tape.maybe(|tape| tape.pick(&[1, 7])),
+    };
+    tape.list(2, condition, |condition| condition.type_.clone())
+}
+
+fn operation(tape: &mut Tape<'_>) -> Operation {
+    Operation {
+        id: tape.text(&["7-upgrade", ""]),
+        type_: tape.word(&["Upgrade", "ScaleDown"]),
+        phase: tape.word(&["Pending", "Blocked", "Done"]),
+        start_time: tape.maybe(Tape::time),
+        completion_time: tape.maybe(Tape::time),
+        message: tape.maybe_text(SENTENCES),
+        steps: (0..tape.below(3))
+            .map(|_| OperationStep {
+                name: tape.word(&["RestartPilot", "DrainPilot"]),
+                pilot: tape.maybe_text(NAMES),
+                phase: tape.word(&["Pending", "Running"]),
+                message: tape.maybe_text(SENTENCES),
+                start_time: tape.maybe(Tape::time),
+                completion_time: tape.maybe(Tape::time),
+            })
+            .collect(),
+        blocked_by: (0..tape.below(3))
+            .map(|_| BlockedBy {
+                predicate: tape.word(&["PeersUp", "QuorumKept"]),
+                step: tape.maybe_text(&["RestartPilot/a"]),
+                since: tape.maybe(Tape::time),
+                message: tape.maybe_text(SENTENCES),
+                hint: tape.maybe_text(SENTENCES),
+            })
+            .collect(),
+    }
+}
+
+pub(super) fn cluster_status(tape: &mut Tape<'_>) -> ClusterStatus {
+    let pool = |tape: &mut Tape<'_>| NodePoolStatus {
+        replicas: tape.maybe(Tape::int),
+        ready_replicas: tape.long(),
+        updated_replicas: tape.maybe(Tape::int),
+        version: tape.maybe_text(VERSIONS),
+        selector: tape.maybe_text(&["a=b"]),
+        storage: tape.maybe(|tape| StorageStatus {
+            requested: tape.maybe(Tape::quantity),
+            smallest: tape.maybe(Tape::quantity),
+        }),
+    };
+    ClusterStatus {
+        observed_generation: tape.maybe(|tape| tape.pick(&[1, 7])),
+        phase: tape.maybe(|tape| tape.word(&["Running", "Updating"])),
+        health: tape.maybe(|tape| tape.word(Health::KNOWN).into()),
+        version: tape.maybe_text(VERSIONS),
+        versions: tape.list(
+            2,
+            |tape| VersionCount { version: tape.text(VERSIONS), replicas: tape.int() },
+            |count| count.version.clone(),
+        ),
+        cluster_id: tape.maybe_text(&["7Lk3xQ0pTq2u2yZ0m1mXkg"]),
+        leader: tape.maybe_text(NAMES),
+        image: tape.maybe_text(&["docker.io/cassandra:5.0.6"]),
+        pilot_image: tape.maybe_text(&["quay.io/jetstack/navigator:v0.2.0"]),
+        minimum_masters: tape.maybe(Tape::int),
+        replicas: tape.maybe(Tape::int),
+        ready_replicas: tape.maybe(Tape::int),
+        node_pools: tape
+            .list(2, |tape| (tape.text(NAMES), pool(tape)), |(name, _)| name.clone())
+            .into_iter()
+            .collect(),
+        operation: tape.maybe(operation),
+        last_operation: tape.maybe(operation),
+        conditions: conditions(tape),
+    }
+}
+
+pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
+    PilotStatus {
+        observed_generation: tape.maybe(|tape| tape.pick(&[1, 7])),
+        phase: tape.maybe(|tape| tape.word(PilotPhase::KNOWN).into()),
+        last_heartbeat_time: tape.maybe(Tape::time),
+        pilot_version: tape.maybe_text(&["v0.2.0"]),
+        config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
+        version: tape.maybe_text(VERSIONS),
+        health: tape.maybe(|tape| tape.word(Health::KNOWN).into()),
+        blockers: (0..tape.below(3))
+            .map(|_| Blocker {
+                predicate: tape.word(&["ShardCopyElsewhere", "PeersUp"]),
+                message: tape.text(SENTENCES),
+                since: tape.maybe(Tape::time),
+                observed_time: tape.maybe(Tape::time),
+            })
+            .collect(),
+        identity: tape.maybe(|tape| Identity {
+            cluster_id: tape.maybe_text(&["7Lk3xQ0pTq2u2yZ0m1mXkg"]),
+            node_id: tape.maybe_text(&["c2Vx"]),
+            since: tape.maybe(Tape::time),
+        }),
+        instance: tape.maybe(|tape| Instance {
+            runtime: tape.word(&["Kubernetes", "Process"]),
+            node: tape.maybe_text(NAMES),
+            uid: tape.maybe_text(NAMES),
+        }),
+        endpoints: tape.list(
+            2,
+            |tape| Endpoint {
+                name: tape.text(&["client", "transport"]),
+                host: tape.text(&["10.2.1.7", "::1"]),
+                port: tape.pick(&[9042, 9200]),
+            },
+            |endpoint| endpoint.name.clone(),
+        ),
+        process: tape.maybe(|tape| Process {
+            pid: tape.int(),
+            start_time: tape.maybe(Tape::time),
+            restarts: tape.int(),
+        }),
+        last_termination: tape.maybe(|tape| Termination {
+            exit_code: tape.maybe(Tape::int),
+            signal: tape.maybe_text(&["SIGKILL"]),
+            reason: tape.maybe(|tape| tape.word(&["OutOfMemory"])),
+            message: tape.maybe_text(SENTENCES),
+            start_time: tape.maybe(Tape::time),
+            finish_time: tape.maybe(Tape::time),
+            log_tail: (0..tape.below(3)).map(|_| tape.text(SENTENCES)).collect(),
+        }),
+        storage: tape.maybe(|tape| PilotStorage {
+            path: tape.text(&["/var/lib/cassandra"]),
+            capacity_bytes: tape.long(),
+            used_bytes: tape.long(),
+        }),
+        decommission: tape.maybe(|tape| Decommission {
+            start_time: tape.maybe(Tape::time),
+            percent: tape.maybe(Tape::int),
+            bytes_left: tape.maybe(Tape::long),
+            shards_left: tape.maybe(Tape::int),
+            documents_left: tape.maybe(Tape::long),
+            irreversible: tape.chance(50),
+            message: tape.maybe_text(SENTENCES),
+        }),
+        elasticsearch: tape.maybe(|tape| PilotElasticsearchStatus {
+            documents: tape.maybe(Tape::long),
+            version: tape.maybe_text(VERSIONS),
+            plugins: tape.list(
+                2,
+                |tape| PluginStatus {
+                    name: tape.text(NAMES),
+                    status: tape.maybe(|tape| tape.word(&["Unknown", "Installed"])),
+                    version: tape.maybe_text(VERSIONS),
+                    message: tape.maybe_text(SENTENCES),
+                },
+                |plugin| plugin.name.clone(),
+            ),
+        }),
+        cassandra: tape.maybe(|tape| PilotCassandraStatus {
+            version: tape.maybe_text(VERSIONS),
+            operation_mode: tape.maybe(|tape| tape.word(&["NORMAL", "JOINING"])),
+            tokens: tape.maybe(Tape::int),
+            load_bytes: tape.maybe(Tape::long),
+            bootstrap_bytes_received: tape.maybe(Tape::long),
+        }),
+        conditions: conditions(tape),
+    }
+}
