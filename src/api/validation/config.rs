@@ -1,0 +1,114 @@
+//! A database's own settings: what Navigator itself sets may not be set (V30), nor may they
+//! grow without bound (V5).
+
+use serde_json::{Map, Value};
+
+use super::judge::Judge;
+use crate::api::field::Path;
+
+/// Most bytes of one overlay as compact JSON.
+pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;
+
+pub(super) const MANAGED: &str = "is managed by Navigator";
+
+/// Settings that Navigator sets; `*` stands for anything.
+pub(super) const ELASTICSEARCH: &[&str] = &[
+    "cluster.name",
+    "node.name",
+    "node.roles",
+    "node.master",
+    "node.data",
+    "node.ingest",
+    "path.*",
+    "network.host",
+    "network.publish_host",
+    "http.port",
+    "transport.port",
+    "transport.tcp.port",
+    "discovery.*",
+    "cluster.initial_master_nodes",
+    "xpack.security.*",
+];
+
+/// Settings that Navigator sets.
+pub(super) const CASSANDRA: &[&str] = &[
+    "cluster_name",
+    "num_tokens",
+    "seed_provider",
+    "listen_address",
+    "broadcast_address",
+    "rpc_address",
+    "broadcast_rpc_address",
+    "storage_port",
+    "ssl_storage_port",
+    "native_transport_port",
+    "endpoint_snitch",
+    "data_file_directories",
+    "commitlog_directory",
+    "saved_caches_directory",
+    "hints_directory",
+    "auto_bootstrap",
+    "initial_token",
+    "server_encryption_options",
+    "client_encryption_options",
+];
+
+/// Judges settings. Dotted and nested keys are one: `{cluster: {name: x}}` is `cluster.name`.
+pub(super) fn judge(
+    judge: &mut Judge,
+    config: &Map<String, Value>,
+    reserved: &[&str],
+    path: &Path,
+) {
+    size(judge, config, path);
+    let mut keys = Vec::new();
+    for (key, value) in config {
+        dotted(key.clone(), value, &mut keys);
+    }
+    for key in keys {
+        if reserved.iter().any(|pattern| covers(pattern, &key)) {
+            judge.forbidden(&path.key(&key), MANAGED);
+        }
+    }
+}
+
+/// V5 of an overlay.
+pub(super) fn size(judge: &mut Judge, overlay: &Map<String, Value>, path: &Path) {
+    let bytes = serde_json::to_string(overlay).map_or(usize::MAX, |text| text.len());
+    if bytes > OVERLAY_LIMIT {
+        judge.too_long(path, OVERLAY_LIMIT);
+    }
+}
+
+/// The dotted keys of all leaves.
+fn dotted(key: String, value: &Value, keys: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (name, value) in fields {
+                dotted(format!("{key}.{name}"), value, keys);
+            }
+        }
+        _ => keys.push(key),
+    }
+}
+
+/// Is `key` the setting that `pattern` names, or a part of it?
+fn covers(pattern: &str, key: &str) -> bool {
+    let stem = pattern.strip_suffix(".*").unwrap_or(pattern);
+    key.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserved_setting_is_found_in_any_spelling() {
+        assert!(covers("path.*", "path.data") && covers("path.*", "path"));
+        assert!(covers("seed_provider", "seed_provider.class_name"));
+        assert!(!covers("node.data", "node.database") && !covers("path.*", "pathology"));
+        let mut keys = Vec::new();
+        dotted("a".into(), &serde_json::json!({"b": {"c.d": 1}, "e": {}}), &mut keys);
+        assert_eq!(keys, ["a.b.c.d", "a.e"]);
+    }
+}

@@ -1,0 +1,161 @@
+//! Kubernetes' formats of names and values; texts of apimachinery `pkg/util/validation`.
+//!
+//! Each function returns what is wrong, nothing when all is well.
+
+const LABEL_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const QUALIFIED_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const QUALIFIED_TEXT: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+
+/// `IsDNS1123Label`
+pub(super) fn dns_label(value: &str) -> Vec<String> {
+    let mut wrong = too_long(value, 63);
+    if !is_label(value) {
+        wrong.push(if is_subdomain(value) {
+            "must not contain dots".to_owned()
+        } else {
+            format!("a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{LABEL_FORMAT}')")
+        });
+    }
+    wrong
+}
+
+/// `IsDNS1123Subdomain`
+pub(super) fn dns_subdomain(value: &str) -> Vec<String> {
+    let mut wrong = too_long(value, 253);
+    if !is_subdomain(value) {
+        wrong.push(format!("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{LABEL_FORMAT}(\\.{LABEL_FORMAT})*')"));
+    }
+    wrong
+}
+
+/// `IsQualifiedName`
+pub(super) fn qualified_name(value: &str) -> Vec<String> {
+    let examples = format!(
+        "{QUALIFIED_TEXT} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{QUALIFIED_FORMAT}')"
+    );
+    let mut wrong = Vec::new();
+    let parts: Vec<&str> = value.split('/').collect();
+    let name = match parts[..] {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                wrong.push("prefix part must be non-empty".to_owned());
+            } else {
+                wrong
+                    .extend(dns_subdomain(prefix).iter().map(|text| format!("prefix part {text}")));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified name {examples} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".to_owned());
+    }
+    wrong.extend(too_long(name, 63).iter().map(|text| format!("name part {text}")));
+    if !is_qualified(name) {
+        wrong.push(format!("name part {examples}"));
+    }
+    wrong
+}
+
+/// `IsValidLabelValue`
+pub(super) fn label_value(value: &str) -> Vec<String> {
+    let mut wrong = too_long(value, 63);
+    if !value.is_empty() && !is_qualified(value) {
+        wrong.push(format!("a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '({QUALIFIED_FORMAT})?')"));
+    }
+    wrong
+}
+
+/// `IsValidPercent`
+pub(super) fn percent(value: &str) -> Vec<String> {
+    let digits = value.strip_suffix('%').unwrap_or_default();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return vec!["a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')".to_owned()];
+    }
+    Vec::new()
+}
+
+/// `IsValidCIDR`
+pub(super) fn cidr(value: &str) -> Vec<String> {
+    let valid = value.trim().split_once('/').is_some_and(|(address, bits)| {
+        let most = match address.parse::<std::net::IpAddr>() {
+            Ok(std::net::IpAddr::V4(_)) => 32,
+            Ok(std::net::IpAddr::V6(_)) => 128,
+            Err(_) => return false,
+        };
+        bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+    });
+    if valid {
+        Vec::new()
+    } else {
+        vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
+    }
+}
+
+/// Names of datacenters, racks and rings: what Cassandra's files can hold without quoting.
+pub(super) fn ring_name(value: &str) -> Vec<String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if !value.is_empty() && value.bytes().all(fits) {
+        return Vec::new();
+    }
+    vec!["must consist of alphanumeric characters, '-', '_' or '.'".to_owned()]
+}
+
+pub(super) const NOT_A_QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+fn too_long(value: &str, limit: usize) -> Vec<String> {
+    if value.len() > limit {
+        vec![format!("must be no more than {limit} characters")]
+    } else {
+        Vec::new()
+    }
+}
+
+fn is_label(value: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !value.is_empty()
+        && value.bytes().all(inner)
+        && !value.starts_with('-')
+        && !value.ends_with('-')
+}
+
+fn is_subdomain(value: &str) -> bool {
+    value.split('.').all(is_label)
+}
+
+fn is_qualified(name: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_judged_as_kubernetes_does() {
+        assert!(dns_label("a-1").is_empty() && dns_label(&"a".repeat(63)).is_empty());
+        assert_eq!(dns_label("a.b"), ["must not contain dots"]);
+        assert_eq!(dns_label(&"a".repeat(64)), ["must be no more than 63 characters"]);
+        assert_eq!(dns_label("A").len(), 1);
+        assert!(dns_subdomain("a.b-c.d").is_empty());
+        assert_eq!(dns_subdomain("a..b").len(), 1);
+        assert!(qualified_name("example.com/My_Name").is_empty());
+        assert_eq!(qualified_name("/a"), ["prefix part must be non-empty"]);
+        assert_eq!(qualified_name("").len(), 2);
+        assert_eq!(qualified_name("a/b/c").len(), 1);
+        assert!(label_value("").is_empty());
+        assert_eq!(label_value("-a").len(), 1);
+        assert!(percent("30%").is_empty() && !percent("30").is_empty() && !percent("%").is_empty());
+        assert!(cidr("10.0.0.0/8").is_empty() && !cidr("10.0.0.0/33").is_empty());
+    }
+}

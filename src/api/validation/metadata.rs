@@ -1,0 +1,152 @@
+//! ObjectMeta, as apimachinery `pkg/api/validation/objectmeta.go` judges it.
+//!
+//! resourceVersion, uid and timestamps are the registry's business.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde_json::json;
+
+use super::{format, judge::Judge};
+use crate::api::{field::Path, names::annotation};
+
+/// Most bytes of all annotations together.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// Judges the metadata of a new object, whose name has been generated if that was asked for.
+pub(super) fn create(judge: &mut Judge, metadata: &ObjectMeta) {
+    let path = Path::new("metadata");
+    if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
+        // Upstream masks a trailing dash: more will follow.
+        let masked = match prefix.strip_suffix('-') {
+            Some(rest) if !rest.is_empty() => format!("{rest}a"),
+            _ => prefix.to_owned(),
+        };
+        judge.invalid_each(&path.child("generateName"), prefix, &format::dns_subdomain(&masked));
+    }
+    match metadata.name.as_deref().unwrap_or_default() {
+        "" => judge.required(&path.child("name"), "name or generateName is required"),
+        name => judge.invalid_each(&path.child("name"), name, &format::dns_subdomain(name)),
+    }
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    if !namespace.is_empty() {
+        let wrong = format::dns_label(namespace);
+        judge.invalid_each(&path.child("namespace"), namespace, &wrong);
+    }
+    always(judge, metadata, &path);
+    finalizers(judge, metadata, &path);
+}
+
+/// Judges the metadata of an update.
+pub(super) fn update(judge: &mut Judge, new: &ObjectMeta, old: &ObjectMeta) {
+    let path = Path::new("metadata");
+    always(judge, new, &path);
+    if new.finalizers != old.finalizers {
+        finalizers(judge, new, &path);
+    }
+    if old.deletion_timestamp.is_some() {
+        let before = old.finalizers.clone().unwrap_or_default();
+        let mut extra = new.finalizers.clone().unwrap_or_default();
+        extra.retain(|finalizer| !before.contains(finalizer));
+        extra.sort();
+        if !extra.is_empty() {
+            let quoted: Vec<String> = extra.iter().map(|name| format!("{name:?}")).collect();
+            let text = format!(
+                "no new finalizers can be added if the object is being deleted, found new \
+                 finalizers []string{{{}}}",
+                quoted.join(", ")
+            );
+            judge.forbidden(&path.child("finalizers"), &text);
+        }
+    }
+}
+
+fn always(judge: &mut Judge, metadata: &ObjectMeta, path: &Path) {
+    labels(judge, metadata.labels.iter().flatten(), &path.child("labels"));
+    annotations(judge, metadata.annotations.iter().flatten(), &path.child("annotations"));
+    let references = metadata.owner_references.as_deref().unwrap_or_default();
+    owner_references(judge, references, &path.child("ownerReferences"));
+}
+
+/// Labels of an object, or of one that will be made.
+pub(super) fn labels<'a>(
+    judge: &mut Judge,
+    labels: impl Iterator<Item = (&'a String, &'a String)>,
+    path: &Path,
+) {
+    for (key, value) in labels {
+        judge.invalid_each(path, key, &format::qualified_name(key));
+        judge.invalid_each(path, value, &format::label_value(value));
+    }
+}
+
+/// Annotations of an object, or of one that will be made.
+pub(super) fn annotations<'a>(
+    judge: &mut Judge,
+    annotations: impl Iterator<Item = (&'a String, &'a String)>,
+    path: &Path,
+) {
+    let mut size = 0;
+    for (key, value) in annotations {
+        judge.invalid_each(path, key, &format::qualified_name(&key.to_lowercase()));
+        // Shown to readers of the older form only; it is never stored.
+        if key != annotation::SURPLUS {
+            size += key.len() + value.len();
+        }
+    }
+    if size > ANNOTATIONS_LIMIT {
+        judge.too_long(path, ANNOTATIONS_LIMIT);
+    }
+}
+
+fn owner_references(judge: &mut Judge, references: &[OwnerReference], path: &Path) {
+    let mut controller: Option<String> = None;
+    for reference in references {
+        let OwnerReference { api_version, kind, name, uid, controller: controls, .. } = reference;
+        // Upstream names the list, not the item.
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        if version.is_empty() {
+            let text = "version must not be empty";
+            judge.invalid(&path.child("apiVersion"), api_version.as_str(), text);
+        }
+        for (field, value) in [("kind", kind), ("name", name), ("uid", uid)] {
+            if value.is_empty() {
+                judge.invalid(&path.child(field), value.as_str(), "must not be empty");
+            }
+        }
+        if api_version == "v1" && kind == "Event" {
+            let text = "/v1, Kind=Event is disallowed from being an owner";
+            judge.invalid(path, json!(reference), text);
+        }
+        if *controls == Some(true) {
+            let this = format!("{kind}/{name}");
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => {
+                    let text = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    );
+                    judge.invalid(path, json!(references), &text);
+                }
+            }
+        }
+    }
+}
+
+fn finalizers(judge: &mut Judge, metadata: &ObjectMeta, path: &Path) {
+    let path = path.child("finalizers");
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+    for finalizer in finalizers {
+        judge.invalid_each(&path, finalizer, &format::qualified_name(finalizer));
+    }
+    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    if has("orphan") && has("foregroundDeletion") {
+        let text = "finalizer orphan and foregroundDeletion cannot be both set";
+        judge.invalid(&path, json!(finalizers), text);
+    }
+}
+
+/// Names that the annotation `allow-unsafe` holds.
+pub(super) fn allowed_unsafe(metadata: &ObjectMeta) -> Vec<String> {
+    let text = metadata.annotations.as_ref().and_then(|all| all.get(annotation::ALLOW_UNSAFE));
+    let names = text.into_iter().flat_map(|text| text.split(','));
+    names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}

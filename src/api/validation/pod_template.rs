@@ -1,0 +1,78 @@
+//! The part of a pod template that users may say (V30).
+//!
+//! Navigator owns what makes a pod a database node; side containers and volumes are free.
+
+use serde_json::{Map, Value};
+
+use super::{
+    config::{self, MANAGED},
+    judge::Judge,
+};
+use crate::api::{field::Path, names};
+
+const SPEC_FIELDS: &[&str] = &["hostname", "subdomain", "restartPolicy", "activeDeadlineSeconds"];
+const CONTAINERS: &[&str] = &[names::cassandra::CONTAINER, names::elasticsearch::CONTAINER];
+const CONTAINER_FIELDS: &[&str] = &["name", "env", "envFrom", "volumeMounts", "securityContext"];
+const VOLUMES: &[&str] = &[
+    names::SHARED_VOLUME,
+    "config",
+    names::elasticsearch::DATA_VOLUME,
+    names::cassandra::DATA_VOLUME,
+];
+/// Environment of the pilot; its names all begin like this.
+const OUR_ENV: &str = "NAVIGATOR_";
+
+pub(super) fn judge(judge: &mut Judge, template: &Map<String, Value>, path: &Path) {
+    config::size(judge, template, path);
+    for group in ["labels", "annotations"] {
+        let entries = template.get("metadata").and_then(|metadata| metadata.get(group));
+        for key in entries.and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+            if key.split_once('/').is_some_and(|(prefix, _)| prefix == names::DOMAIN) {
+                judge.forbidden(&path.child("metadata").child(group).key(key), MANAGED);
+            }
+        }
+    }
+    let Some(Value::Object(spec)) = template.get("spec") else { return };
+    let path = path.child("spec");
+    for field in SPEC_FIELDS.iter().filter(|field| spec.contains_key(**field)) {
+        judge.forbidden(&path.child(field), MANAGED);
+    }
+    for (index, container) in list(spec, "containers") {
+        if CONTAINERS.contains(&name(container)) {
+            database_container(judge, container, &path.child("containers").index(index));
+        }
+    }
+    for (index, container) in list(spec, "initContainers") {
+        if name(container) == names::INSTALL_CONTAINER {
+            judge.forbidden(&path.child("initContainers").index(index), MANAGED);
+        }
+    }
+    for (index, volume) in list(spec, "volumes") {
+        if VOLUMES.contains(&name(volume)) {
+            judge.forbidden(&path.child("volumes").index(index), MANAGED);
+        }
+    }
+}
+
+fn database_container(judge: &mut Judge, container: &Map<String, Value>, path: &Path) {
+    for field in container.keys().filter(|field| !CONTAINER_FIELDS.contains(&field.as_str())) {
+        judge.forbidden(&path.child(field), MANAGED);
+    }
+    for (index, variable) in list(container, "env") {
+        if name(variable).starts_with(OUR_ENV) {
+            judge.forbidden(&path.child("env").index(index), MANAGED);
+        }
+    }
+}
+
+fn list<'a>(
+    object: &'a Map<String, Value>,
+    field: &str,
+) -> impl Iterator<Item = (usize, &'a Map<String, Value>)> {
+    let items = object.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    items.iter().enumerate().filter_map(|(index, item)| Some((index, item.as_object()?)))
+}
+
+fn name(object: &Map<String, Value>) -> &str {
+    object.get("name").and_then(Value::as_str).unwrap_or_default()
+}

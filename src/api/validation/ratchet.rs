@@ -1,0 +1,112 @@
+//! An update is judged by what it changes.
+//!
+//! A problem that the stored object has too, at the same place and with the same values, is not
+//! the update's.
+
+use serde_json::Value;
+
+use super::judge::Judge;
+use crate::api::field::{FieldError, Path, Problem};
+
+/// Removes from `judge` the problems that `before` found in the stored object.
+pub(super) fn forgive(judge: &mut Judge, new: &Value, before: &Judge, old: &Value) {
+    let known: Vec<_> = before.errors.iter().map(|error| Finding::new(error, old)).collect();
+    judge.errors.retain(|error| !known.contains(&Finding::new(error, new)));
+}
+
+/// A problem, told apart from others by where it is (list entries by their name), by its text
+/// and, where the text does not hold the value, by the value.
+#[derive(PartialEq)]
+struct Finding {
+    place: String,
+    text: String,
+    value: Option<Value>,
+}
+
+impl Finding {
+    fn new(error: &FieldError, object: &Value) -> Self {
+        let (place, value) = locate(&error.path.to_string(), object);
+        let text_holds_value = matches!(
+            error.problem,
+            Problem::NotFound(_)
+                | Problem::Duplicate(_)
+                | Problem::Invalid(_)
+                | Problem::NotSupported(..)
+                | Problem::TypeInvalid(_)
+        );
+        let value = if text_holds_value { None } else { value.cloned() };
+        Self { place, text: error.body(), value }
+    }
+}
+
+/// The path with the names of list entries in place of their positions, and the value there.
+fn locate<'a>(path: &str, object: &'a Value) -> (String, Option<&'a Value>) {
+    let mut place = Path::new("");
+    let mut at = Some(object);
+    for step in steps(path) {
+        if let Ok(index) = step.parse::<usize>() {
+            at = at.and_then(|value| value.get(index));
+            let name = at.and_then(|entry| entry.get("name")).and_then(Value::as_str);
+            place = place.key(name.unwrap_or(step));
+        } else {
+            at = at.and_then(|value| value.get(step));
+            place = place.child(step);
+        }
+    }
+    (place.to_string(), at)
+}
+
+/// `spec.nodePools[1].config[a.b]` → `spec`, `nodePools`, `1`, `config`, `a.b`.
+fn steps(path: &str) -> Vec<&str> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(bracketed) = rest.strip_prefix('[') {
+            let (key, after) = bracketed.split_once(']').unwrap_or((bracketed, ""));
+            steps.push(key);
+            rest = after.strip_prefix('.').unwrap_or(after);
+        } else {
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            steps.push(&rest[..end]);
+            rest = rest[end..].strip_prefix('.').unwrap_or(&rest[end..]);
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::scheme::Version;
+
+    fn forbidden(path: &str) -> Judge {
+        let mut judge = Judge::new(Version::V1beta1);
+        judge.forbidden(&Path::new(path), "no");
+        judge
+    }
+
+    #[test]
+    fn an_unchanged_problem_is_forgiven_though_its_entry_moved() {
+        let old = json!({"spec": {"pools": [{"name": "a", "x": 1}, {"name": "b"}]}});
+        let new = json!({"spec": {"pools": [{"name": "b"}, {"name": "a", "x": 1}]}});
+        let mut judge = forbidden("spec.pools[1].x");
+        forgive(&mut judge, &new, &forbidden("spec.pools[0].x"), &old);
+        assert!(judge.errors.is_empty());
+    }
+
+    #[test]
+    fn a_changed_value_is_judged_again() {
+        let old = json!({"spec": {"x": 1}});
+        let new = json!({"spec": {"x": 2}});
+        let mut judge = forbidden("spec.x");
+        forgive(&mut judge, &new, &forbidden("spec.x"), &old);
+        assert_eq!(judge.errors.len(), 1);
+    }
+
+    #[test]
+    fn paths_come_apart_at_dots_and_brackets() {
+        assert_eq!(steps("spec.a[1].config[x.y]"), ["spec", "a", "1", "config", "x.y"]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Rules about what an update of a cluster may change.
+//!
+//! Each can be overridden by name in the annotation `allow-unsafe`, which costs a warning (W14).
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{
+    cluster::{Cluster, Pool, pool_path},
+    database_version::DatabaseVersion,
+    judge::Judge,
+    metadata,
+};
+use crate::api::{field::Path, names::annotation, quantity};
+
+pub(super) const IMMUTABLE: &str = "field is immutable";
+
+/// What an update may break because a person said so.
+pub(super) struct Allowed {
+    names: Vec<String>,
+}
+
+impl Allowed {
+    pub(super) fn read(cluster: &Cluster<'_>) -> Self {
+        Self { names: metadata::allowed_unsafe(cluster.metadata) }
+    }
+
+    /// Runs `rules`, whose problems `name` lifts.
+    pub(super) fn unless(&self, name: &str, judge: &mut Judge, rules: impl FnOnce(&mut Judge)) {
+        let before = judge.errors.len();
+        rules(judge);
+        if !self.names.iter().any(|allowed| allowed == name) {
+            return;
+        }
+        for error in judge.errors.drain(before..).collect::<Vec<_>>() {
+            judge.warn(format!("{}: {name} used: {error}", annotation::ALLOW_UNSAFE));
+        }
+    }
+}
+
+/// A pool as it is to be, its place, and as it was.
+type Pair<'c, 'a> = (usize, &'c Pool<'a>, &'c Pool<'a>);
+
+/// Pools that were there before, by name.
+pub(super) fn pairs<'c, 'a>(
+    new: &'c Cluster<'a>,
+    old: &'c Cluster<'a>,
+) -> impl Iterator<Item = Pair<'c, 'a>> {
+    new.pools.iter().enumerate().filter_map(|(index, pool)| {
+        let before = old.pools.iter().find(|before| before.name == pool.name)?;
+        Some((index, pool, before))
+    })
+}
+
+/// V15, V16, V22 and V40 as both kinds have them.
+pub(super) fn judge(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>, allowed: &Allowed) {
+    for (index, pool, before) in pairs(new, old) {
+        let path = pool_path(index);
+        persistence(judge, pool, before, &path.child("persistence"), allowed);
+        allowed.unless("topology", judge, |judge| {
+            immutable(judge, &path.child("zone"), &pool.zone, &before.zone);
+        });
+    }
+    if new.version != old.version {
+        allowed.unless("downgrade", judge, |judge| downgrade(judge, new, old));
+    }
+}
+
+/// V40: what may not change, and may not be added or taken away either.
+pub(super) fn immutable<T: PartialEq + Serialize>(
+    judge: &mut Judge,
+    path: &Path,
+    new: &T,
+    old: &T,
+) {
+    if new != old {
+        let value = json!(new);
+        judge.invalid(path, value, IMMUTABLE);
+    }
+}
+
+/// V15, V16
+fn persistence(judge: &mut Judge, new: &Pool<'_>, old: &Pool<'_>, path: &Path, allowed: &Allowed) {
+    let enabled = |pool: &Pool<'_>| pool.persistence.is_some_and(|p| p.enabled != Some(false));
+    let Some(before) = old.persistence.filter(|_| enabled(old)) else { return };
+    let once = "cannot modify persistence configuration once enabled";
+    let Some(now) = new.persistence.filter(|_| enabled(new)) else {
+        judge.forbidden(path, once);
+        return;
+    };
+    if now.storage_class != before.storage_class {
+        allowed.unless("storage-class", judge, |judge| {
+            judge.forbidden(&path.child("storageClass"), once);
+        });
+    }
+    if let (Some(now), Some(before)) = (&now.size, &before.size)
+        && let (Some(now), Some(before)) = (quantity::nanos(&now.0), quantity::nanos(&before.0))
+    {
+        if now < before {
+            judge.forbidden(&path.child("size"), "field can not be less than previous value");
+        } else if now > before {
+            // W18: whether the class expands is known to the orchestrator only.
+            let place = path.child("size");
+            judge.warn(format!(
+                "{place}: volumes grow only if their storage class allows expansion"
+            ));
+        }
+    }
+}
+
+/// V22: judged by what runs, so turning back is free until a pilot ran the newer version.
+fn downgrade(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>) {
+    let (Some(wanted), Some(highest)) =
+        (DatabaseVersion::parse(new.version), running(old).max_by(|a, b| a.0.cmp(&b.0)))
+    else {
+        return;
+    };
+    if wanted < highest.0 {
+        let text = format!("downgrade from {} to {} is not supported", highest.1, new.version);
+        judge.forbidden(&Path::new("spec").child("version"), &text);
+    }
+}
+
+/// V23: `next` says through which version the way leads, unless straight to the wanted one.
+pub(super) fn skipped_version(
+    judge: &mut Judge,
+    new: &Cluster<'_>,
+    old: &Cluster<'_>,
+    next: impl Fn(&DatabaseVersion, &DatabaseVersion) -> Option<String>,
+) {
+    if new.version == old.version {
+        return;
+    }
+    let (Some(wanted), Some((lowest, written))) =
+        (DatabaseVersion::parse(new.version), running(old).min_by(|a, b| a.0.cmp(&b.0)))
+    else {
+        return;
+    };
+    if let Some(through) = next(&lowest, &wanted) {
+        let text = format!("upgrade from {written} to {} must go through {through}", new.version);
+        judge.forbidden(&Path::new("spec").child("version"), &text);
+    }
+}
+
+/// Versions that pilots report, parsed and as written.
+fn running<'a>(cluster: &Cluster<'a>) -> impl Iterator<Item = (DatabaseVersion, &'a str)> {
+    cluster
+        .status
+        .versions
+        .iter()
+        .filter_map(|count| Some((DatabaseVersion::parse(&count.version)?, count.version.as_str())))
+}

@@ -1,0 +1,113 @@
+//! What is accepted and still deserves a word (W6–W18, W20 of the contract; W4 and W19 for the
+//! registry, which knows what they need).
+
+use serde_json::Value;
+
+use super::{
+    cluster::{Cluster, pool_path},
+    judge::Judge,
+    transition::pairs,
+};
+use crate::api::scheme::Version;
+
+/// Upstream's own pilot images: another program, which does not know this API.
+const UPSTREAM_PILOTS: &[&str] = &["navigator-pilot-elasticsearch", "navigator-pilot-cassandra"];
+
+/// W4, when a write of the main resource carries a status that is not the stored one.
+pub fn status_ignored(written: &Value, stored: Option<&Value>) -> Option<String> {
+    let status = |object: &Value| object.get("status").cloned().filter(|status| !is_empty(status));
+    let written = status(written)?;
+    if stored.and_then(status).as_ref() == Some(&written) {
+        return None;
+    }
+    Some("status is ignored here; write it through the status subresource".to_owned())
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty)
+}
+
+/// W19: fields of a hub object that do nothing when the server runs without Kubernetes.
+pub fn outside_kubernetes(hub: &Value) -> Vec<String> {
+    let mut fields = Vec::new();
+    let mut look = |object: &Value, path: &str, names: &[&str]| {
+        for name in names {
+            let pointer = format!("/{}", name.replace('.', "/"));
+            if object.pointer(&pointer).is_some() {
+                fields.push(format!("{path}.{name}: has no effect outside Kubernetes"));
+            }
+        }
+    };
+    let spec = &hub["spec"];
+    look(spec, "spec", &["podTemplate", "services"]);
+    for (index, pool) in spec["nodePools"].as_array().into_iter().flatten().enumerate() {
+        let path = pool_path(index).to_string();
+        look(pool, &path, &["podTemplate", "persistence.storageClass"]);
+    }
+    fields
+}
+
+/// Warnings about a spec.
+pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
+    image_tag(judge, cluster);
+    pilot_image(judge, cluster);
+    for (index, pool) in cluster.pools.iter().enumerate() {
+        let path = pool_path(index);
+        // W6
+        if pool.persistence.is_none() && judge.version == Version::V1beta1 {
+            judge.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
+        }
+        // W12
+        let heap =
+            |jvm: Option<&crate::api::v1beta1::Jvm>| jvm.is_some_and(|jvm| jvm.heap.is_some());
+        if pool.memory_limit().is_none() && !heap(pool.jvm) && !heap(cluster.jvm) {
+            judge.warn(format!("{path}: no memory limit, so the heap is taken from the memory of the node; set resources.limits.memory or jvm.heap"));
+        }
+    }
+    // W15
+    let skipped = cluster.update_strategy.map_or(&[][..], |strategy| &strategy.skip_predicates);
+    if !skipped.is_empty() {
+        judge.warn(format!(
+            "spec.updateStrategy.skipPredicates: steps do not wait for {}",
+            skipped.join(", ")
+        ));
+    }
+}
+
+/// W16, W17
+pub(super) fn update(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>) {
+    for before in &old.pools {
+        let kept = new.pools.iter().any(|pool| pool.name == before.name);
+        if !kept && before.nodes() > 0 {
+            let (name, nodes) = (before.name, before.nodes());
+            judge.warn(format!("node pool {name:?}: {nodes} nodes will be drained before removal"));
+        }
+    }
+    for (index, pool, before) in pairs(new, old) {
+        let fewer = before.nodes() - pool.nodes();
+        if fewer > 0 {
+            let path = pool_path(index).child("replicas");
+            judge.warn(format!("{path}: {fewer} nodes will be drained before removal"));
+        }
+    }
+}
+
+/// W11
+fn image_tag(judge: &mut Judge, cluster: &Cluster<'_>) {
+    let tag = cluster.image.and_then(|image| image.tag.as_deref()).unwrap_or_default();
+    if !tag.is_empty() && !tag.contains(cluster.version) {
+        judge.warn(format!(
+            "spec.image.tag: {tag:?} does not contain the version {:?}",
+            cluster.version
+        ));
+    }
+}
+
+/// W20
+fn pilot_image(judge: &mut Judge, cluster: &Cluster<'_>) {
+    let repository = cluster.pilot_image.map_or("", |image| image.repository.as_str());
+    let last = repository.rsplit('/').next().unwrap_or_default();
+    if UPSTREAM_PILOTS.contains(&last) {
+        judge.warn("spec.pilotImage: upstream's pilot image is stored but not run; the controller's own image is used, see status.pilotImage".to_owned());
+    }
+}
