@@ -349,7 +349,7 @@ mod tests {
             let list = vec![previous; 10].join(", ");
             lines.push(format!("a{level}: &a{level} [{list}]"));
         }
-        let error = yaml(text.as_bytes()).unwrap_err();
+        let error = yaml(lines.join("\n").as_bytes()).unwrap_err();
         assert!(error.contains("repetition limit") || error.contains("expands to more"), "{error}");
     }
 
