@@ -105,9 +105,18 @@ impl Output {
         }
     }
 
+    /// Whole objects as compact JSON: the form that is cached.
+    pub fn is_plain_json(&self) -> bool {
+        self.encoding == Encoding::Json && self.view == View::Object && !self.pretty
+    }
+
     /// The response that carries this value.
     pub fn respond(&self, code: StatusCode, value: &Value) -> Result<Response<Body>> {
-        let mut bytes = self.encode(value)?;
+        self.respond_bytes(code, self.encode(value)?)
+    }
+
+    /// The response that carries these bytes, which are of the negotiated type.
+    pub fn respond_bytes(&self, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response<Body>> {
         let mut response =
             Response::builder().status(code).header(header::CONTENT_TYPE, self.content_type());
         if self.gzip && bytes.len() > GZIP_ABOVE {

@@ -286,6 +286,12 @@ impl ApiError {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(Details::default())
     }
 
+    /// Adds what the message leaves out.
+    #[must_use]
+    pub fn because(self, why: impl std::fmt::Display) -> Self {
+        self.cause("", why.to_string(), "")
+    }
+
     /// 429
     pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).retry_after(seconds)

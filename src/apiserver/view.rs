@@ -3,9 +3,11 @@
 //! Owns the shapes of lists, Tables and PartialObjectMetadata. Works on hub objects that carry
 //! their resourceVersion; versions are the scheme's business.
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{
+    cache::Cached,
     negotiate::{Output, View},
     options::first,
     status::{ApiError, Result},
@@ -98,12 +100,11 @@ impl Viewer {
     ) -> Result<Value> {
         let metadata = meta.to_value();
         match self.view {
-            View::Object => Ok(json!({
-                "kind": format!("{}List", self.kind.kind()),
-                "apiVersion": self.version.api_version(),
-                "metadata": metadata,
-                "items": items.map(|hub| self.kind.encode(self.version, hub)).collect::<Vec<_>>(),
-            })),
+            View::Object => {
+                let mut list = self.list_head(meta);
+                list["items"] = items.map(|hub| self.kind.encode(self.version, hub)).collect();
+                Ok(list)
+            }
             View::PartialObjectMetadataList => Ok(json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": self.view_api_version(),
@@ -119,6 +120,28 @@ impl Viewer {
                 self.kind.kind()
             ))),
         }
+    }
+
+    /// A list of whole objects, without its items.
+    pub fn list_head(&self, meta: &ListMeta) -> Value {
+        json!({
+            "kind": format!("{}List", self.kind.kind()),
+            "apiVersion": self.version.api_version(),
+            "metadata": meta.to_value(),
+        })
+    }
+
+    /// Whole objects: what [`Self::encoded`] is for.
+    pub fn is_plain(&self) -> bool {
+        self.view == View::Object
+    }
+
+    /// A whole object as JSON, encoded once for all who read it in this version.
+    pub fn encoded(&self, object: &Cached) -> Bytes {
+        object.encoded(self.version, |hub| {
+            let encoded = self.kind.encode(self.version, hub);
+            serde_json::to_vec(&encoded).expect("a Value has string keys only").into()
+        })
     }
 
     /// The object of a watch event. Only the first Table of a stream names its columns.

@@ -39,7 +39,8 @@ pub(super) async fn follow(cache: &Cache, ready: readiness::Handle) {
             list_again = at.is_none(),
             "Watch of the store ended"
         );
-        time::sleep(rand::rng().random_range(pause / 2..=pause)).await;
+        let jittered = rand::rng().random_range(pause / 2..=pause);
+        time::sleep(jittered).await;
         pause = LONGEST_PAUSE.min(pause * 2);
     }
 }

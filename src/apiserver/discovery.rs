@@ -1,0 +1,192 @@
+//! What this server serves: groups, versions, resources, OpenAPI, its own version.
+//!
+//! Owns the documents and their ETags. They never change while the process lives, so each is
+//! built once. Never redirects: through the aggregator that is an error.
+
+mod documents;
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+use sha2::{Digest as _, Sha512};
+
+use super::{
+    negotiate::{Output, accept_text, clauses, gzip, takes_gzip},
+    options::first,
+    status::{ApiError, Result},
+};
+use crate::api::{GROUP, openapi, scheme::Version};
+
+/// Aggregated discovery keeps its parameters, or clients read it as another version.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Every document, by path.
+pub(super) struct Discovery {
+    aggregated: Document,
+    documents: BTreeMap<String, Document>,
+    openapi: BTreeMap<String, Document>,
+}
+
+/// A document as it is sent.
+struct Document {
+    value: Value,
+    bytes: Vec<u8>,
+    gzipped: Vec<u8>,
+    /// SHA-512 in upper-case hex.
+    hash: String,
+}
+
+impl Document {
+    fn new(value: Value) -> Self {
+        let bytes = value.to_string().into_bytes();
+        let hash = format!("{:X}", Sha512::digest(&bytes));
+        Self { gzipped: gzip(&bytes), value, bytes, hash }
+    }
+
+    fn etag(&self) -> String {
+        format!("\"{}\"", self.hash)
+    }
+}
+
+impl Discovery {
+    pub(super) fn new() -> Self {
+        let mut documents = BTreeMap::new();
+        let mut add = |path: String, value: Value| {
+            documents.insert(path, Document::new(value));
+        };
+        add("/apis".into(), documents::groups());
+        add(format!("/apis/{GROUP}"), documents::group());
+        for version in Version::ALL {
+            add(format!("/apis/{}", version.api_version()), documents::resources(version));
+        }
+        add("/version".into(), documents::version());
+
+        let mut specs = BTreeMap::new();
+        let mut paths = BTreeMap::new();
+        for version in Version::ALL {
+            let name = format!("apis/{}", version.api_version());
+            let document = Document::new(openapi::v3(version).clone());
+            paths.insert(name.clone(), document.hash.clone());
+            specs.insert(format!("/openapi/v3/{name}"), document);
+        }
+        specs.insert("/openapi/v2".into(), Document::new(openapi::v2().clone()));
+        specs.insert("/openapi/v3".into(), Document::new(documents::openapi_index(&paths)));
+
+        let mut all: Vec<String> = documents.keys().chain(specs.keys()).cloned().collect();
+        all.extend(["/healthz", "/livez", "/metrics", "/readyz"].map(str::to_owned));
+        all.sort();
+        documents.insert("/".into(), Document::new(serde_json::json!({"paths": all})));
+        let aggregated = Document::new(documents::aggregated());
+        Self { aggregated, documents, openapi: specs }
+    }
+
+    pub(super) fn respond(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        query: &str,
+    ) -> Result<Response<Body>> {
+        let trimmed = if path.len() > 1 { path.trim_end_matches('/') } else { path };
+        if let Some(document) = self.openapi.get(trimmed) {
+            return openapi_response(document, headers, query);
+        }
+        if trimmed == "/apis" && wants_aggregated(headers) {
+            return Ok(aggregated_response(&self.aggregated, headers));
+        }
+        let document = self.documents.get(trimmed).ok_or_else(ApiError::no_such_resource)?;
+        let output = Output::negotiate(headers, query)?;
+        let mut response = output.respond(StatusCode::OK, &document.value)?;
+        if trimmed == "/apis" {
+            let vary = HeaderValue::from_static("Accept");
+            response.headers_mut().insert(header::VARY, vary);
+        }
+        Ok(response)
+    }
+}
+
+/// The first clause that can be served decides between the two forms of `/apis`.
+fn wants_aggregated(headers: &HeaderMap) -> bool {
+    for clause in clauses(&accept_text(headers)) {
+        if !matches!(clause.media_type, "application/json" | "*/*" | "application/*") {
+            continue;
+        }
+        match (clause.parameter("g"), clause.parameter("v"), clause.parameter("as")) {
+            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => {
+                return true;
+            }
+            (_, _, None) => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn aggregated_response(document: &Document, headers: &HeaderMap) -> Response<Body> {
+    let mut response = tagged(document, headers, AGGREGATED);
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+/// OpenAPI in JSON. A stale `hash` gets the document of today: the Go server would redirect.
+fn openapi_response(
+    document: &Document,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Response<Body>> {
+    let accept = accept_text(headers);
+    let acceptable = accept.trim().is_empty()
+        || clauses(&accept).iter().any(|clause| {
+            matches!(clause.media_type, "application/json" | "*/*" | "application/*")
+        });
+    if !acceptable {
+        return Err(ApiError::not_acceptable(
+            "only the following media types are accepted: application/json",
+        ));
+    }
+    let mut response = tagged(document, headers, "application/json");
+    let headers = response.headers_mut();
+    headers.append(header::VARY, HeaderValue::from_static("Accept"));
+    if first(query, "hash") == document.hash {
+        let immutable = HeaderValue::from_static("public, immutable");
+        headers.insert(header::CACHE_CONTROL, immutable);
+        let year = jiff::SignedDuration::from_hours(365 * 24);
+        let expires = jiff::Timestamp::now() + year;
+        let text = expires.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        if let Ok(value) = HeaderValue::try_from(text) {
+            headers.insert(header::EXPIRES, value);
+        }
+    }
+    Ok(response)
+}
+
+/// A document with its ETag; 304 when the client has it.
+fn tagged(document: &Document, headers: &HeaderMap, content_type: &'static str) -> Response<Body> {
+    let etag = document.etag();
+    let known = headers.get_all(header::IF_NONE_MATCH).iter();
+    let known = known.filter_map(|value| value.to_str().ok());
+    let unchanged = known.flat_map(|value| value.split(',')).any(|tag| {
+        let tag = tag.trim();
+        tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag
+    });
+    let mut response = Response::new(Body::empty());
+    let etag = HeaderValue::try_from(etag).expect("hex between quotes is a header value");
+    response.headers_mut().insert(header::ETAG, etag);
+    if unchanged {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return response;
+    }
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if takes_gzip(headers) {
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        fields.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        *response.body_mut() = Body::from(document.gzipped.clone());
+    } else {
+        *response.body_mut() = Body::from(document.bytes.clone());
+    }
+    response
+}

@@ -1,0 +1,213 @@
+//! Watch: one JSON object per line, sent as soon as it is known.
+//!
+//! Owns the stream: initial state, changes, bookmarks, the end. Every write to the connection
+//! is one event, and the body never waits for a second one.
+
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream;
+use http::{Response, StatusCode, header};
+use prometheus::IntCounter;
+use rand::Rng;
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Target, read::selection};
+use crate::{
+    apiserver::{
+        cache::Cached,
+        negotiate::Output,
+        registry::{Events, Observed, Registry},
+        status::{ApiError, Result},
+        view::Viewer,
+    },
+    runtime::Shutdown,
+};
+
+/// A watch without `timeoutSeconds` lasts between this and twice as long, so that not all
+/// clients come back at once.
+const LEAST: Duration = Duration::from_secs(1800);
+/// Between bookmarks.
+const BOOKMARKS: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end, so that the client still reads it.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+pub(super) async fn watch(target: &Target<'_>) -> Result<Response<Body>> {
+    let output = Output::negotiate_stream(target.headers, target.query)?;
+    let viewer = Viewer::new(target.registry.kind(), target.version, &output, target.query)?;
+    let (selector, options) = selection(target, true)?;
+    let registry = target.registry;
+    let events = match registry.watch(&target.info.namespace, selector, &options).await {
+        Ok(events) => Ok(events),
+        // Clients expect these two before the stream begins and every other one in it.
+        Err(error) if matches!(error.code().as_u16(), 400 | 429) => return Err(error),
+        Err(error) => Err(error),
+    };
+    let timeout =
+        options.timeout.unwrap_or_else(|| LEAST + rand::rng().random_range(Duration::ZERO..LEAST));
+    let mut feed = Feed {
+        registry: Arc::clone(registry),
+        viewer,
+        pending: VecDeque::new(),
+        events: None,
+        bookmarks: options.allow_watch_bookmarks.then(|| Schedule::new(timeout)),
+        end: Instant::now() + timeout,
+        shutdown: target.shutdown.clone(),
+        first: true,
+        sent: target.requests.watch_events(registry.kind().kind(), target.version),
+        _running: target.requests.long_running(target.info),
+    };
+    match events {
+        Ok(events) => feed.begin(events),
+        Err(error) => feed.fail(&error),
+    }
+    let lines = stream::unfold(feed, |mut feed| async {
+        feed.next().await.map(|line| (Ok::<_, Infallible>(line), feed))
+    });
+    Response::builder()
+        .status(StatusCode::OK)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from_stream(lines))
+        .map_err(ApiError::internal)
+}
+
+/// When bookmarks are due.
+struct Schedule {
+    next: Instant,
+    last: Instant,
+}
+
+impl Schedule {
+    fn new(timeout: Duration) -> Self {
+        let now = Instant::now();
+        let last = now + timeout.saturating_sub(LAST_BOOKMARK);
+        Self { next: (now + BOOKMARKS).min(last), last }
+    }
+
+    fn done(&mut self) {
+        let now = Instant::now();
+        self.next = if now < self.last {
+            (now + BOOKMARKS).min(self.last)
+        } else {
+            // Past the last one nothing is due: the end comes first.
+            now + BOOKMARKS
+        };
+    }
+}
+
+/// One watch on its way to the client.
+struct Feed {
+    registry: Arc<Registry>,
+    viewer: Viewer,
+    /// Lines that wait to be sent.
+    pending: VecDeque<Bytes>,
+    /// Absent once the watch failed: what is pending is all that is left.
+    events: Option<Events>,
+    bookmarks: Option<Schedule>,
+    end: Instant,
+    shutdown: Shutdown,
+    /// Nothing was sent yet; the first Table names its columns.
+    first: bool,
+    sent: IntCounter,
+    _running: super::metrics::LongRunning,
+}
+
+impl Feed {
+    fn begin(&mut self, mut events: Events) {
+        if let Some(initial) = events.initial.take() {
+            for object in &initial.objects {
+                let line = self.object_line("ADDED", object);
+                self.pending.push_back(line);
+            }
+            if self.bookmarks.is_some() {
+                let line = self.bookmark_line(&initial.revision.to_string(), true);
+                self.pending.push_back(line);
+            }
+        }
+        self.events = Some(events);
+    }
+
+    fn fail(&mut self, error: &ApiError) {
+        self.events = None;
+        self.pending.push_back(line("ERROR", &error.to_value()));
+    }
+
+    /// The next line; `None` ends the stream. Dropped half-way it loses nothing: an event is
+    /// taken out of the cache's window and queued in one go.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(line) = self.pending.pop_front() {
+                self.sent.inc();
+                return Some(line);
+            }
+            let events = self.events.as_mut()?;
+            let bookmark_due = self.bookmarks.as_ref().map(|schedule| schedule.next);
+            tokio::select! {
+                biased;
+                () = self.shutdown.triggered() => return None,
+                observed = events.next() => match observed {
+                    Ok(observed) => {
+                        let line = self.observed_line(&observed);
+                        self.pending.push_back(line);
+                    }
+                    Err(error) => {
+                        let error = self.registry.watch_error(error);
+                        self.fail(&error);
+                    }
+                },
+                () = sleep_until(bookmark_due.unwrap_or(self.end)), if bookmark_due.is_some() => {
+                    if let Some(revision) = events.bookmark() {
+                        let line = self.bookmark_line(&revision.to_string(), false);
+                        self.pending.push_back(line);
+                    }
+                    if let Some(schedule) = &mut self.bookmarks {
+                        schedule.done();
+                    }
+                }
+                () = sleep_until(self.end) => return None,
+            }
+        }
+    }
+
+    fn observed_line(&mut self, observed: &Observed) -> Bytes {
+        match observed {
+            Observed::Added(object) => self.object_line("ADDED", object),
+            Observed::Modified(object) => self.object_line("MODIFIED", object),
+            Observed::Deleted(object) => self.object_line("DELETED", object),
+            Observed::Left(hub) => {
+                let first = std::mem::take(&mut self.first);
+                line("DELETED", &self.viewer.event(hub, first))
+            }
+        }
+    }
+
+    /// Plain objects were encoded once for all watchers.
+    fn object_line(&mut self, type_: &str, object: &Arc<Cached>) -> Bytes {
+        let first = std::mem::take(&mut self.first);
+        if self.viewer.is_plain() {
+            return frame(type_, &self.viewer.encoded(object));
+        }
+        line(type_, &self.viewer.event(&object.hub, first))
+    }
+
+    fn bookmark_line(&mut self, revision: &str, ends_initial_state: bool) -> Bytes {
+        let first = std::mem::take(&mut self.first);
+        line("BOOKMARK", &self.viewer.bookmark(revision, ends_initial_state, first))
+    }
+}
+
+fn line(type_: &str, object: &Value) -> Bytes {
+    frame(type_, object.to_string().as_bytes())
+}
+
+fn frame(type_: &str, object: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(object.len() + 40);
+    bytes.put_slice(b"{\"type\":\"");
+    bytes.put_slice(type_.as_bytes());
+    bytes.put_slice(b"\",\"object\":");
+    bytes.put_slice(object);
+    bytes.put_slice(b"}\n");
+    bytes.freeze()
+}

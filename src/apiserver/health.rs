@@ -1,0 +1,171 @@
+//! `/livez`, `/readyz`, `/healthz`: whether this process works, and whether to send it requests.
+//!
+//! Owns the checks and upstream's notation (`server/healthz/healthz.go`): `?verbose`,
+//! `?exclude=`, one check by its path. A reason goes to the log, not to a stranger, except for
+//! what the store's guard has to say: somebody must read that.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{HeaderValue, Response, StatusCode, header};
+use tracing::warn;
+
+use super::{handlers::State, url::query_pairs};
+use crate::error;
+
+/// How long the store may take to answer.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Livez,
+    Readyz,
+    Healthz,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    Ping,
+    Etcd,
+    StoreIdentity,
+    InformerSync,
+    Shutdown,
+}
+
+impl Check {
+    const ALL: [Self; 5] =
+        [Self::Ping, Self::Etcd, Self::StoreIdentity, Self::InformerSync, Self::Shutdown];
+
+    /// `etcd` is what probes and dashboards know the store by, whichever it is.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Etcd => "etcd",
+            Self::StoreIdentity => "store-identity",
+            Self::InformerSync => "informer-sync",
+            Self::Shutdown => "shutdown",
+        }
+    }
+
+    /// A restart heals none of the others, so the kubelet must not try one.
+    fn belongs_to(self, endpoint: Endpoint) -> bool {
+        match endpoint {
+            Endpoint::Livez => self == Self::Ping,
+            Endpoint::Readyz => true,
+            Endpoint::Healthz => matches!(self, Self::Ping | Self::Etcd),
+        }
+    }
+}
+
+/// The answer to a health check; `None` when the path is none.
+pub(super) async fn respond(state: &State, path: &str, query: &str) -> Option<Response<Body>> {
+    let (name, single) = match path[1..].split_once('/') {
+        Some((name, single)) => (name, Some(single)),
+        None => (&path[1..], None),
+    };
+    let endpoint = match name {
+        "livez" => Endpoint::Livez,
+        "readyz" => Endpoint::Readyz,
+        "healthz" => Endpoint::Healthz,
+        _ => return None,
+    };
+    let checks = Check::ALL.into_iter().filter(|check| check.belongs_to(endpoint));
+    if let Some(single) = single {
+        let check = checks.into_iter().find(|check| check.name() == single)?;
+        return Some(match run(state, check).await {
+            Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+            Err(why) => {
+                let body = format!("internal server error: {}\n", shown(check, &why));
+                text(StatusCode::INTERNAL_SERVER_ERROR, body)
+            }
+        });
+    }
+    let mut excluded: Vec<String> = Vec::new();
+    let mut verbose = false;
+    for (key, value) in query_pairs(query) {
+        match key.as_str() {
+            "exclude" => excluded.push(value),
+            "verbose" => verbose = true,
+            _ => {}
+        }
+    }
+    let mut lines = Vec::new();
+    let mut failed = Vec::new();
+    for check in checks {
+        let known = excluded.len();
+        excluded.retain(|name| name != check.name());
+        if excluded.len() < known {
+            lines.push(format!("[+]{} excluded: ok\n", check.name()));
+            continue;
+        }
+        match run(state, check).await {
+            Ok(()) => lines.push(format!("[+]{} ok\n", check.name())),
+            Err(why) => {
+                lines.push(format!("[-]{} failed: {}\n", check.name(), shown(check, &why)));
+                failed.push((check, why));
+            }
+        }
+    }
+    if !excluded.is_empty() {
+        let names: Vec<_> = excluded.iter().map(|name| format!("{name:?}")).collect();
+        let names = names.join(", ");
+        lines
+            .push(format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
+    }
+    if !failed.is_empty() {
+        for (check, why) in failed {
+            warn!(endpoint = name, check = check.name(), reason = why, "Health check failed");
+        }
+        lines.push(format!("{name} check failed\n"));
+        return Some(text(StatusCode::INTERNAL_SERVER_ERROR, lines.concat()));
+    }
+    if verbose {
+        lines.push(format!("{name} check passed\n"));
+        return Some(text(StatusCode::OK, lines.concat()));
+    }
+    Some(text(StatusCode::OK, "ok".to_owned()))
+}
+
+async fn run(state: &State, check: Check) -> Result<(), String> {
+    match check {
+        Check::Ping => Ok(()),
+        Check::Etcd => {
+            let answer = state.storage.current_revision();
+            match tokio::time::timeout(STORE_TIMEOUT, answer).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(error::chain(&error).to_string()),
+                Err(_) => Err(format!("the store did not answer within {STORE_TIMEOUT:?}")),
+            }
+        }
+        Check::StoreIdentity => state.check_store().map_err(|error| error.message().to_owned()),
+        Check::InformerSync => {
+            let waiting = state.readiness.waiting_for();
+            if waiting.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("waiting for {}", waiting.join(", ")))
+            }
+        }
+        Check::Shutdown => {
+            if state.shutdown.is_triggered() {
+                Err("process is shutting down".to_owned())
+            } else {
+                Ok(())
+            }
+        }
+    }
+}
+
+fn shown(check: Check, why: &str) -> &str {
+    if check == Check::StoreIdentity { why } else { "reason withheld" }
+}
+
+fn text(code: StatusCode, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    headers.insert(header::CONTENT_TYPE, plain);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

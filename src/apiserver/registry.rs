@@ -1,0 +1,281 @@
+//! Objects of one kind in a store: what create, read, update and delete mean.
+//!
+//! Owns the rules that Kubernetes has for every kind: identity, generation, optimistic
+//! concurrency, finalizers, preconditions, dry run, paging. Knows no HTTP. What differs between
+//! kinds lies behind [`Kind`]. No object is overwritten unseen: every write is a
+//! compare-and-swap on the revision that was read.
+
+mod create;
+mod delete;
+mod list;
+mod meta;
+mod patch;
+mod read;
+mod update;
+mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+pub use delete::Deleted;
+pub use list::Page;
+pub use patch::Patch;
+pub use update::Change;
+pub use watch::{Events, Initial, Observed};
+
+use super::{
+    admission::{Admit, Attributes, Operation},
+    authn::User,
+    cache::Cache,
+    options::{FieldValidation, WriteOptions},
+    status::{ApiError, Resource, Result},
+    storage::{self, Entry, Key, Prefix, Revision, Storage},
+};
+use crate::{
+    api::{
+        GROUP,
+        decode::Document,
+        scheme::{DecodeError, Decoded, Kind, Part, Verdict, Version},
+    },
+    error,
+};
+
+/// Serves one kind out of a store.
+pub struct Registry {
+    kind: &'static dyn Kind,
+    store: Arc<dyn Storage>,
+    cache: Arc<Cache>,
+    admission: Arc<dyn Admit>,
+}
+
+/// On whose behalf, in which version and where something is done.
+pub struct Call<'a> {
+    pub version: Version,
+    /// Empty for all namespaces, which only reads may mean.
+    pub namespace: &'a str,
+    pub user: &'a User,
+    /// What the client shall be told besides the answer.
+    pub warnings: Vec<String>,
+}
+
+/// An object as it is stored now.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub key: Key,
+    /// Hub form, with `metadata.resourceVersion`.
+    pub hub: Value,
+    pub revision: Revision,
+}
+
+impl Registry {
+    /// A registry whose cache is empty until [`Registry::cache`] is run.
+    pub fn new(
+        kind: &'static dyn Kind,
+        store: Arc<dyn Storage>,
+        admission: Arc<dyn Admit>,
+    ) -> Self {
+        let range = Prefix::resource(GROUP, kind.plural())
+            .expect("our group and plurals are valid parts of a key");
+        let decode = move |bytes: &[u8]| {
+            let stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            kind.decode_stored(&stored).map_err(|error| error.to_string())
+        };
+        let cache = Cache::new(Arc::clone(&store), range, Box::new(decode));
+        Self { kind, store, cache, admission }
+    }
+
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    pub fn kind(&self) -> &'static dyn Kind {
+        self.kind
+    }
+
+    fn resource(&self) -> Resource<'static> {
+        Resource::ours(self.kind.plural())
+    }
+
+    /// Key of an object. A name that fits no key names nothing.
+    fn key(&self, namespace: &str, name: &str) -> Result<Key> {
+        Key::new(GROUP, self.kind.plural(), namespace, name)
+            .map_err(|_| ApiError::not_found(self.resource(), name))
+    }
+
+    /// Keys of a namespace, or of all of them when it is empty.
+    fn prefix(&self, namespace: &str) -> Result<Prefix> {
+        let prefix = if namespace.is_empty() {
+            Prefix::resource(GROUP, self.kind.plural())
+        } else {
+            Prefix::namespace(GROUP, self.kind.plural(), namespace)
+        };
+        prefix.map_err(|error| ApiError::bad_request(error.to_string()))
+    }
+
+    /// Understands a body, and refuses or warns about what it has too much.
+    fn decode(
+        &self,
+        call: &mut Call<'_>,
+        body: &Document,
+        name: &str,
+        stored: Option<&Value>,
+        options: WriteOptions,
+    ) -> Result<(Value, Vec<String>)> {
+        self.check_head(call.version, &body.value)?;
+        let Decoded { mut hub, strict, warnings } =
+            self.kind.decode(call.version, body, stored).map_err(|error| match error {
+                DecodeError::Malformed(text) => ApiError::bad_request(text),
+                DecodeError::Invalid(errors) => {
+                    ApiError::invalid(GROUP, self.kind.kind(), name, &errors)
+                }
+            })?;
+        call.warnings.extend(warnings);
+        // Nobody tracks field ownership yet; a copy of somebody's view of it would be stale.
+        drop(meta::take(&mut hub, "managedFields"));
+        let strict = match options.field_validation {
+            FieldValidation::Ignore => Vec::new(),
+            FieldValidation::Warn => {
+                call.warnings.extend(strict);
+                Vec::new()
+            }
+            FieldValidation::Strict => strict,
+        };
+        Ok((hub, strict))
+    }
+
+    /// The body's own word about what it is; silence is consent.
+    fn check_head(&self, version: Version, body: &Value) -> Result<()> {
+        let kind = self.kind.kind();
+        let refuse = |given: &str, why: &str| {
+            ApiError::bad_request(format!(
+                "{given} in version {:?} cannot be handled as a {kind}: {why}",
+                version.as_str()
+            ))
+        };
+        if !body.is_object() {
+            return Err(refuse(kind, "the body is not an object"));
+        }
+        match &body["apiVersion"] {
+            Value::Null => {}
+            Value::String(given) if given.is_empty() || given == version.api_version() => {}
+            Value::String(given) => {
+                return Err(ApiError::bad_request(format!(
+                    "the API version in the data ({given}) does not match the expected API version \
+                     ({})",
+                    version.api_version()
+                )));
+            }
+            _ => return Err(refuse(kind, "apiVersion must be a string")),
+        }
+        match &body["kind"] {
+            Value::Null => Ok(()),
+            Value::String(given) if given.is_empty() || given == kind => Ok(()),
+            Value::String(given) => {
+                Err(refuse(given, "the kind in the data is not the kind of the resource"))
+            }
+            _ => Err(refuse(kind, "kind must be a string")),
+        }
+    }
+
+    async fn admit(
+        &self,
+        call: &Call<'_>,
+        operation: Operation,
+        part: Part,
+        name: &str,
+        (object, old): (Option<&Value>, Option<&Value>),
+        dry_run: bool,
+    ) -> Result<()> {
+        let attributes = Attributes {
+            operation,
+            user: call.user,
+            resource: self.kind.plural(),
+            subresource: if part == Part::Status { "status" } else { "" },
+            namespace: call.namespace,
+            name,
+            object,
+            old,
+            dry_run,
+        };
+        self.admission.admit(attributes).await
+    }
+
+    /// Refuses with every error, or passes the warnings on.
+    fn judge(&self, call: &mut Call<'_>, name: &str, verdict: Verdict) -> Result<()> {
+        let Verdict { errors, warnings } = verdict;
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(GROUP, self.kind.kind(), name, &errors));
+        }
+        call.warnings.extend(warnings);
+        Ok(())
+    }
+
+    /// The bytes that a store keeps: the hub without its revision.
+    fn to_stored(hub: &Value) -> Value {
+        let mut stored = hub.clone();
+        drop(meta::take(&mut stored, "resourceVersion"));
+        stored
+    }
+
+    fn to_bytes(stored: &Value) -> Bytes {
+        serde_json::to_vec(stored).expect("a Value has string keys only").into()
+    }
+
+    /// What a store keeps, as it was written and in hub form.
+    fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<(Value, Object)> {
+        let unreadable = |why: String| {
+            ApiError::internal(format!("stored object {:?} is unreadable: {why}", key.as_str()))
+        };
+        let stored: Value =
+            serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;
+        let hub =
+            self.kind.decode_stored(&stored).map_err(|error| unreadable(error.to_string()))?;
+        Ok((stored, Object::new(key.clone(), hub, revision)))
+    }
+
+    fn object(&self, entry: &Entry) -> Result<Object> {
+        Ok(self.read_stored(&entry.key, &entry.value, entry.revision)?.1)
+    }
+
+    /// A store's refusal in a client's words.
+    fn store_error(&self, name: &str, error: &storage::Error) -> ApiError {
+        use storage::Error;
+        match error {
+            Error::NotFound(_) => ApiError::not_found(self.resource(), name),
+            Error::Exists(_) => ApiError::already_exists(self.resource(), name),
+            Error::Conflict { .. } => ApiError::modified(self.resource(), name),
+            Error::Compacted { .. } => {
+                ApiError::expired("The resourceVersion for the provided list is too old.", None)
+            }
+            Error::FutureRevision { asked, latest } => {
+                ApiError::revision_too_high(asked.0, latest.0)
+            }
+            Error::TooLarge { size } => ApiError::too_large(format!(
+                "Request entity too large: the object has {size} bytes, more than the store takes"
+            )),
+            Error::Unavailable { .. } => ApiError::unavailable(error::chain(error).to_string(), 1),
+            Error::Corrupt { .. } => ApiError::internal(error::chain(error)),
+        }
+    }
+}
+
+impl Object {
+    fn new(key: Key, mut hub: Value, revision: Revision) -> Self {
+        hub["metadata"]["resourceVersion"] = json!(revision.to_string());
+        Self { key, hub, revision }
+    }
+
+    pub fn name(&self) -> &str {
+        self.hub["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    fn uid(&self) -> &str {
+        self.hub["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.hub["metadata"].get("deletionTimestamp").is_some_and(|time| !time.is_null())
+    }
+}

@@ -1,0 +1,131 @@
+//! Create: a new object with an identity of its own.
+
+use serde_json::{Value, json};
+
+use super::{Call, Object, Registry, meta};
+use crate::{
+    api::{
+        decode::Document,
+        scheme::{Part, Verdict},
+    },
+    apiserver::{
+        admission::Operation,
+        options::WriteOptions,
+        status::{ApiError, Result},
+        storage,
+    },
+};
+
+/// Names that are tried before the server gives up on `generateName`.
+const GENERATED_NAMES: usize = 8;
+
+impl Registry {
+    /// Stores a new object and returns it as stored.
+    pub async fn create(
+        &self,
+        call: &mut Call<'_>,
+        body: &Document,
+        options: WriteOptions,
+    ) -> Result<Object> {
+        let given = body.value["metadata"]["name"].as_str().unwrap_or_default();
+        let (mut hub, strict) = self.decode(call, body, given, None, options)?;
+        if !strict.is_empty() {
+            return Err(self.strict_error(call, &strict));
+        }
+        meta::settle_namespace(&mut hub, call.namespace)?;
+        if let Some(revision) = meta::take(&mut hub, "resourceVersion")
+            && revision.as_str().is_some_and(|revision| !revision.is_empty())
+        {
+            // A plain Go error upstream, hence 500 and no reason.
+            return Err(ApiError::unclassified(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        self.drop_status(call, &mut hub);
+        call.warnings.extend(meta::dedup_owners(&mut hub));
+
+        let base = meta::text(&hub, "generateName").to_owned();
+        if !meta::text(&hub, "name").is_empty() || base.is_empty() {
+            return self.create_named(call, hub, options).await;
+        }
+        let spoken = call.warnings.len();
+        let mut last = String::new();
+        for _ in 0..GENERATED_NAMES {
+            call.warnings.truncate(spoken);
+            let name = meta::generate_name(&base);
+            meta::fields(&mut hub).insert("name".into(), json!(name));
+            match self.create_named(call, hub.clone(), options).await {
+                Err(error) if error.reason() == "AlreadyExists" => last = name,
+                outcome => return outcome,
+            }
+        }
+        Err(ApiError::generated_name_taken(self.resource(), &last))
+    }
+
+    async fn create_named(
+        &self,
+        call: &mut Call<'_>,
+        mut hub: Value,
+        options: WriteOptions,
+    ) -> Result<Object> {
+        meta::begin(&mut hub);
+        let name = meta::text(&hub, "name").to_owned();
+        self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
+            .await?;
+        let Verdict { mut errors, warnings } = self.kind.validate_create(call.version, &hub);
+        for error in meta::validate(&hub) {
+            // Kinds may judge names as well.
+            if !errors.iter().any(|known| known.path == error.path) {
+                errors.push(error);
+            }
+        }
+        self.judge(call, &name, Verdict { errors, warnings })?;
+        let key = self.key(call.namespace, &name)?;
+        let stored = Self::to_stored(&hub);
+        if options.dry_run {
+            let taken = self.store.get(&key).await.map_err(|e| self.store_error(&name, &e))?;
+            if taken.is_some() {
+                return Err(ApiError::already_exists(self.resource(), &name));
+            }
+            // Nothing was stored, so there is no revision to show.
+            return Ok(Object { key, hub: stored, revision: storage::Revision(0) });
+        }
+        match self.store.create(&key, Self::to_bytes(&stored)).await {
+            Ok(revision) => Ok(Object::new(key, hub, revision)),
+            Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
+            Err(error) => Err(self.store_error(&name, &error)),
+        }
+    }
+
+    /// Why a name cannot be had.
+    async fn taken(&self, key: &storage::Key, name: &str) -> ApiError {
+        let existing = self.store.get(key).await.ok().flatten();
+        match existing.map(|entry| self.object(&entry)) {
+            Some(Ok(object)) if object.is_deleting() => {
+                ApiError::exists_while_deleting(self.resource(), name)
+            }
+            _ => ApiError::already_exists(self.resource(), name),
+        }
+    }
+
+    /// 400 for fields that should not be there, under `fieldValidation=Strict`.
+    pub(super) fn strict_error(&self, call: &Call<'_>, strict: &[String]) -> ApiError {
+        let kind = self.kind.kind();
+        ApiError::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: strict decoding error: {}",
+            call.version.as_str(),
+            strict.join(", ")
+        ))
+    }
+
+    /// Status has a way of its own.
+    fn drop_status(&self, call: &mut Call<'_>, hub: &mut Value) {
+        let fields = hub.as_object_mut().expect("hub objects are JSON objects");
+        let given = fields.remove("status");
+        let meant =
+            given.is_some_and(|status| status.as_object().is_some_and(|map| !map.is_empty()));
+        if meant && self.kind.has_status() {
+            call.warnings.push(super::update::STATUS_IGNORED.to_owned());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Delete: at once, or when the last finalizer is gone.
+
+use serde_json::{Value, json};
+
+use super::{Call, Object, Page, Registry, meta, read::name_of};
+use crate::{
+    api::scheme::Part,
+    apiserver::{
+        admission::Operation,
+        options::{DeleteOptions, ListOptions, Propagation},
+        selector::Selector,
+        status::{ApiError, Result},
+        storage,
+    },
+};
+
+/// What became of the object.
+#[derive(Clone, Debug)]
+pub enum Deleted {
+    /// It is gone; this is its last state.
+    Gone(Object),
+    /// Finalizers hold it.
+    Pending(Object),
+}
+
+impl Deleted {
+    pub fn object(&self) -> &Object {
+        match self {
+            Self::Gone(object) | Self::Pending(object) => object,
+        }
+    }
+}
+
+impl Registry {
+    /// Deletes one object. Asking again while finalizers hold it changes nothing.
+    pub async fn delete(
+        &self,
+        call: &Call<'_>,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted> {
+        let key = self.key(call.namespace, name)?;
+        loop {
+            let entry = self.store.get(&key).await.map_err(|e| self.store_error(name, &e))?;
+            let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+            let current = self.object(&entry)?;
+            self.check_preconditions(name, &current, options)?;
+            let objects = (None, Some(&current.hub));
+            self.admit(call, Operation::Delete, Part::Main, name, objects, options.dry_run).await?;
+
+            let finalizers = finalizers_after(&current.hub, options.effective_propagation());
+            let written = if finalizers.is_empty() {
+                if options.dry_run {
+                    return Ok(Deleted::Gone(current));
+                }
+                self.store.delete(&key, current.revision).await.map(|_| Deleted::Gone(current))
+            } else {
+                let next = marked(&current, &finalizers);
+                if next == current.hub {
+                    return Ok(Deleted::Pending(current));
+                }
+                if options.dry_run {
+                    return Ok(Deleted::Pending(Object::new(key, next, current.revision)));
+                }
+                let bytes = Self::to_bytes(&Self::to_stored(&next));
+                let updated = self.store.update(&key, current.revision, bytes).await;
+                updated.map(|at| Deleted::Pending(Object::new(key.clone(), next, at)))
+            };
+            match written {
+                Ok(deleted) => return Ok(deleted),
+                // Another write came first: what it left is judged anew.
+                Err(storage::Error::Conflict { .. }) => {}
+                Err(error) => return Err(self.store_error(name, &error)),
+            }
+        }
+    }
+
+    /// Deletes what a selector selects and returns it as it was. Objects that others delete
+    /// meanwhile count as deleted.
+    pub async fn delete_collection(
+        &self,
+        call: &Call<'_>,
+        selector: &Selector,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Page> {
+        let page = self.list(call.namespace, selector, list).await?;
+        for object in &page.items {
+            match self.delete(call, name_of(object), options).await {
+                Err(error) if error.reason() != "NotFound" => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(page)
+    }
+
+    fn check_preconditions(
+        &self,
+        name: &str,
+        current: &Object,
+        options: &DeleteOptions,
+    ) -> Result<()> {
+        if let Some(uid) = &options.uid
+            && uid != current.uid()
+        {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The \
+                 object might have been deleted and then recreated",
+                current.uid()
+            );
+            return Err(ApiError::conflict(self.resource(), name, why));
+        }
+        if let Some(revision) = &options.resource_version
+            && *revision != current.revision.to_string()
+        {
+            let why = format!(
+                "the ResourceVersion in the precondition ({revision}) does not match the \
+                 ResourceVersion in record ({}). The object might have been modified",
+                current.revision
+            );
+            return Err(ApiError::conflict(self.resource(), name, why));
+        }
+        Ok(())
+    }
+}
+
+/// Finalizers that stand between the object and its end. An explicit policy replaces what an
+/// earlier one left; without one, what is there counts.
+fn finalizers_after(hub: &Value, propagation: Option<Propagation>) -> Vec<String> {
+    let own = [meta::ORPHAN, meta::FOREGROUND];
+    let mut names: Vec<String> = meta::finalizers(hub)
+        .into_iter()
+        .filter(|name| propagation.is_none() || !own.contains(name))
+        .map(str::to_owned)
+        .collect();
+    match propagation {
+        Some(Propagation::Orphan) => names.push(meta::ORPHAN.to_owned()),
+        Some(Propagation::Foreground) => names.push(meta::FOREGROUND.to_owned()),
+        Some(Propagation::Background) | None => {}
+    }
+    names
+}
+
+/// The object, marked as going away.
+fn marked(current: &Object, finalizers: &[String]) -> Value {
+    let mut next = current.hub.clone();
+    let before = meta::finalizers(&current.hub);
+    let same = before.len() == finalizers.len()
+        && before.iter().all(|name| finalizers.iter().any(|kept| kept == name));
+    if !same {
+        meta::fields(&mut next).insert("finalizers".into(), json!(finalizers));
+    }
+    if !current.is_deleting() {
+        let fields = meta::fields(&mut next);
+        fields.insert("deletionTimestamp".into(), meta::now());
+        fields.insert("deletionGracePeriodSeconds".into(), json!(0));
+        meta::bump_generation(&mut next);
+    }
+    next
+}

@@ -1,0 +1,251 @@
+//! List: all at once from the cache, or page by page from the store.
+//!
+//! All pages of a list show the revision of the first one. The token of a page says where the
+//! next one begins and at which revision.
+
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::{Deserialize, Serialize};
+
+use super::Registry;
+use crate::apiserver::{
+    cache::{self, Cached},
+    options::{ListOptions, ReadAt, revision},
+    selector::Selector,
+    status::{ApiError, Result},
+    storage::{self, Key, PageRequest, Prefix, Revision},
+    view::ListMeta,
+};
+
+/// Entries that one read of the store takes when a selector may drop most of them.
+const CHUNK: usize = 500;
+
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
+     a new list without the continue parameter, or use the continue token in this response to \
+     retrieve the remainder of the results. Continuing with the provided token results in an \
+     inconsistent list - objects that were created, modified, or deleted between the time the \
+     first chunk was returned and now may show up in the list.";
+const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+
+/// Part of a list.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub items: Vec<Arc<Cached>>,
+    pub meta: ListMeta,
+}
+
+/// Where and when a list goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Token {
+    v: String,
+    /// -1: at the latest revision, because the right one is gone.
+    rv: i64,
+    /// The last key that was looked at, below the range, followed by NUL.
+    start: String,
+}
+
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+impl Token {
+    fn after(key: &Key, range: &Prefix, rv: i64) -> Self {
+        let start = key.as_str().strip_prefix(range.as_str()).unwrap_or_default();
+        Self { v: TOKEN_VERSION.to_owned(), rv, start: format!("{start}\0") }
+    }
+
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).expect("a token has string keys only"))
+    }
+
+    /// The token and the key that it points behind.
+    fn decode(text: &str, range: &Prefix) -> Result<(Self, Key)> {
+        let refuse = |why: &str| ApiError::bad_request(format!("invalid continue token: {why}"));
+        let bytes = URL_SAFE_NO_PAD
+            .decode(text)
+            .map_err(|_| refuse("continue key is not valid: encoding"))?;
+        let token: Self = serde_json::from_slice(&bytes)
+            .map_err(|_| refuse("continue key is not valid: form"))?;
+        if token.v != TOKEN_VERSION {
+            return Err(refuse(&format!(
+                "server does not recognize this encoded version {:?}",
+                token.v
+            )));
+        }
+        if token.rv == 0 || token.rv < -1 {
+            return Err(refuse("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        }
+        let start = token.start.strip_suffix('\0').unwrap_or(&token.start);
+        let climbs = start.split('/').any(|part| part.is_empty() || part == "." || part == "..");
+        if climbs {
+            return Err(refuse("continue key is not valid: path"));
+        }
+        let key = Key::from_stored(format!("{}{start}", range.as_str()));
+        Ok((token, key))
+    }
+}
+
+impl Registry {
+    /// Lists a namespace, or all of them when it is empty.
+    pub async fn list(
+        &self,
+        namespace: &str,
+        selector: &Selector,
+        options: &ListOptions,
+    ) -> Result<Page> {
+        let range = self.prefix(namespace)?;
+        if !options.continue_token.is_empty() {
+            if revision(&options.resource_version)?.is_some_and(|asked| asked != Revision(0)) {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            return self.next_page(&range, selector, options).await;
+        }
+        let all = options.limit == 0;
+        match options.read_at()? {
+            ReadAt::Exact(at) => {
+                let request = PageRequest { at: Some(at), ..PageRequest::default() };
+                self.page(&range, selector, request, options.limit).await.map_err(|error| {
+                    self.list_error(error, || ApiError::expired(LIST_EXPIRED, None))
+                })
+            }
+            ReadAt::Latest if all => match self.cache.catch_up().await {
+                Ok(latest) => self.all(&range, selector, Some(latest)).await,
+                // The store can always tell.
+                Err(cache::Error::NotReady | cache::Error::NotYet { .. }) => {
+                    self.first_page(&range, selector, options).await
+                }
+                Err(error) => Err(self.cache_error(error)),
+            },
+            // A limit would cost more than it saves: the objects are in memory.
+            ReadAt::Any if self.cache.is_ready() => self.all(&range, selector, None).await,
+            ReadAt::Latest | ReadAt::Any => self.first_page(&range, selector, options).await,
+            ReadAt::NotOlderThan(at) if all => self.all(&range, selector, Some(at)).await,
+            ReadAt::NotOlderThan(at) => {
+                self.cache.wait_until(at).await.map_err(|error| self.cache_error(error))?;
+                self.first_page(&range, selector, options).await
+            }
+        }
+    }
+
+    async fn all(
+        &self,
+        range: &Prefix,
+        selector: &Selector,
+        at_least: Option<Revision>,
+    ) -> Result<Page> {
+        let listing = self.cache.list(range, at_least).await;
+        let cache::Listing { mut objects, revision, .. } =
+            listing.map_err(|error| self.cache_error(error))?;
+        if !selector.is_everything() {
+            objects.retain(|object| selector.matches(self.kind, &object.hub));
+        }
+        let meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
+        Ok(Page { items: objects, meta })
+    }
+
+    async fn first_page(
+        &self,
+        range: &Prefix,
+        selector: &Selector,
+        options: &ListOptions,
+    ) -> Result<Page> {
+        self.page(range, selector, PageRequest::default(), options.limit)
+            .await
+            .map_err(|error| self.cache_error(error))
+    }
+
+    async fn next_page(
+        &self,
+        range: &Prefix,
+        selector: &Selector,
+        options: &ListOptions,
+    ) -> Result<Page> {
+        let (token, after) = Token::decode(&options.continue_token, range)?;
+        let request = PageRequest {
+            at: u64::try_from(token.rv).ok().map(Revision),
+            after: Some(after),
+            limit: None,
+        };
+        self.page(range, selector, request, options.limit).await.map_err(|error| {
+            let fresh = Token { rv: -1, ..token };
+            self.list_error(error, || ApiError::expired(CONTINUE_EXPIRED, Some(fresh.encode())))
+        })
+    }
+
+    /// Reads until `limit` objects are selected or the range ends. The first read fixes the
+    /// revision of all others.
+    async fn page(
+        &self,
+        range: &Prefix,
+        selector: &Selector,
+        mut request: PageRequest,
+        limit: usize,
+    ) -> Result<Page, cache::Error> {
+        let mut items = Vec::new();
+        loop {
+            request.limit = match limit {
+                0 => None,
+                limit if selector.is_everything() => Some(limit - items.len()),
+                limit => Some(limit.max(CHUNK)),
+            };
+            let listing = self.cache.page(range, request.clone()).await?;
+            let read = listing.objects.len();
+            let mut last = None;
+            for (at, object) in listing.objects.into_iter().enumerate() {
+                last = Some(object.key.clone());
+                if selector.matches(self.kind, &object.hub) {
+                    items.push(object);
+                }
+                if limit > 0 && items.len() == limit {
+                    let more = listing.more || at + 1 < read;
+                    return Ok(finish(items, range, listing.revision, last.filter(|_| more)));
+                }
+            }
+            if !listing.more || last.is_none() {
+                return Ok(finish(items, range, listing.revision, None));
+            }
+            request.at = Some(listing.revision);
+            request.after = last;
+        }
+    }
+
+    fn list_error(&self, error: cache::Error, expired: impl FnOnce() -> ApiError) -> ApiError {
+        match error {
+            cache::Error::Store(storage::Error::Compacted { .. }) => expired(),
+            error => self.cache_error(error),
+        }
+    }
+}
+
+fn finish(
+    items: Vec<Arc<Cached>>,
+    range: &Prefix,
+    revision: Revision,
+    goes_on_after: Option<Key>,
+) -> Page {
+    let rv = i64::try_from(revision.0).unwrap_or(i64::MAX);
+    let continue_token = goes_on_after.map(|key| Token::after(&key, range, rv).encode());
+    let resource_version = revision.to_string();
+    Page { items, meta: ListMeta { resource_version, continue_token, remaining: None } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_cannot_leave_its_range() {
+        let range = Prefix::namespace("g", "pilots", "a").unwrap();
+        let encode =
+            |start: &str, rv| Token { v: TOKEN_VERSION.into(), rv, start: start.into() }.encode();
+        let (token, key) = Token::decode(&encode("x\0", 5), &range).unwrap();
+        assert_eq!((token.rv, key.as_str()), (5, "g/pilots/a/x"));
+        for bad in ["../b/x\0", "..\0", "\0", "x//y\0", "./x\0"] {
+            assert_eq!(Token::decode(&encode(bad, 5), &range).unwrap_err().code(), 400, "{bad:?}");
+        }
+        assert!(Token::decode(&encode("x\0", 0), &range).is_err());
+        assert!(Token::decode(&encode("x\0", -1), &range).is_ok());
+        assert!(Token::decode("%%%", &range).is_err());
+    }
+}

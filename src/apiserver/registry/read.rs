@@ -1,0 +1,60 @@
+//! Get: one object, as fresh as was asked for.
+
+use std::sync::Arc;
+
+use super::{Object, Registry};
+use crate::{
+    apiserver::{
+        cache::{self, Cached},
+        options::ReadAt,
+        status::{ApiError, Result},
+    },
+    error,
+};
+
+impl Registry {
+    /// Returns an object. The latest is read from the store; the cache answers the rest.
+    pub async fn get(&self, namespace: &str, name: &str, at: ReadAt) -> Result<Object> {
+        let key = self.key(namespace, name)?;
+        let at_least = match at {
+            ReadAt::NotOlderThan(revision) | ReadAt::Exact(revision) => Some(revision),
+            ReadAt::Any if self.cache.is_ready() => None,
+            ReadAt::Any | ReadAt::Latest => {
+                let entry = self.store.get(&key).await.map_err(|e| self.store_error(name, &e))?;
+                let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+                return self.object(&entry);
+            }
+        };
+        let found =
+            self.cache.get(&key, at_least).await.map_err(|error| self.cache_error(error))?;
+        let found = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+        Ok(found.as_ref().into())
+    }
+
+    /// The cache's refusal in a client's words.
+    pub(super) fn cache_error(&self, error: cache::Error) -> ApiError {
+        use cache::Error;
+        match error {
+            Error::NotReady => {
+                let what = format!("{} is not ready: the cache is being filled", self.resource());
+                ApiError::too_many_requests(what, 1)
+            }
+            Error::NotYet { asked, latest } => ApiError::revision_too_high(asked.0, latest.0),
+            Error::TooOld { .. } => ApiError::expired(error.to_string(), None),
+            Error::Undecodable { .. } => ApiError::internal(error::chain(&error)),
+            Error::Store(error) => self.store_error("", &error),
+        }
+    }
+}
+
+impl From<&Cached> for Object {
+    fn from(cached: &Cached) -> Self {
+        let Cached { key, hub, revision, .. } = cached;
+        Self { key: key.clone(), hub: hub.clone(), revision: *revision }
+    }
+}
+
+/// Name of an object of the cache.
+pub(super) fn name_of(object: &Arc<Cached>) -> &str {
+    object.hub["metadata"]["name"].as_str().unwrap_or_default()
+}

@@ -1,0 +1,196 @@
+//! Update and patch: one read, one compare-and-swap; a patch tries again when another write came
+//! between.
+
+use serde_json::{Value, json};
+
+use super::{Call, Object, Patch, Registry, meta};
+use crate::{
+    api::{
+        GROUP,
+        decode::Document,
+        field::{FieldError, Path, Problem},
+        scheme::{Part, Verdict},
+    },
+    apiserver::{
+        admission::Operation,
+        options::WriteOptions,
+        status::{ApiError, Result},
+        storage,
+    },
+};
+
+/// Times that a patch is computed anew before the client hears of the conflict.
+const ATTEMPTS: usize = 5;
+
+pub(super) const STATUS_IGNORED: &str =
+    "status is ignored here; write it through the status subresource";
+
+/// How an object shall change.
+#[derive(Clone, Copy)]
+pub enum Change<'a> {
+    Replace(&'a Document),
+    Patch(&'a Patch),
+}
+
+impl Registry {
+    /// Changes an object and returns it as stored. A change that changes nothing writes nothing.
+    pub async fn update(
+        &self,
+        call: &mut Call<'_>,
+        name: &str,
+        part: Part,
+        change: Change<'_>,
+        options: WriteOptions,
+    ) -> Result<Object> {
+        let key = self.key(call.namespace, name)?;
+        let spoken = call.warnings.len();
+        let mut attempt = 1;
+        loop {
+            call.warnings.truncate(spoken);
+            let entry = self.store.get(&key).await.map_err(|e| self.store_error(name, &e))?;
+            let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+            let (stored, current) = self.read_stored(&key, &entry.value, entry.revision)?;
+            let next = self.next(call, name, part, change, &current, options).await?;
+
+            let ends = current.is_deleting() && meta::finalizers(&next).is_empty();
+            let next_stored = Self::to_stored(&next);
+            if next_stored == stored && !ends {
+                return Ok(current);
+            }
+            if options.dry_run {
+                return Ok(Object::new(key, next, current.revision));
+            }
+            let written = if ends {
+                self.store.delete(&key, current.revision).await
+            } else {
+                self.store.update(&key, current.revision, Self::to_bytes(&next_stored)).await
+            };
+            match written {
+                Ok(revision) => return Ok(Object::new(key, next, revision)),
+                Err(storage::Error::Conflict { .. })
+                    if matches!(change, Change::Patch(patch) if !patch.names_revision())
+                        && attempt < ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(self.store_error(name, &error)),
+            }
+        }
+    }
+
+    /// The object as it shall be stored: decoded, merged, admitted, valid.
+    async fn next(
+        &self,
+        call: &mut Call<'_>,
+        name: &str,
+        part: Part,
+        change: Change<'_>,
+        current: &Object,
+        options: WriteOptions,
+    ) -> Result<Value> {
+        let patched;
+        let body = match change {
+            Change::Replace(body) => body,
+            Change::Patch(patch) => {
+                let shown = self.kind.encode(call.version, &current.hub);
+                patched = patch.apply(shown)?;
+                &patched
+            }
+        };
+        let (mut given, strict) = self.decode(call, body, name, Some(&current.hub), options)?;
+        if !strict.is_empty() {
+            return Err(match change {
+                Change::Replace(_) => self.strict_error(call, &strict),
+                Change::Patch(_) => strict_patch_error(&body.value, &strict),
+            });
+        }
+        self.check_identity(call, name, &mut given, current)?;
+        if part == Part::Main && self.kind.has_status() && changes_status(&given, &current.hub) {
+            call.warnings.push(STATUS_IGNORED.to_owned());
+        }
+        call.warnings.extend(meta::dedup_owners(&mut given));
+
+        let mut next = self.kind.merge_update(part, given, &current.hub);
+        meta::keep(&mut next, &current.hub);
+        drop(meta::take(&mut next, "resourceVersion"));
+        if part == Part::Main && next.get("spec") != current.hub.get("spec") {
+            meta::bump_generation(&mut next);
+        }
+        let objects = (Some(&next), Some(&current.hub));
+        self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
+        let Verdict { mut errors, warnings } =
+            self.kind.validate_update(call.version, part, &next, &current.hub);
+        if part == Part::Main && next["metadata"] != current.hub["metadata"] {
+            errors.extend(meta::validate_update(&next, &current.hub));
+        }
+        self.judge(call, name, Verdict { errors, warnings })?;
+        Ok(next)
+    }
+
+    /// Name, namespace, uid and revision of the body must be those of the object.
+    fn check_identity(
+        &self,
+        call: &Call<'_>,
+        name: &str,
+        given: &mut Value,
+        current: &Object,
+    ) -> Result<()> {
+        meta::settle_namespace(given, call.namespace)?;
+        let body_name = meta::text(given, "name");
+        if body_name.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be \
+                 provided"
+            )));
+        }
+        if body_name != name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({body_name}) does not match the name on the URL ({name})"
+            )));
+        }
+        let uid = meta::text(given, "uid");
+        if !uid.is_empty() && uid != current.uid() {
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in \
+                 object meta: {}",
+                current.key.as_str(),
+                current.uid()
+            );
+            return Err(ApiError::conflict(self.resource(), name, why));
+        }
+        let revision = meta::text(given, "resourceVersion");
+        match revision.parse::<u64>() {
+            Ok(revision) if revision == current.revision.0 => Ok(()),
+            Ok(revision) if revision != 0 => Err(ApiError::modified(self.resource(), name)),
+            Err(_) if !revision.is_empty() => {
+                let path = Path::new("metadata").child("resourceVersion");
+                let problem = Problem::Invalid(json!(revision));
+                let error = FieldError::new(&path, problem, "must be a decimal number");
+                Err(ApiError::invalid(GROUP, self.kind.kind(), name, &vec![error]))
+            }
+            _ => {
+                let path = Path::new("metadata").child("resourceVersion");
+                let problem = Problem::Invalid(json!(0));
+                let error = FieldError::new(&path, problem, "must be specified for an update");
+                // Upstream names the resource here, not the kind.
+                Err(ApiError::invalid(GROUP, self.kind.plural(), name, &vec![error]))
+            }
+        }
+    }
+}
+
+/// Does the body carry a status that differs from the stored one?
+fn changes_status(given: &Value, current: &Value) -> bool {
+    let empty = json!({});
+    let status = |hub: &Value| hub.get("status").filter(|s| !s.is_null()).unwrap_or(&empty).clone();
+    let given = status(given);
+    given != empty && given != status(current)
+}
+
+fn strict_patch_error(patched: &Value, strict: &[String]) -> ApiError {
+    let detail = format!("strict decoding error: {}", strict.join(", "));
+    let problem = Problem::Invalid(json!(patched.to_string()));
+    let error = FieldError::new(&Path::new("patch"), problem, detail);
+    ApiError::invalid("", "", "", &vec![error])
+}

@@ -1,0 +1,117 @@
+//! Watch: the changes of a range as one client sees them through its selectors.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Registry;
+use crate::api::scheme::Kind;
+use crate::apiserver::{
+    cache::{Cached, Event, Watcher},
+    options::{ListOptions, revision},
+    selector::Selector,
+    status::Result,
+    storage::Revision,
+};
+
+/// One client's watch.
+pub struct Events {
+    kind: &'static dyn Kind,
+    selector: Selector,
+    watcher: Watcher,
+    /// State to show first, ordered by key, and its revision.
+    pub initial: Option<Initial>,
+}
+
+/// The state that a watch begins with.
+pub struct Initial {
+    pub objects: Vec<Arc<Cached>>,
+    pub revision: Revision,
+}
+
+/// One change as the client sees it.
+pub enum Observed {
+    Added(Arc<Cached>),
+    Modified(Arc<Cached>),
+    Deleted(Arc<Cached>),
+    /// It still exists, but is no longer selected: the last state that was, under the revision
+    /// of the change.
+    Left(Value),
+}
+
+impl Registry {
+    /// Begins a watch. What it shows first follows resourceVersion and `sendInitialEvents`.
+    pub async fn watch(
+        &self,
+        namespace: &str,
+        selector: Selector,
+        options: &ListOptions,
+    ) -> Result<Events> {
+        let range = self.prefix(namespace)?;
+        let asked = revision(&options.resource_version)?;
+        // Without a revision to start from, a watch has always shown what exists first.
+        let from_scratch = asked.is_none_or(|asked| asked == Revision(0));
+        let shows_state = options.send_initial_events.unwrap_or(from_scratch);
+        let at_least = match asked {
+            None => Some(self.cache.catch_up().await.map_err(|e| self.cache_error(e))?),
+            Some(Revision(0)) => None,
+            Some(asked) => Some(asked),
+        };
+        let (initial, from) = if shows_state {
+            let listing = self.cache.list(&range, at_least).await;
+            let mut listing = listing.map_err(|error| self.cache_error(error))?;
+            listing.objects.retain(|object| selector.matches(self.kind, &object.hub));
+            let revision = listing.revision;
+            (Some(Initial { objects: listing.objects, revision }), revision)
+        } else {
+            (None, at_least.unwrap_or_else(|| self.cache.revision()))
+        };
+        let watcher =
+            self.cache.watch(range, from).await.map_err(|error| self.cache_error(error))?;
+        Ok(Events { kind: self.kind, selector, watcher, initial })
+    }
+
+    /// What ended a watch, in a client's words.
+    pub fn watch_error(&self, error: crate::apiserver::cache::Error) -> super::ApiError {
+        self.cache_error(error)
+    }
+}
+
+impl Events {
+    /// The next change that the client sees. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Observed, crate::apiserver::cache::Error> {
+        loop {
+            let event = self.watcher.next().await?;
+            if let Some(observed) = self.observe(event) {
+                return Ok(observed);
+            }
+        }
+    }
+
+    /// The revision up to which the client has seen everything; absent while changes wait.
+    pub fn bookmark(&mut self) -> Option<Revision> {
+        self.watcher.bookmark()
+    }
+
+    /// A change of what is selected: entering is ADDED, leaving is DELETED.
+    fn observe(&self, event: Event) -> Option<Observed> {
+        let selects = |object: &Cached| self.selector.matches(self.kind, &object.hub);
+        match event {
+            Event::Put { object, previous } => {
+                let before = previous.filter(|previous| selects(previous));
+                match (before, selects(&object)) {
+                    (None, false) => None,
+                    (None, true) => Some(Observed::Added(object)),
+                    (Some(_), true) => Some(Observed::Modified(object)),
+                    (Some(previous), false) => {
+                        let mut last = previous.hub.clone();
+                        let revision = object.revision.to_string();
+                        last["metadata"]["resourceVersion"] = json!(revision);
+                        Some(Observed::Left(last))
+                    }
+                }
+            }
+            Event::Deleted { object } => selects(&object).then_some(Observed::Deleted(object)),
+        }
+    }
+}
