@@ -4,7 +4,9 @@
 //! object: encoding, defaults and validation are the registry's. Only the API server touches a
 //! store.
 
+pub mod conformance;
 pub mod embedded;
+pub mod etcd;
 
 use std::{fmt, pin::Pin};
 

@@ -7,3 +7,4 @@ mod architecture;
 mod engine;
 mod golden;
 mod pilot;
+mod storage;

@@ -14,7 +14,6 @@ use std::{
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use redb::{Builder, Database, DatabaseError};
@@ -245,7 +244,7 @@ fn keep_copy(file: &Path) -> io::Result<PathBuf> {
             return Ok(path.clone());
         }
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S.%9fZ");
     let copy = directory.join(format!("{CORRUPT_PREFIX}{now}"));
     let mut target = private().create_new(true).open(&copy)?;
     io::copy(&mut File::open(file)?, &mut target)?;

@@ -1,0 +1,361 @@
+//! A store in etcd, for any number of API servers.
+//!
+//! Owns the shapes of the requests: exactly those that Kubernetes itself sends (kine answers no
+//! others). Nothing is retried here: whether a write that was not answered happened is known to
+//! nobody, and readers have their own patience. The connection is made when it is first needed
+//! and made again by itself.
+
+mod compaction;
+mod connect;
+mod watch;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse};
+use futures::future::BoxFuture;
+use tokio::{
+    sync::{OnceCell, watch as latest},
+    time::timeout,
+};
+use uuid::Uuid;
+
+pub use self::connect::{Config, ConnectError, Tls};
+use super::{Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream};
+
+/// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
+const PAGE: usize = 500;
+/// An etcd that lost its leader elects another within a few seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Upstream's timeout of the health check.
+const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
+
+/// The etcd store. Cheap to clone.
+#[derive(Clone)]
+pub struct Etcd {
+    client: etcd_client::Client,
+    /// Before every key: `/registry/navigator.jetstack.io/`.
+    root: String,
+    id: OnceCell<String>,
+    /// The latest revision that somebody waits for watches to reach.
+    wanted: latest::Sender<Revision>,
+}
+
+impl Etcd {
+    /// Reads the certificates. Talks to nobody yet: an etcd that cannot be reached is
+    /// [`Error::Unavailable`] for each request.
+    pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
+        let client = connect::client(config).await?;
+        let root = format!("{}/", config.prefix.trim_end_matches('/'));
+        Ok(Self { client, root, id: OnceCell::new(), wanted: latest::Sender::default() })
+    }
+
+    fn kv(&self) -> KvClient {
+        // The default of 4 MiB is less than a page of large objects.
+        self.client.kv_client().max_decoding_message_size(usize::MAX)
+    }
+
+    fn path(&self, key: &Key) -> String {
+        format!("{}{}", self.root, key.as_str())
+    }
+
+    fn entry(&self, kv: &KeyValue) -> Result<Entry> {
+        let key = self.key(kv.key())?;
+        let value = Bytes::copy_from_slice(kv.value());
+        Ok(Entry { key, value, revision: revision(kv.mod_revision()) })
+    }
+
+    fn key(&self, path: &[u8]) -> Result<Key> {
+        let key = std::str::from_utf8(path).ok().and_then(|path| path.strip_prefix(&self.root));
+        key.map(|key| Key::from_stored(key.to_owned())).ok_or_else(|| Error::Corrupt {
+            reason: format!("etcd answered with the foreign key {:?}", path.escape_ascii()),
+        })
+    }
+
+    /// Runs a transaction that changes `key` if it is at `expected`.
+    async fn write(&self, key: &Key, expected: Revision, then: TxnOp) -> Result<Revision> {
+        let path = self.path(key);
+        let mut transaction = Txn::new().when(vec![Compare::mod_revision(
+            path.clone(),
+            CompareOp::Equal,
+            number(expected),
+        )]);
+        transaction = transaction.and_then(vec![then]);
+        if expected > Revision(0) {
+            transaction = transaction.or_else(vec![TxnOp::get(path, None)]);
+        }
+        let mut answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+        if answer.succeeded() {
+            return header(answer.take_header());
+        }
+        if expected == Revision(0) {
+            return Err(Error::Exists(key.clone()));
+        }
+        let found = answer.op_responses().into_iter().find_map(|response| match response {
+            TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::mod_revision),
+            TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
+        });
+        Err(match found {
+            Some(actual) => {
+                Error::Conflict { key: key.clone(), expected, actual: revision(actual) }
+            }
+            None => Error::NotFound(key.clone()),
+        })
+    }
+
+    /// A change of an object that must exist. Revision 0 would mean "absent" to etcd, so it is
+    /// looked at instead.
+    async fn change(&self, key: &Key, expected: Revision, then: TxnOp) -> Result<Revision> {
+        if expected > Revision(0) {
+            return self.write(key, expected, then).await;
+        }
+        Err(match self.get(key).await? {
+            Some(entry) => Error::Conflict { key: key.clone(), expected, actual: entry.revision },
+            None => Error::NotFound(key.clone()),
+        })
+    }
+
+    async fn list_page(&self, prefix: &Prefix, request: PageRequest) -> Result<Page> {
+        let start = match &request.after {
+            Some(after) if after.as_str() >= prefix.as_str() => format!("{}\0", self.path(after)),
+            _ => format!("{}{}", self.root, prefix.as_str()),
+        };
+        // The prefix ends with `/`, so its end is the same with the next character, `0`.
+        let end = format!("{}{}0", self.root, prefix.as_str().trim_end_matches('/'));
+        let limit = request.limit.unwrap_or(usize::MAX);
+        if request.at == Some(Revision(0)) {
+            // etcd would take 0 for "latest".
+            return Err(self.before_everything(prefix).await);
+        }
+        let (mut start, mut at) = (start, request.at);
+        let mut entries = Vec::new();
+        loop {
+            let size = PAGE.min(limit - entries.len());
+            // A limit of 0 means "all" to etcd; ask for one and keep none.
+            let mut options = GetOptions::new()
+                .with_range(end.clone())
+                .with_limit(i64::try_from(size.max(1)).unwrap_or(i64::MAX));
+            if let Some(at) = at {
+                options = options.with_revision(number(at));
+            }
+            let answer = within(ANSWER_WITHIN, self.kv().get(start.clone(), Some(options))).await;
+            let mut answer = match answer {
+                Ok(answer) => answer,
+                Err(Error::Compacted { .. }) => {
+                    return Err(self.compacted(at.unwrap_or_default()).await);
+                }
+                Err(Error::FutureRevision { .. }) => {
+                    let latest = self.current_revision().await?;
+                    return Err(Error::FutureRevision { asked: at.unwrap_or_default(), latest });
+                }
+                Err(error) => return Err(error),
+            };
+            let shown = match at {
+                Some(at) => at,
+                None => *at.insert(header(answer.take_header())?),
+            };
+            if size == 0 {
+                return Ok(Page { entries, revision: shown, more: !answer.kvs().is_empty() });
+            }
+            for kv in answer.kvs() {
+                entries.push(self.entry(kv)?);
+            }
+            let last = answer.kvs().last().map(|kv| kv.key().to_vec());
+            match last {
+                Some(last) if answer.more() && entries.len() < limit => {
+                    start = format!("{}\0", String::from_utf8_lossy(&last));
+                }
+                _ => return Ok(Page { entries, revision: shown, more: answer.more() }),
+            }
+        }
+    }
+
+    /// The error for revision 0, which is older than anything that etcd ever knew.
+    async fn before_everything(&self, prefix: &Prefix) -> Error {
+        let request = PageRequest { at: Some(Revision(1)), after: None, limit: Some(1) };
+        match Box::pin(self.list_page(prefix, request)).await {
+            Ok(_) => Error::Compacted { asked: Revision(0), oldest: Revision(1) },
+            Err(Error::Compacted { oldest, .. }) => Error::Compacted { asked: Revision(0), oldest },
+            Err(error) => error,
+        }
+    }
+
+    /// The error for a revision that etcd forgot. Only a watch says what the oldest is.
+    async fn compacted(&self, asked: Revision) -> Error {
+        match timeout(HEALTHY_WITHIN, watch::oldest(self)).await {
+            Ok(Ok(oldest)) => Error::Compacted { asked, oldest },
+            Ok(Err(error)) => error,
+            Err(elapsed) => Error::Unavailable { source: Box::new(elapsed) },
+        }
+    }
+}
+
+impl Storage for Etcd {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(async move {
+            let answer = within(ANSWER_WITHIN, self.kv().get(self.path(key), None)).await?;
+            answer.kvs().first().map(|kv| self.entry(kv)).transpose()
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.list_page(prefix, request))
+    }
+
+    fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            let size = value.len();
+            let put = TxnOp::put(self.path(key), value, None);
+            self.write(key, Revision(0), put).await.map_err(|error| sized(error, size))
+        })
+    }
+
+    fn update<'a>(
+        &'a self,
+        key: &'a Key,
+        expected: Revision,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            let size = value.len();
+            let put = TxnOp::put(self.path(key), value, None);
+            self.change(key, expected, put).await.map_err(|error| sized(error, size))
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(
+            async move { self.change(key, expected, TxnOp::delete(self.path(key), None)).await },
+        )
+    }
+
+    fn watch<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        from: Revision,
+    ) -> BoxFuture<'a, Result<WatchStream>> {
+        Box::pin(async move {
+            // etcd waits silently for a revision in the future. After it was restored from a
+            // backup that would be for ever.
+            let latest = self.current_revision().await?;
+            if from > latest {
+                return Err(Error::FutureRevision { asked: from, latest });
+            }
+            watch::events(self, prefix, from).await
+        })
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let answer = within(ANSWER_WITHIN, self.kv().compact(number(revision), None)).await;
+            match answer {
+                Ok(_) | Err(Error::Compacted { .. }) => Ok(()),
+                Err(Error::FutureRevision { .. }) => {
+                    let latest = self.current_revision().await?;
+                    Err(Error::FutureRevision { asked: revision, latest })
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(async move {
+            let path = format!("{}health", self.root);
+            header(within(HEALTHY_WITHIN, self.kv().get(path, None)).await?.take_header())
+        })
+    }
+
+    fn request_progress(&self, revision: Revision) {
+        self.wanted.send_if_modified(|wanted| {
+            let more = revision > *wanted;
+            *wanted = revision.max(*wanted);
+            more
+        });
+    }
+
+    fn id(&self) -> BoxFuture<'_, Result<String>> {
+        Box::pin(async move { self.id.get_or_try_init(|| self.ensure_id()).await.cloned() })
+    }
+}
+
+impl Etcd {
+    /// Reads the id beside the objects, or makes it. Two servers that start together agree: the
+    /// transaction lets one of them win.
+    async fn ensure_id(&self) -> Result<String> {
+        let path = format!("{}store-id", self.root);
+        let id = Uuid::new_v4().to_string();
+        let absent = Compare::mod_revision(path.clone(), CompareOp::Equal, 0);
+        let transaction = Txn::new().when(vec![absent]).and_then(vec![TxnOp::put(
+            path.clone(),
+            id.clone(),
+            None,
+        )]);
+        if let Some(id) = self.stored_id(&path).await? {
+            return Ok(id);
+        }
+        if within(ANSWER_WITHIN, self.kv().txn(transaction)).await?.succeeded() {
+            return Ok(id);
+        }
+        let other = self.stored_id(&path).await?;
+        other.ok_or_else(|| Error::Unavailable { source: "the store's id came and went".into() })
+    }
+
+    async fn stored_id(&self, path: &str) -> Result<Option<String>> {
+        let answer = within(ANSWER_WITHIN, self.kv().get(path, None)).await?;
+        Ok(answer.kvs().first().map(|kv| String::from_utf8_lossy(kv.value()).into_owned()))
+    }
+}
+
+/// etcd counts with signed numbers and answers with none below zero.
+fn revision(number: i64) -> Revision {
+    Revision(number.try_into().unwrap_or_default())
+}
+
+fn number(revision: Revision) -> i64 {
+    revision.0.try_into().unwrap_or(i64::MAX)
+}
+
+fn header(header: Option<etcd_client::ResponseHeader>) -> Result<Revision> {
+    let header = header
+        .ok_or_else(|| Error::Unavailable { source: "etcd answered without a header".into() })?;
+    Ok(revision(header.revision()))
+}
+
+async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T> {
+    let Ok(answer) = timeout(limit, answer).await else {
+        let source = format!("etcd did not answer within {limit:?}").into();
+        return Err(Error::Unavailable { source });
+    };
+    answer.map_err(failed)
+}
+
+/// Sorts etcd's errors. The numbers in `Compacted`, `FutureRevision` and `TooLarge` are the
+/// caller's to fill in.
+fn failed(error: etcd_client::Error) -> Error {
+    if let etcd_client::Error::GRpcStatus(status) = &error {
+        let text = status.message();
+        if text.contains("required revision has been compacted") {
+            return Error::Compacted { asked: Revision(0), oldest: Revision(0) };
+        }
+        if text.contains("required revision is a future revision") {
+            return Error::FutureRevision { asked: Revision(0), latest: Revision(0) };
+        }
+        if text.contains("request is too large")
+            || text.contains("received message larger than max")
+        {
+            return Error::TooLarge { size: 0 };
+        }
+    }
+    Error::Unavailable { source: Box::new(error) }
+}
+
+fn sized(error: Error, size: usize) -> Error {
+    match error {
+        Error::TooLarge { .. } => Error::TooLarge { size },
+        error => error,
+    }
+}

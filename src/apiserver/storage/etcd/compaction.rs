@@ -1,0 +1,69 @@
+//! Forgets old history of an etcd that nobody else compacts.
+//!
+//! Owns one half of upstream's protocol (storage/etcd3/compact.go), so our servers, and a
+//! kube-apiserver on the same etcd, take turns: who moves `compact_rev_key` on first compacts to
+//! the revision that it saw one interval ago.
+
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use super::{
+    super::{Result, Revision, Storage},
+    ANSWER_WITHIN, Etcd, header, within,
+};
+use crate::{error::chain, runtime::Shutdown};
+
+const KEY: &str = "compact_rev_key";
+
+/// What this server saw when it last had its turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Version of the key: how often it was written.
+    version: i64,
+    revision: Revision,
+}
+
+impl Etcd {
+    /// Compacts once an interval, until shutdown. History reaches back one to two intervals.
+    pub async fn compact_periodically(&self, interval: Duration, shutdown: Shutdown) {
+        let mut seen = Seen::default();
+        loop {
+            tokio::select! {
+                () = sleep(interval) => {}
+                () = shutdown.triggered() => return,
+            }
+            match self.take_turn(seen).await {
+                Ok(now) => seen = now,
+                Err(error) => warn!(error = %chain(&error), "Failed to compact etcd"),
+            }
+        }
+    }
+
+    async fn take_turn(&self, seen: Seen) -> Result<Seen> {
+        let transaction = Txn::new()
+            .when(vec![Compare::version(KEY, CompareOp::Equal, seen.version)])
+            .and_then(vec![TxnOp::put(KEY, seen.revision.to_string(), None)])
+            .or_else(vec![TxnOp::get(KEY, None)]);
+        let mut answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+        let revision = header(answer.take_header())?;
+        if !answer.succeeded() {
+            let version = answer.op_responses().into_iter().find_map(|response| match response {
+                TxnOpResponse::Get(found) => {
+                    found.kvs().first().map(etcd_client::KeyValue::version)
+                }
+                TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
+            });
+            return Ok(Seen { version: version.unwrap_or_default(), revision });
+        }
+        let now = Seen { version: seen.version + 1, revision };
+        // The first turn knows of no older revision.
+        if seen.revision > Revision(0) {
+            self.compact(seen.revision).await?;
+            debug!(revision = seen.revision.0, "Compacted etcd");
+        }
+        Ok(now)
+    }
+}

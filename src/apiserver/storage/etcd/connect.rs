@@ -1,0 +1,81 @@
+//! Where etcd is and how it is trusted.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use tokio::fs;
+
+/// Upstream's values (storagebackend/factory/etcd3.go).
+const DIAL_WITHIN: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_WITHIN: Duration = Duration::from_secs(10);
+
+/// An etcd cluster and the place of our objects in it.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// URLs, for example `https://etcd-0:2379`.
+    pub endpoints: Vec<String>,
+    /// Before every key, for example `/registry/navigator.jetstack.io`.
+    pub prefix: String,
+    pub tls: Option<Tls>,
+}
+
+/// Files in PEM form.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Authority that signed etcd's certificates.
+    pub ca: PathBuf,
+    /// Our certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// Why the configuration cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("no etcd server is named")]
+    NoEndpoint,
+    #[error("etcd server {0:?} is not an http:// or https:// URL")]
+    Scheme(String),
+    #[error("etcd server {0:?} needs the file of its certificate authority")]
+    AuthorityMissing(String),
+    #[error("failed to read {path:?}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("failed to set up the connection to etcd")]
+    Client(#[from] etcd_client::Error),
+}
+
+pub(super) async fn client(config: &Config) -> Result<Client, ConnectError> {
+    if config.endpoints.is_empty() {
+        return Err(ConnectError::NoEndpoint);
+    }
+    for endpoint in &config.endpoints {
+        let secure = endpoint.starts_with("https://");
+        if !secure && !endpoint.starts_with("http://") {
+            return Err(ConnectError::Scheme(endpoint.clone()));
+        }
+        if secure && config.tls.is_none() {
+            return Err(ConnectError::AuthorityMissing(endpoint.clone()));
+        }
+    }
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(DIAL_WITHIN)
+        .with_keep_alive(KEEP_ALIVE_EVERY, KEEP_ALIVE_WITHIN)
+        .with_require_leader(true);
+    if let Some(tls) = &config.tls {
+        let mut trust =
+            TlsOptions::new().ca_certificate(Certificate::from_pem(read(&tls.ca).await?));
+        if let Some((certificate, key)) = &tls.identity {
+            trust = trust.identity(Identity::from_pem(read(certificate).await?, read(key).await?));
+        }
+        options = options.with_tls(trust);
+    }
+    Ok(Client::connect(&config.endpoints, Some(options)).await?)
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
+    fs::read(path).await.map_err(|source| ConnectError::Read { path: path.to_owned(), source })
+}

@@ -1,0 +1,162 @@
+//! Watches of etcd, and the progress that they report when they are asked.
+//!
+//! A watch reports progress by itself only every ten minutes. Who waits for a revision that
+//! another resource was written at says so ([`super::Etcd::request_progress`]); then every
+//! watch that is behind asks etcd, again and again until it knows: etcd leaves a request
+//! unanswered while the watch still catches up.
+
+use std::{collections::VecDeque, time::Duration};
+
+use bytes::Bytes;
+use etcd_client::{EventType, WatchOptions};
+use futures::stream;
+use tokio::{
+    sync::watch as latest,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    super::{Error, Event, Prefix, Result, Revision, WatchStream},
+    ANSWER_WITHIN, Etcd, failed, number, revision,
+};
+
+/// Between two requests for progress of one watch.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+struct Watcher {
+    etcd: Etcd,
+    stream: etcd_client::WatchStream,
+    wanted: latest::Receiver<Revision>,
+    ask_at: Instant,
+    /// Every event up to here was read.
+    reached: Revision,
+    ready: VecDeque<Event>,
+    ended: bool,
+}
+
+/// Events after `from`.
+pub(super) async fn events(etcd: &Etcd, prefix: &Prefix, from: Revision) -> Result<WatchStream> {
+    let stream = open(etcd, prefix.as_str(), from).await?;
+    let mut watcher = Watcher {
+        etcd: etcd.clone(),
+        stream,
+        wanted: etcd.wanted.subscribe(),
+        ask_at: Instant::now(),
+        reached: from,
+        ready: VecDeque::new(),
+        ended: false,
+    };
+    // The first answer says whether etcd still knows that revision.
+    watcher.first().await?;
+    Ok(Box::pin(stream::unfold(watcher, |mut watcher| async {
+        if watcher.ended {
+            return None;
+        }
+        let next = watcher.next().await;
+        watcher.ended = next.is_err();
+        Some((next, watcher))
+    })))
+}
+
+/// The oldest revision that an etcd which was compacted knows. It tells it to a watch that asks
+/// for less; one that was never compacted keeps silent.
+pub(super) async fn oldest(etcd: &Etcd) -> Result<Revision> {
+    let mut stream = open(etcd, "store-id", Revision(0)).await?;
+    while let Some(response) = stream.message().await.map_err(failed)? {
+        if response.compact_revision() > 0 {
+            return Ok(revision(response.compact_revision()));
+        }
+    }
+    Err(Error::Unavailable { source: "etcd ended the watch".into() })
+}
+
+async fn open(etcd: &Etcd, range: &str, from: Revision) -> Result<etcd_client::WatchStream> {
+    let options = WatchOptions::new()
+        .with_prefix()
+        .with_start_revision(number(from) + 1)
+        .with_prev_key()
+        .with_progress_notify()
+        .with_fragment();
+    let mut client = etcd.client.watch_client().max_decoding_message_size(usize::MAX);
+    let opened = client.watch(format!("{}{range}", etcd.root), Some(options));
+    match timeout(ANSWER_WITHIN, opened).await {
+        Ok(stream) => stream.map_err(failed),
+        Err(elapsed) => Err(Error::Unavailable { source: Box::new(elapsed) }),
+    }
+}
+
+impl Watcher {
+    async fn first(&mut self) -> Result<()> {
+        match timeout(ANSWER_WITHIN, self.stream.message()).await {
+            Ok(message) => self.read(message),
+            Err(elapsed) => Err(Error::Unavailable { source: Box::new(elapsed) }),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            let behind = *self.wanted.borrow_and_update() > self.reached;
+            // Each of these may be dropped half-way: a message that has not come whole stays in
+            // the stream's buffer.
+            tokio::select! {
+                message = self.stream.message() => self.read(message)?,
+                // The sender cannot go: `etcd` holds it.
+                _ = self.wanted.changed(), if !behind => {}
+                () = sleep_until(self.ask_at), if behind => {
+                    self.stream.request_progress().await.map_err(failed)?;
+                    self.ask_at = Instant::now() + ASK_AGAIN_AFTER;
+                }
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        message: Result<Option<etcd_client::WatchResponse>, etcd_client::Error>,
+    ) -> Result<()> {
+        let Some(response) = message.map_err(failed)? else {
+            return Err(Error::Unavailable { source: "etcd ended the watch".into() });
+        };
+        if response.compact_revision() > 0 {
+            let oldest = revision(response.compact_revision());
+            return Err(Error::Compacted { asked: self.reached, oldest });
+        }
+        if response.canceled() {
+            let source = format!("etcd cancelled the watch: {}", response.cancel_reason()).into();
+            return Err(Error::Unavailable { source });
+        }
+        for event in response.events() {
+            let event = self.event(event)?;
+            self.reached = event.revision();
+            self.ready.push_back(event);
+        }
+        // The answer to the request for the watch has no events either, but promises nothing.
+        if response.events().is_empty() && !response.created() {
+            let stated = response.header().map_or(0, etcd_client::ResponseHeader::revision);
+            let stated = revision(stated);
+            if stated > self.reached {
+                self.reached = stated;
+                self.ready.push_back(Event::Progress(stated));
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&self, event: &etcd_client::Event) -> Result<Event> {
+        let kv = event
+            .kv()
+            .ok_or_else(|| Error::Corrupt { reason: "etcd sent an event without a key".into() })?;
+        let previous = event.prev_kv().map(|kv| Bytes::copy_from_slice(kv.value()));
+        Ok(match event.event_type() {
+            EventType::Put => Event::Put { entry: self.etcd.entry(kv)?, previous },
+            EventType::Delete => Event::Delete {
+                key: self.etcd.key(kv.key())?,
+                previous: previous.unwrap_or_default(),
+                revision: revision(kv.mod_revision()),
+            },
+        })
+    }
+}
