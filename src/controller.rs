@@ -1,2 +1,275 @@
 //! The controller: turns clusters into objects of the orchestrator, one leader at a time. It
 //! decides when; it knows no database protocol.
+//!
+//! One look at a cluster is `observe → plan → build → apply → status`; see [`mod@reconcile`].
+//! What differs between databases is in `cassandra` and `elasticsearch`.
+
+mod apply;
+mod build;
+mod cassandra;
+mod context;
+mod desired;
+mod elasticsearch;
+mod events;
+mod flavour;
+mod metrics;
+mod observe;
+mod pilots;
+mod plan;
+mod queue;
+mod reconcile;
+mod status;
+mod stores;
+mod teardown;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, runtime::reflector::ObjectRef};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    time::{Instant, sleep},
+};
+use tracing::{error, info, warn};
+
+use self::{
+    context::Context,
+    events::Events,
+    flavour::Settings,
+    metrics::Metrics,
+    queue::{Key, Outcome, Queue},
+    stores::Stores,
+};
+use crate::{
+    api::{names, v1beta1},
+    error::chain,
+    runtime::{
+        Runtime, Shutdown, admin,
+        leader::{self, Claim},
+    },
+};
+
+/// What the controller was told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Image that holds the pilot, unless a cluster names one.
+    pub pilot_image: String,
+    /// The one namespace to look at; all of them when absent.
+    pub namespace: Option<String>,
+    /// Namespace of the install: leader lease and the record of the store's identity.
+    pub install_namespace: String,
+    /// Fight for the lead; off where only one controller can run.
+    pub leader_elect: bool,
+    pub lease_duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry_period: Duration,
+    /// After this time without heartbeat, a Pilot that nobody wants is deleted.
+    pub pilot_gc_after: Duration,
+    /// Address of metrics and health.
+    pub admin: SocketAddr,
+    /// Tells controllers apart: pod name and a random part.
+    pub identity: String,
+}
+
+/// Why the controller ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("lost the leadership")]
+    Deposed,
+    #[error("the store is another one than before: {was:?} became {is:?}")]
+    OtherStore { was: String, is: String },
+}
+
+/// Looks at clusters of one kind at once: several may wait for slow servers, while one cluster is
+/// never looked at twice at a time.
+const WORKERS: usize = 4;
+
+/// How often the record of the store's identity is read again.
+const STORE_CHECK: Duration = Duration::from_secs(10);
+
+/// Runs until shutdown, or until it may no longer act.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
+    let metrics = Metrics::register(runtime.metrics());
+    let address = config.admin;
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let admin = admin::serve(
+        listener,
+        admin::router(runtime.readiness().clone(), runtime.metrics().clone()),
+        runtime.shutdown(),
+    );
+    runtime.tasks().spawn_vital("admin", async move {
+        if let Err(error) = admin.await {
+            error!(error = %chain(&error), "The admin port failed");
+        }
+    });
+
+    // A candidate that waits for the lead is ready too: a rollout of two must not wait for it.
+    let shutdown = runtime.shutdown();
+    let Some(store_id) = started(&client, &config, &runtime).await else { return Ok(()) };
+    let queue = Queue::default();
+    let stores = Stores::start(&runtime, client.clone(), config.namespace.clone(), queue.clone());
+    tokio::select! {
+        () = stores.filled() => {}
+        () = shutdown.triggered() => return Ok(()),
+    }
+    info!("Caches are filled");
+
+    // Outlives the other tasks: the lease is released after the last write.
+    let reign_over = Shutdown::new();
+    let (lead, mut claim) = watch::channel(Claim::Waiting);
+    if config.leader_elect {
+        let election = leader::Config {
+            lease_duration: config.lease_duration,
+            renew_deadline: config.renew_deadline,
+            retry_period: config.retry_period,
+            ..leader::Config::new(
+                config.install_namespace.clone(),
+                names::CONTROLLER.to_owned(),
+                config.identity.clone(),
+            )
+        };
+        let leader = leader::run(client.clone(), election, lead, reign_over.clone());
+        runtime.tasks().spawn("leader", leader);
+    } else {
+        let until = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
+        lead.send_replace(Claim::Held { until, transition: 0 });
+    }
+    tokio::select! {
+        // The sender lives as long as the election.
+        held = claim.wait_for(|claim| claim.is_held()) => drop(held),
+        () = shutdown.triggered() => {
+            reign_over.trigger();
+            return Ok(());
+        }
+    }
+    metrics.leader.set(1);
+
+    let ctx = Arc::new(Context {
+        events: Events::new(client.clone(), config.identity.clone()),
+        settings: Settings { pilot_image: config.pilot_image.clone(), store_id: store_id.clone() },
+        client: client.clone(),
+        claim: claim.clone(),
+        metrics: metrics.clone(),
+        stores,
+    });
+    // Workers end by a shutdown of their own, so that they also end when the lead is lost.
+    let work = shutdown.child();
+    let workers = crate::runtime::Tasks::new(work.clone());
+    for _ in 0..WORKERS {
+        workers.spawn_vital("worker", worker(Arc::clone(&ctx), queue.clone(), work.clone()));
+    }
+    let pilots = pilots::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work.clone());
+    workers.spawn_vital("pilots", pilots);
+
+    let ended = tokio::select! {
+        () = work.triggered() => Ok(()),
+        _ = claim.wait_for(|claim| *claim == Claim::Lost) => Err(Error::Deposed),
+        is = other_store(&client, &config, &store_id) => {
+            Err(Error::OtherStore { was: store_id.clone(), is })
+        }
+    };
+    work.trigger();
+    workers.join().await;
+    metrics.leader.set(0);
+    // After the last write.
+    reign_over.trigger();
+    shutdown.trigger();
+    ended
+}
+
+/// Waits until our API is served and the store's identity is recorded; `None` at shutdown.
+async fn started(client: &Client, config: &Config, runtime: &Runtime) -> Option<String> {
+    let ready = runtime.readiness().add("api");
+    let shutdown = runtime.shutdown();
+    let mut last = String::new();
+    let store_id = loop {
+        let missing = match (served(client).await, store_id(client, config).await) {
+            (Ok(()), Ok(id)) => break id,
+            (Err(error), _) | (_, Err(error)) => error,
+        };
+        if missing != last {
+            info!(reason = missing, "Waiting for the API");
+            last = missing;
+        }
+        tokio::select! {
+            () = sleep(stores::RETRY) => {}
+            () = shutdown.triggered() => return None,
+        }
+    };
+    info!(store = store_id, "The API is served");
+    drop(ready);
+    Some(store_id)
+}
+
+/// Is our group served?
+async fn served(client: &Client) -> Result<(), String> {
+    match client.list_api_group_resources(v1beta1::API_VERSION).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{} is not served: {}", v1beta1::API_VERSION, chain(&error))),
+    }
+}
+
+/// Identity of the store, from its record outside the store.
+async fn store_id(client: &Client, config: &Config) -> Result<String, String> {
+    let name = names::STORE_CONFIG_MAP;
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.install_namespace);
+    let map = api
+        .get(name)
+        .await
+        .map_err(|error| format!("failed to read ConfigMap {name:?}: {}", chain(&error)))?;
+    let id = map.data.as_ref().and_then(|data| data.get(STORE_ID_KEY)).cloned();
+    id.ok_or_else(|| format!("ConfigMap {name:?} has no {STORE_ID_KEY:?}"))
+}
+
+/// Key of the ConfigMap that records the store's identity.
+const STORE_ID_KEY: &str = "id";
+
+/// Returns when the record names another store: then nothing that we know is true any more.
+async fn other_store(client: &Client, config: &Config, known: &str) -> String {
+    loop {
+        sleep(STORE_CHECK).await;
+        match store_id(client, config).await {
+            Ok(id) if id != known => {
+                error!(was = known, is = id, "The store is another one than before");
+                return id;
+            }
+            Ok(_) => {}
+            Err(error) => warn!(error, "Failed to check the store's identity"),
+        }
+    }
+}
+
+async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
+    loop {
+        ctx.metrics.queue_depth.set(i64::try_from(queue.depth()).unwrap_or(i64::MAX));
+        let key = tokio::select! {
+            key = queue.take() => key,
+            () = shutdown.triggered() => return,
+        };
+        let begun = Instant::now();
+        let (outcome, label) = look(&ctx, &key).await;
+        ctx.metrics
+            .reconcile_seconds
+            .with_label_values(&[key.kind, label])
+            .observe(begun.elapsed().as_secs_f64());
+        queue.done(key, outcome);
+    }
+}
+
+async fn look(ctx: &Context, key: &Key) -> (Outcome, &'static str) {
+    if key.kind == cassandra::FLAVOUR.kind {
+        let object = ctx.stores.cassandra.get(&ObjectRef::new(&key.name).within(&key.namespace));
+        reconcile::reconcile(ctx, key, object).await
+    } else {
+        let object =
+            ctx.stores.elasticsearch.get(&ObjectRef::new(&key.name).within(&key.namespace));
+        reconcile::reconcile(ctx, key, object).await
+    }
+}

@@ -1,0 +1,449 @@
+//! Makes objects as they were built, and carries steps out. With `observe`, the only part that
+//! talks to the server about a cluster.
+//!
+//! Invariants: nothing is written that already is so; nothing that belongs to somebody else is
+//! touched; a write that depends on what was read carries its resource version, so a stale
+//! cache ends in a conflict, never in a change undone.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Namespace, PersistentVolumeClaim, Pod, Service},
+        policy::v1::PodDisruptionBudget,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+    },
+};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::{
+    build::{self, Prepared, pilot_body, pilot_resource, spec_patch},
+    context::{Context, Error, MANAGER},
+    desired::{Desired, Pool},
+    events::News,
+    observe::{Member, Observed, ObservedPool, PHASE_OWNER, foreign, owned},
+    plan::Step,
+};
+use crate::api::{
+    names::{self, annotation, label},
+    quantity,
+    v1beta1::PilotIntent,
+};
+
+/// Makes every object of the cluster as it shall be, and every Pilot that a node needs.
+pub(crate) async fn ensure(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+) -> Result<(), Error> {
+    for prepared in build::build(desired, observed, &ctx.settings) {
+        let found = found(ctx, desired, observed, &prepared);
+        match found {
+            Some((meta, body)) => {
+                if !owned(&meta, desired) {
+                    let kind = &prepared.resource.kind;
+                    return Err(Error::Foreign(foreign(kind, &meta, desired)));
+                }
+                if !current(&prepared, &body) {
+                    let version = (prepared.resource.kind == "StatefulSet")
+                        .then(|| meta.resource_version.clone())
+                        .flatten();
+                    change(ctx, desired, prepared, version).await?;
+                }
+            }
+            None => make(ctx, desired, prepared).await?,
+        }
+    }
+    remove_client_service(ctx, desired).await?;
+    for pool in &observed.pools {
+        let Some(wanted) = desired.pool(&pool.name) else { continue };
+        for (ordinal, member) in pool.running() {
+            ensure_pilot(ctx, desired, wanted, ordinal, member).await?;
+        }
+    }
+    mark_seeds(ctx, desired).await
+}
+
+/// The object of this name as the caches know it.
+fn found(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    prepared: &Prepared,
+) -> Option<(ObjectMeta, Value)> {
+    if prepared.resource.kind == "StatefulSet" {
+        let pool = observed.pools.iter().find(|pool| pool.set_name == prepared.name)?;
+        let set = pool.set.as_ref()?.object.as_deref()?;
+        return Some((set.metadata.clone(), json!(set)));
+    }
+    let object = ctx.stores.other(&prepared.resource, &desired.namespace, &prepared.name)?;
+    Some((object.metadata.clone(), json!(*object)))
+}
+
+/// Is the object what was built? Its hash says what it was made from; the comparison sees what
+/// somebody changed since.
+fn current(prepared: &Prepared, found: &Value) -> bool {
+    let hash = found["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
+    hash == Some(prepared.hash()) && holds(found, &prepared.body)
+}
+
+/// Does `found` say everything that `wanted` says? The server adds defaults and rewrites
+/// quantities.
+fn holds(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
+            found.get(key).map_or(is_empty(wanted), |found| holds(found, wanted))
+        }),
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(f, w)| holds(f, w))
+        }
+        (Value::String(found), Value::String(wanted)) => {
+            let value = |text: &str| quantity::nanos(text);
+            found == wanted || value(found).is_some_and(|v| value(wanted) == Some(v))
+        }
+        (found, wanted) => found == wanted,
+    }
+}
+
+/// Absent and empty are one to the server.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_empty),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    }
+}
+
+/// Makes an object that the caches do not know. The server is asked first, because an apply
+/// would take over what somebody else made.
+async fn make(ctx: &Context, desired: &Desired, prepared: Prepared) -> Result<(), Error> {
+    let (resource, name) = (prepared.resource.clone(), prepared.name.clone());
+    let kind = resource.kind.as_str();
+    let request = |error| Error::request("get", kind, &name, error);
+    let api = ctx.read(&resource, &desired.namespace);
+    match api.get_opt(&name).await.map_err(request)? {
+        Some(found) if owned(&found.metadata, desired) && kind != "StatefulSet" => {
+            // Ours, but without the label by which we watch, or too new for the cache.
+            return change(ctx, desired, prepared, None).await;
+        }
+        Some(found) if owned(&found.metadata, desired) => {
+            return Err(Error::Conflict { kind: kind.to_owned(), name });
+        }
+        Some(found) => return Err(Error::Foreign(foreign(kind, &found.metadata, desired))),
+        None => {}
+    }
+    not_terminating(ctx, desired).await?;
+    change(ctx, desired, prepared, None).await?;
+    if kind == "StatefulSet" {
+        info!(namespace = desired.namespace, name, "Created node pool");
+        let news = News::normal("CreateNodePool", format!("made StatefulSet {name}"));
+        ctx.events.tell(desired, &news).await;
+    }
+    Ok(())
+}
+
+async fn not_terminating(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+    let api: Api<Namespace> = Api::all(ctx.client.clone());
+    let name = &desired.namespace;
+    let namespace = api.get(name).await.map_err(|e| Error::request("get", "Namespace", name, e))?;
+    if namespace.metadata.deletion_timestamp.is_some() {
+        return Err(Error::NamespaceTerminating(name.clone()));
+    }
+    Ok(())
+}
+
+/// Server-side apply. `version` makes it a compare-and-swap.
+async fn change(
+    ctx: &Context,
+    desired: &Desired,
+    prepared: Prepared,
+    version: Option<String>,
+) -> Result<(), Error> {
+    let Prepared { resource, name, mut body } = prepared;
+    if let Some(version) = version {
+        body["metadata"]["resourceVersion"] = json!(version);
+    }
+    let api = ctx.write(&resource, &desired.namespace)?;
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(&name, &params, &Patch::Apply(&body))
+        .await
+        .map_err(|error| Error::request("apply", &resource.kind, &name, error))?;
+    Ok(())
+}
+
+/// The client Service of Cassandra exists only while a type is asked for.
+async fn remove_client_service(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+    let client = desired.services.client.as_ref();
+    if desired.flavour.word != "cassandra" || client.is_some_and(|c| c.type_.is_some()) {
+        return Ok(());
+    }
+    let resource = ApiResource::erase::<Service>(&());
+    let name = names::cassandra::client_service(&desired.name);
+    match ctx.stores.other(&resource, &desired.namespace, &name) {
+        Some(found) if owned(&found.metadata, desired) => {
+            let uid = found.metadata.uid.as_deref();
+            delete(ctx, desired, &resource, &name, uid).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes the Pilot of a node, or brings it up to date where that restarts nothing.
+async fn ensure_pilot(
+    ctx: &Context,
+    desired: &Desired,
+    pool: &Pool,
+    ordinal: u32,
+    member: Option<&Member>,
+) -> Result<(), Error> {
+    let name = names::pilot(&pool.set, ordinal);
+    let Some(pilot) = member.and_then(|member| member.pilot.as_ref()) else {
+        return create_pilot(ctx, desired, pool, ordinal, &name).await;
+    };
+    let mut patch = json!({});
+    if !pilot.owned {
+        // Nobody controls it: the cluster that wants its name adopts it.
+        let body = pilot_body(desired, pool, &name, ordinal, &ctx.settings);
+        for part in ["labels", "annotations", "ownerReferences"] {
+            patch["metadata"][part] = body["metadata"][part].clone();
+        }
+    }
+    let never_started = member.is_some_and(|member| member.pod.is_none());
+    let restarts = pilot.spec.config_hash.as_deref() != Some(pool.config_hash());
+    if (!restarts || never_started)
+        && let Some(spec) = spec_patch(&pilot.spec, &pool.pilot)
+    {
+        patch["spec"] = spec;
+    }
+    if patch.as_object().is_none_or(serde_json::Map::is_empty) {
+        return Ok(());
+    }
+    patch_pilot(ctx, desired, &name, &pilot.resource_version, patch).await
+}
+
+async fn create_pilot(
+    ctx: &Context,
+    desired: &Desired,
+    pool: &Pool,
+    ordinal: u32,
+    name: &str,
+) -> Result<(), Error> {
+    not_terminating(ctx, desired).await?;
+    let resource = pilot_resource();
+    let body = pilot_body(desired, pool, name, ordinal, &ctx.settings);
+    let object: DynamicObject =
+        serde_json::from_value(body).expect("a Pilot has metadata and string keys");
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let api = ctx.write(&resource, &desired.namespace)?;
+    api.create(&params, &object)
+        .await
+        .map_err(|error| Error::request("create", "Pilot", name, error))?;
+    info!(namespace = desired.namespace, name, "Created Pilot");
+    Ok(())
+}
+
+/// Merge patch of our own fields, as a compare-and-swap.
+async fn patch_pilot(
+    ctx: &Context,
+    desired: &Desired,
+    name: &str,
+    version: &str,
+    mut patch: Value,
+) -> Result<(), Error> {
+    patch["metadata"]["resourceVersion"] = json!(version);
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let api = ctx.write(&pilot_resource(), &desired.namespace)?;
+    api.patch(name, &params, &Patch::Merge(&patch))
+        .await
+        .map_err(|error| Error::request("patch", "Pilot", name, error))?;
+    Ok(())
+}
+
+/// Pods of ordinal 0 carry the seed label; a pod template cannot say that.
+async fn mark_seeds(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+    if desired.flavour.word != "cassandra" {
+        return Ok(());
+    }
+    for pod in ctx.stores.objects(desired).pods {
+        let meta = &pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let seed = desired.pools.iter().any(|pool| names::pilot(&pool.set, 0) == name);
+        let labels = meta.labels.as_ref();
+        let marked = labels.is_some_and(|labels| labels.contains_key(label::CASSANDRA_SEED));
+        if !seed || marked || meta.deletion_timestamp.is_some() {
+            continue;
+        }
+        let patch = json!({
+            "metadata": {"uid": meta.uid, "labels": {label::CASSANDRA_SEED: "true"}},
+        });
+        let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map_err(|error| Error::request("patch", "Pod", name, error))?;
+    }
+    Ok(())
+}
+
+/// Deletes by name and uid. What is gone already is fine.
+async fn delete(
+    ctx: &Context,
+    desired: &Desired,
+    resource: &ApiResource,
+    name: &str,
+    uid: Option<&str>,
+) -> Result<(), Error> {
+    let preconditions =
+        uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::background() };
+    match ctx.write(resource, &desired.namespace)?.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(Error::request("delete", &resource.kind, name, error)),
+    }
+}
+
+fn member<'a>(observed: &'a Observed, name: &str) -> Option<(&'a ObservedPool, &'a Member)> {
+    observed.pools.iter().find_map(|pool| {
+        let member = pool.members.values().find(|member| member.name == name)?;
+        Some((pool, member))
+    })
+}
+
+/// Carries one step out. `observed` must be fresh from the server.
+pub(crate) async fn execute(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    step: &Step,
+) -> Result<(), Error> {
+    match step {
+        Step::Raise { pool, to } | Step::Remove { pool, to, .. } => {
+            resize(ctx, desired, observed, pool, *to).await
+        }
+        Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
+        Step::Mend { pilot, pod } | Step::Restart { pilot, pod } => {
+            let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
+            if let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot)
+                && let Some(spec) = spec_patch(&facts.spec, &wanted.pilot)
+            {
+                let patch = json!({"spec": spec});
+                patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;
+            }
+            delete(ctx, desired, &ApiResource::erase::<Pod>(&()), pilot, Some(pod)).await
+        }
+        Step::Drain { pilot } => {
+            set_phase(ctx, desired, observed, pilot, &PilotIntent::Decommissioned).await
+        }
+        Step::Keep { pilot } => {
+            set_phase(ctx, desired, observed, pilot, &PilotIntent::Running).await
+        }
+        Step::Stop { pilots } => {
+            for pilot in pilots {
+                set_phase(ctx, desired, observed, pilot, &PilotIntent::Stopped).await?;
+            }
+            Ok(())
+        }
+        Step::Start { pilots } => {
+            for pilot in pilots {
+                set_phase(ctx, desired, observed, pilot, &PilotIntent::Running).await?;
+            }
+            Ok(())
+        }
+        Step::DeleteClaim { claim, uid, .. } => {
+            let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+            delete(ctx, desired, &resource, claim, Some(uid)).await
+        }
+        Step::DeletePilot { pilot } => delete(ctx, desired, &pilot_resource(), pilot, None).await,
+        Step::DeletePool { pool: _, set } => {
+            let service = ApiResource::erase::<Service>(&());
+            let pods = names::pods_service(set);
+            let budget = ApiResource::erase::<PodDisruptionBudget>(&());
+            for (resource, name) in [(service, pods), (budget, set.clone())] {
+                if let Some(found) = ctx.stores.other(&resource, &desired.namespace, &name)
+                    && owned(&found.metadata, desired)
+                {
+                    let uid = found.metadata.uid.as_deref();
+                    delete(ctx, desired, &resource, &name, uid).await?;
+                }
+            }
+            let found = observed.pools.iter().find(|pool| pool.set_name == *set);
+            let object = found.and_then(|pool| pool.set.as_ref()?.object.as_deref());
+            let uid = object.and_then(|object| object.metadata.uid.as_deref());
+            delete(ctx, desired, &ApiResource::erase::<StatefulSet>(&()), set, uid).await
+        }
+    }
+}
+
+/// Sets the replicas of a pool, Pilots of new nodes first: a pilot waits for its Pilot.
+async fn resize(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pool: &str,
+    to: u32,
+) -> Result<(), Error> {
+    let Some(found) = observed.pools.iter().find(|found| found.name == pool) else {
+        return Ok(());
+    };
+    let Some(set) = &found.set else { return Ok(()) };
+    if let Some(wanted) = desired.pool(pool) {
+        for ordinal in set.replicas..to {
+            ensure_pilot(ctx, desired, wanted, ordinal, found.members.get(&ordinal)).await?;
+        }
+        let version = Some(set.resource_version.clone());
+        let prepared = build::resized(desired, wanted, found, to, &ctx.settings);
+        return change(ctx, desired, prepared, version).await;
+    }
+    // A pool that is no longer wanted keeps its last template; only its size changes.
+    let patch = json!({
+        "metadata": {"resourceVersion": set.resource_version}, "spec": {"replicas": to},
+    });
+    let api = ctx.write(&ApiResource::erase::<StatefulSet>(&()), &desired.namespace)?;
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch(&found.set_name, &params, &Patch::Merge(&patch))
+        .await
+        .map_err(|error| Error::request("patch", "StatefulSet", &found.set_name, error))?;
+    Ok(())
+}
+
+/// Writes the intent of a node and, beside it, that the intent is ours.
+async fn set_phase(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pilot: &str,
+    phase: &PilotIntent,
+) -> Result<(), Error> {
+    let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
+    let Some(facts) = &member.pilot else { return Ok(()) };
+    let owner = (*phase != PilotIntent::Running).then_some(MANAGER);
+    let patch = json!({
+        "metadata": {"annotations": {PHASE_OWNER: owner}},
+        "spec": {"phase": phase},
+    });
+    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_and_rewritten_quantities_are_no_difference() {
+        let found = json!({
+            "spec": {"a": 1, "added": true, "cpu": "1", "list": [{"x": 1, "protocol": "TCP"}]},
+        });
+        let wanted = json!({"spec": {"a": 1, "cpu": "1000m", "list": [{"x": 1}], "none": {}}});
+        assert!(holds(&found, &wanted));
+        assert!(!holds(&found, &json!({"spec": {"a": 2}})));
+        assert!(!holds(&found, &json!({"spec": {"list": []}})));
+        assert!(!holds(&found, &json!({"spec": {"missing": 1}})));
+    }
+}

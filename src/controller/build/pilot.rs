@@ -1,0 +1,109 @@
+//! The Pilot of a node: what its process needs to know.
+
+use kube::api::ApiResource;
+use serde_json::{Map, Value, json};
+
+use super::pool_labels;
+use crate::{
+    api::{
+        names::{annotation, label},
+        v1beta1::{self, Pilot, PilotSpec},
+    },
+    controller::{
+        desired::{Desired, Pool},
+        flavour::Settings,
+    },
+};
+
+pub(crate) fn pilot_resource() -> ApiResource {
+    ApiResource::erase::<Pilot>(&())
+}
+
+/// A whole Pilot, as it is created. `spec.phase` is left to its default.
+pub(crate) fn pilot_body(
+    desired: &Desired,
+    pool: &Pool,
+    name: &str,
+    ordinal: u32,
+    settings: &Settings,
+) -> Value {
+    let mut labels: Map<String, Value> = pool_labels(desired, pool);
+    if desired.flavour.word == "cassandra" && ordinal == 0 {
+        labels.insert(label::CASSANDRA_SEED.to_owned(), json!("true"));
+    }
+    let mut spec = json!(pool.pilot);
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("phase");
+    }
+    json!({
+        "apiVersion": v1beta1::API_VERSION,
+        "kind": "Pilot",
+        "metadata": {
+            "name": name,
+            "namespace": desired.namespace,
+            "labels": labels,
+            "annotations": {annotation::STORE_ID: settings.store_id},
+            "ownerReferences": [desired.owner()],
+        },
+        "spec": spec,
+    })
+}
+
+/// The change of a Pilot's spec from what it is to what it shall be, as a merge patch: keys
+/// that are no longer wanted become `null`, `phase` is never named. `None` when nothing differs.
+pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value> {
+    let without_phase = |spec: &PilotSpec| {
+        let mut value = json!(spec);
+        if let Some(spec) = value.as_object_mut() {
+            spec.remove("phase");
+        }
+        value
+    };
+    let patch = difference(&without_phase(found), &without_phase(wanted));
+    patch.as_object().is_some_and(|patch| !patch.is_empty()).then_some(patch)
+}
+
+/// The merge patch (RFC 7386) that turns one object into another.
+fn difference(from: &Value, to: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
+    let mut patch = Map::new();
+    for (key, value) in to {
+        match from.get(key) {
+            Some(found) if found == value => {}
+            Some(found) => {
+                patch.insert(key.clone(), difference(found, value));
+            }
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    for key in from.keys().filter(|key| !to.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    Value::Object(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_names_only_what_differs_and_never_the_phase() {
+        let found = PilotSpec {
+            phase: Some(v1beta1::PilotIntent::Fenced),
+            version: Some("5.0.6".into()),
+            config: serde_json::from_value(json!({"a": 1, "b": {"c": 2}})).unwrap(),
+            ..PilotSpec::default()
+        };
+        let wanted = PilotSpec {
+            version: Some("5.0.7".into()),
+            config: serde_json::from_value(json!({"b": {"c": 3}})).unwrap(),
+            ..PilotSpec::default()
+        };
+        let patch = spec_patch(&found, &wanted).unwrap();
+        assert_eq!(patch, json!({"version": "5.0.7", "config": {"a": null, "b": {"c": 3}}}));
+        let same = PilotSpec { phase: None, ..found.clone() };
+        assert_eq!(spec_patch(&found, &same), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! The pod of a database node: the pilot as PID 1 in an unmodified database image.
+
+use serde_json::{Value, json};
+
+use super::{merge::merge, pool_labels, selector};
+use crate::{
+    api::names::{self, annotation, label, port},
+    controller::desired::{Desired, Pool},
+};
+
+/// Where the pilot renders its configuration; an empty folder of its own in every pod.
+const CONFIG_DIR: &str = "/etc/navigator";
+const CONFIG_VOLUME: &str = "config";
+
+/// The pod template of a pool. `claims` says whether data are kept on a claim.
+pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
+    let flavour = desired.flavour;
+    let mut labels = pool_labels(desired, pool);
+    labels.insert(label::HAS_PILOT.to_owned(), json!(""));
+    let mut volumes = vec![
+        json!({"name": names::SHARED_VOLUME, "emptyDir": {}}),
+        json!({"name": CONFIG_VOLUME, "emptyDir": {}}),
+    ];
+    if !claims {
+        volumes.push(json!({"name": flavour.data_volume, "emptyDir": {}}));
+    }
+    let user = desired.run_as_user;
+    let mut template = json!({
+        "metadata": {
+            "labels": labels,
+            "annotations": {
+                annotation::CONFIG_HASH: pool.pod_hash,
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": port::METRICS.to_string(),
+                "prometheus.io/path": "/",
+            },
+        },
+        "spec": {
+            "serviceAccountName": (flavour.service_account)(&desired.name),
+            "terminationGracePeriodSeconds": flavour.termination_grace.as_secs(),
+            "securityContext": {
+                "runAsUser": user,
+                "runAsGroup": user,
+                "fsGroup": user,
+                // A large volume is not walked at every start.
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "runAsNonRoot": true,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "affinity": affinity(desired, pool),
+            "initContainers": [install(desired)],
+            "containers": [database(desired, pool)],
+            "volumes": volumes,
+        },
+    });
+    for overlay in &pool.overlays {
+        merge(&mut template, &Value::Object(overlay.clone()));
+    }
+    template
+}
+
+/// Nodes of one cluster prefer different machines; a pool's zone is a must.
+fn affinity(desired: &Desired, pool: &Pool) -> Value {
+    let mut affinity = json!({
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{
+                "weight": 100,
+                "podAffinityTerm": {
+                    "labelSelector": {"matchLabels": selector(desired, None)},
+                    "topologyKey": "kubernetes.io/hostname",
+                },
+            }],
+        },
+    });
+    if let Some(zone) = &pool.zone {
+        affinity["nodeAffinity"] = json!({
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{
+                    "matchExpressions": [{
+                        "key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone],
+                    }],
+                }],
+            },
+        });
+    }
+    affinity
+}
+
+/// What every container of ours gives up.
+fn restricted() -> Value {
+    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+}
+
+/// Copies the pilot into the shared volume.
+fn install(desired: &Desired) -> Value {
+    json!({
+        "name": names::INSTALL_CONTAINER,
+        "image": desired.pilot_image.reference,
+        "imagePullPolicy": desired.pilot_image.pull_policy,
+        "command": ["/navigator", "install", names::SHARED_DIR],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "50Mi"},
+            "limits": {"memory": "50Mi"},
+        },
+        "securityContext": restricted(),
+        "volumeMounts": [{"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR}],
+    })
+}
+
+fn field(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
+}
+
+fn probe(port: u16, period: u32, timeout: u32, failures: u32) -> Value {
+    json!({
+        "httpGet": {"path": "/", "port": port, "scheme": "HTTP"},
+        "periodSeconds": period,
+        "timeoutSeconds": timeout,
+        "failureThreshold": failures,
+    })
+}
+
+fn database(desired: &Desired, pool: &Pool) -> Value {
+    let flavour = desired.flavour;
+    let ports: Vec<_> = flavour
+        .ports
+        .iter()
+        .map(|(name, port)| json!({"name": name, "containerPort": port, "protocol": "TCP"}))
+        .collect();
+    json!({
+        "name": flavour.container,
+        "image": desired.image.reference,
+        "imagePullPolicy": desired.image.pull_policy,
+        "command": [format!("{}/navigator", names::SHARED_DIR), "pilot", flavour.word],
+        "env": [
+            field("NAVIGATOR_PILOT_NAME", "metadata.name"),
+            field("NAVIGATOR_PILOT_NAMESPACE", "metadata.namespace"),
+            field("NAVIGATOR_POD_UID", "metadata.uid"),
+            field("NAVIGATOR_POD_IP", "status.podIP"),
+            field("NAVIGATOR_NODE_NAME", "spec.nodeName"),
+            {
+                "name": "NAVIGATOR_TERMINATION_GRACE_PERIOD",
+                "value": flavour.termination_grace.as_secs().to_string(),
+            },
+        ],
+        "ports": ports,
+        "resources": pool.resources,
+        "securityContext": restricted(),
+        // The pilot answers from memory and knows what phase it is in; these numbers only bound
+        // a pilot that hangs. A node that joins may stream for hours.
+        "startupProbe": probe(port::PILOT_STARTUP, 5, 5, 17_280),
+        "livenessProbe": probe(port::PILOT_LIVENESS, 10, 5, 6),
+        "readinessProbe": probe(port::PILOT_READINESS, 5, 5, 2),
+        "volumeMounts": [
+            {"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR, "readOnly": true},
+            {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIR},
+            {"name": flavour.data_volume, "mountPath": flavour.data_dir},
+        ],
+    })
+}

@@ -1,0 +1,96 @@
+//! What every look at a cluster uses: client, caches, settings, the claim to lead.
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject},
+};
+use tokio::sync::watch;
+
+use super::{events::Events, flavour::Settings, metrics::Metrics, stores::Stores};
+use crate::{error::chain, runtime::leader::Claim};
+
+/// Name under which we write; owner of our fields on the server.
+pub(crate) const MANAGER: &str = crate::api::names::CONTROLLER;
+
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Settings,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    pub(crate) claim: watch::Receiver<Claim>,
+}
+
+/// Why a look at a cluster ended early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The world moved on; the next look sees it.
+    #[error("{kind} {name:?} changed meanwhile")]
+    Conflict { kind: String, name: String },
+    #[error("failed to {verb} {kind} {name:?}")]
+    Request { verb: &'static str, kind: String, name: String, source: Box<kube::Error> },
+    /// Nothing is made in a namespace that is being deleted.
+    #[error("namespace {0:?} is being deleted")]
+    NamespaceTerminating(String),
+    /// An object of a name that we need belongs to somebody else.
+    #[error("{}", .0.message)]
+    Foreign(super::desired::Stalled),
+    /// Another process may lead by now: nothing is written any more.
+    #[error("this process does not lead any more")]
+    NotLeading,
+}
+
+impl Error {
+    /// Sorts a failed request.
+    pub(crate) fn request(verb: &'static str, kind: &str, name: &str, error: kube::Error) -> Self {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        match &error {
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict { kind, name },
+            kube::Error::Api(status) if terminating(status) => {
+                Self::NamespaceTerminating(chain(&error).to_string())
+            }
+            _ => Self::Request { verb, kind, name, source: Box::new(error) },
+        }
+    }
+
+    /// Value of the metric's label.
+    pub(crate) fn outcome(&self) -> &'static str {
+        match self {
+            Self::Conflict { .. } => "conflict",
+            Self::Request { .. } => "error",
+            Self::NamespaceTerminating(_) => "terminating",
+            Self::Foreign(_) => "foreign",
+            Self::NotLeading => "fenced",
+        }
+    }
+}
+
+/// kube-apiserver's and our own answer to a create in a namespace that is being deleted.
+fn terminating(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403
+        && (causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+            || status.message.contains("is being terminated"))
+}
+
+impl Context {
+    /// An [`Api`] for writing. Every write asks for it, so a process that may have been deposed
+    /// writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotLeading`]
+    pub(crate) fn write(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+    ) -> Result<Api<DynamicObject>, Error> {
+        if !self.claim.borrow().is_held() {
+            return Err(Error::NotLeading);
+        }
+        Ok(self.read(resource, namespace))
+    }
+
+    pub(crate) fn read(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+}

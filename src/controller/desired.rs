@@ -1,0 +1,244 @@
+//! What a cluster shall look like, in terms that every database shares.
+//!
+//! Owns the words of the plan: pools, members, images, hashes. Each flavour turns its own
+//! kind into a [`Desired`] (see `cassandra`, `elasticsearch`); everything after that is the same
+//! code for all. Pure.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::api::v1beta1::{
+    ClusterStatus, ImageSpec, Persistence, PilotSpec, PodTemplate, Services, UpdateStrategy,
+};
+
+/// What the controller reads of a cluster, whatever its kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Desired {
+    pub(crate) flavour: &'static Flavour,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+    /// The cluster is being deleted: nothing is created or changed any more.
+    pub(crate) deleted: bool,
+    pub(crate) force_delete: bool,
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) paused: bool,
+    pub(crate) stopped: bool,
+    pub(crate) version: String,
+    /// What is run, resolved from spec and defaults.
+    pub(crate) image: Image,
+    pub(crate) pilot_image: Image,
+    pub(crate) run_as_user: i64,
+    pub(crate) services: Services,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) strategy: Strategy,
+    /// Why nothing can be done for this cluster, found in its spec alone.
+    pub(crate) stalled: Option<Stalled>,
+    /// Status as it was last written.
+    pub(crate) status: ClusterStatus,
+}
+
+/// The facts by which one kind of database differs from another.
+#[derive(Debug)]
+pub(crate) struct Flavour {
+    pub(crate) kind: &'static str,
+    /// Word in commands, labels and metrics: `cassandra`.
+    pub(crate) word: &'static str,
+    pub(crate) container: &'static str,
+    pub(crate) data_volume: &'static str,
+    pub(crate) data_dir: &'static str,
+    pub(crate) cluster_label: &'static str,
+    pub(crate) pool_label: &'static str,
+    /// Prefix of the names of generated objects: `cass`.
+    pub(crate) prefix: &'static str,
+    pub(crate) termination_grace: Duration,
+    /// Name and number of the ports that the database container shows.
+    pub(crate) ports: &'static [(&'static str, u16)],
+    pub(crate) service_account: fn(&str) -> String,
+    /// Role and RoleBinding of the pilots.
+    pub(crate) pilot_role: fn(&str) -> String,
+    pub(crate) leader_lease: fn(&str) -> String,
+}
+
+impl Flavour {
+    /// Name of the StatefulSet of a pool.
+    pub(crate) fn stateful_set(&self, cluster: &str, pool: &str) -> String {
+        format!("{}-{cluster}-{pool}", self.prefix)
+    }
+}
+
+/// An image and when it is pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) reference: String,
+    pub(crate) pull_policy: String,
+}
+
+impl Image {
+    pub(crate) fn of(spec: &ImageSpec) -> Self {
+        let ImageSpec { repository, tag, digest, pull_policy } = spec;
+        let reference = match (digest, tag) {
+            (Some(digest), _) => format!("{repository}@{digest}"),
+            (None, Some(tag)) => format!("{repository}:{tag}"),
+            (None, None) => repository.clone(),
+        };
+        let pull_policy = pull_policy.clone().unwrap_or_else(|| "IfNotPresent".to_owned());
+        Self { reference, pull_policy }
+    }
+
+    pub(crate) fn named(reference: impl Into<String>) -> Self {
+        Self { reference: reference.into(), pull_policy: "IfNotPresent".to_owned() }
+    }
+}
+
+/// Nodes that are equal to each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) name: String,
+    /// Name of the StatefulSet.
+    pub(crate) set: String,
+    pub(crate) replicas: u32,
+    pub(crate) zone: Option<String>,
+    pub(crate) resources: ResourceRequirements,
+    pub(crate) persistence: Option<Persistence>,
+    /// Overlays of the cluster and of the pool, in the order in which they are merged.
+    pub(crate) overlays: Vec<PodTemplate>,
+    /// Spec of every Pilot of the pool; `phase` is not part of it.
+    pub(crate) pilot: PilotSpec,
+    /// Hash of what a person said that the pods are made of; see [`pod_hash`].
+    pub(crate) pod_hash: String,
+    /// Labels that only this flavour knows, for example a role.
+    pub(crate) labels: Vec<(String, String)>,
+}
+
+impl Pool {
+    /// Hash that a Pilot carries as `spec.configHash`.
+    pub(crate) fn config_hash(&self) -> &str {
+        self.pilot.config_hash.as_deref().unwrap_or_default()
+    }
+
+    /// Are data kept on a claim, rather than in the pod?
+    pub(crate) fn persistent(&self) -> bool {
+        self.persistence.as_ref().is_some_and(|p| p.enabled != Some(false) && p.size.is_some())
+    }
+
+    pub(crate) fn delete_claim_when_scaled(&self) -> bool {
+        let retention = self.persistence.as_ref().and_then(|p| p.retention.as_ref());
+        retention.and_then(|r| r.when_scaled.as_deref()) != Some("Retain")
+    }
+
+    pub(crate) fn delete_claim_when_deleted(&self) -> bool {
+        let retention = self.persistence.as_ref().and_then(|p| p.retention.as_ref());
+        self.persistent() && retention.and_then(|r| r.when_deleted.as_deref()) == Some("Delete")
+    }
+}
+
+/// How changes reach running nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Strategy {
+    /// Changes wait until somebody restarts a pod.
+    pub(crate) on_delete: bool,
+    /// Pools and number of nodes at which a roll is held.
+    pub(crate) canary: Option<(BTreeSet<String>, u32)>,
+    pub(crate) skip_predicates: BTreeSet<String>,
+    pub(crate) progress_deadline: Duration,
+}
+
+impl Strategy {
+    pub(crate) fn of(spec: Option<&UpdateStrategy>) -> Self {
+        let spec = spec.cloned().unwrap_or_default();
+        let canary = spec.canary.map(|canary| {
+            let replicas = u32::try_from(canary.replicas).unwrap_or_default();
+            (canary.node_pools.into_iter().collect(), replicas)
+        });
+        let seconds = spec.progress_deadline_seconds.and_then(|s| u64::try_from(s).ok());
+        Self {
+            on_delete: spec.type_.as_deref() == Some("OnDelete"),
+            canary,
+            skip_predicates: spec.skip_predicates.into_iter().collect(),
+            progress_deadline: Duration::from_secs(seconds.unwrap_or(1800)),
+        }
+    }
+
+    /// Does a person override this predicate?
+    pub(crate) fn skips(&self, predicate: &str) -> bool {
+        self.skip_predicates.contains("*") || self.skip_predicates.contains(predicate)
+    }
+}
+
+/// Why nothing can be done for a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stalled {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+impl Desired {
+    pub(crate) fn owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: crate::api::v1beta1::API_VERSION.to_owned(),
+            kind: self.flavour.kind.to_owned(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+
+    pub(crate) fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// Does deletion need work that garbage collection cannot do?
+    pub(crate) fn needs_teardown(&self) -> bool {
+        self.pools.iter().any(Pool::delete_claim_when_deleted)
+    }
+}
+
+/// 16 hexadecimal digits over anything that serialises; object keys are sorted by `Value`.
+pub(crate) fn hash(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).expect("our own types have string keys only");
+    let digest = Sha256::digest(value.to_string());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a person said that the pods of a pool are made of.
+///
+/// Only what stands in the spec: another default image or probe of a newer controller leaves
+/// the hash alone, so an upgrade of ours restarts no database. The version stands for the image
+/// that follows from it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PodInputs<'a> {
+    pub(crate) version: &'a str,
+    pub(crate) image: Option<&'a ImageSpec>,
+    pub(crate) pilot_image: Option<&'a ImageSpec>,
+    pub(crate) run_as_user: Option<i64>,
+    pub(crate) zone: Option<&'a str>,
+    pub(crate) resources: Option<&'a ResourceRequirements>,
+    pub(crate) persistent: bool,
+    pub(crate) overlays: &'a [PodTemplate],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_wins_over_the_tag() {
+        let spec = ImageSpec {
+            repository: "docker.io/cassandra".into(),
+            tag: Some("5.0.6".into()),
+            digest: Some("sha256:abc".into()),
+            pull_policy: None,
+        };
+        assert_eq!(Image::of(&spec).reference, "docker.io/cassandra@sha256:abc");
+        assert_eq!(Image::of(&spec).pull_policy, "IfNotPresent");
+    }
+}

@@ -1,0 +1,52 @@
+//! What the controller counts.
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    /// `navigator_controller_reconcile_seconds{kind,outcome}`
+    pub(crate) reconcile_seconds: HistogramVec,
+    /// `navigator_controller_steps_total{kind,operation}`
+    pub(crate) steps: IntCounterVec,
+    /// `navigator_controller_leader`
+    pub(crate) leader: IntGauge,
+    /// `navigator_controller_queue_depth`
+    pub(crate) queue_depth: IntGauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &Registry) -> Self {
+        let metrics = Self {
+            reconcile_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    "navigator_controller_reconcile_seconds",
+                    "Time that one look at a cluster took.",
+                ),
+                &["kind", "outcome"],
+            )
+            .expect("the metric's name and labels are valid"),
+            steps: IntCounterVec::new(
+                Opts::new("navigator_controller_steps_total", "Steps carried out."),
+                &["kind", "operation"],
+            )
+            .expect("the metric's name and labels are valid"),
+            leader: IntGauge::new("navigator_controller_leader", "1 while this process leads.")
+                .expect("the metric's name is valid"),
+            queue_depth: IntGauge::new(
+                "navigator_controller_queue_depth",
+                "Clusters that are due for a look.",
+            )
+            .expect("the metric's name is valid"),
+        };
+        let Self { reconcile_seconds, steps, leader, queue_depth } = metrics.clone();
+        for collector in [
+            Box::new(reconcile_seconds) as Box<dyn prometheus::core::Collector>,
+            Box::new(steps),
+            Box::new(leader),
+            Box::new(queue_depth),
+        ] {
+            registry.register(collector).expect("the registry holds no metric of this name");
+        }
+        metrics
+    }
+}

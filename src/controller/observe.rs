@@ -1,0 +1,448 @@
+//! What there is of a cluster, as facts that the plan can reason about.
+//!
+//! Owns the reading of StatefulSets, Pods, Pilots and claims. [`Objects`] are gathered from the
+//! caches, or fresh from the server before a step; turning them into [`Observed`] is pure.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{PersistentVolumeClaim, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
+    jiff::Timestamp,
+};
+
+use super::desired::{Desired, Stalled};
+use crate::api::{
+    names::{self, annotation},
+    v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec},
+};
+
+/// Says on a Pilot that `spec.phase` was written by us, not by a person.
+pub(crate) const PHASE_OWNER: &str = "navigator.jetstack.io/phase-owner";
+
+/// A pilot's judgement that is older counts as blocking.
+const JUDGEMENT_AGE: Duration = Duration::from_secs(60);
+
+/// The objects of one cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) sets: Vec<Arc<StatefulSet>>,
+    pub(crate) pods: Vec<Arc<Pod>>,
+    pub(crate) pilots: Vec<Arc<Pilot>>,
+    pub(crate) claims: Vec<Arc<PersistentVolumeClaim>>,
+}
+
+/// Everything that the plan and the status need to know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    /// Wanted pools in the order of the spec, then pools that are no longer wanted.
+    pub(crate) pools: Vec<ObservedPool>,
+    /// An object of a name that we need belongs to somebody else, or to another store.
+    pub(crate) stalled: Option<Stalled>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedPool {
+    pub(crate) name: String,
+    pub(crate) set_name: String,
+    pub(crate) set: Option<Set>,
+    /// By ordinal. Every ordinal that has a pod, a Pilot or a claim.
+    pub(crate) members: BTreeMap<u32, Member>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Set {
+    pub(crate) replicas: u32,
+    pub(crate) resource_version: String,
+    pub(crate) object: Option<Arc<StatefulSet>>,
+}
+
+/// One database node: its pod, its Pilot, its claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) pod: Option<PodFacts>,
+    pub(crate) pilot: Option<PilotFacts>,
+    pub(crate) claim: Option<ClaimFacts>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodFacts {
+    pub(crate) uid: String,
+    pub(crate) ready: bool,
+    pub(crate) terminating: bool,
+    /// The database container was started at least once.
+    pub(crate) started: bool,
+    /// Annotation config-hash: what the pod is made of.
+    pub(crate) hash: String,
+    /// Why the pod does not get ready without help.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// Reason for the cluster's conditions.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PilotFacts {
+    pub(crate) resource_version: String,
+    pub(crate) spec: PilotSpec,
+    /// `spec.phase` was written by us.
+    pub(crate) phase_ours: bool,
+    /// Owned by this cluster; false for one that can be adopted.
+    pub(crate) owned: bool,
+    pub(crate) ready: bool,
+    /// Not heard of for so long that its judgement counts for nothing.
+    pub(crate) stale: bool,
+    /// The node is, or was, a member of the database cluster.
+    pub(crate) identity: bool,
+    pub(crate) decommissioned: bool,
+    pub(crate) stopped: bool,
+    pub(crate) irreversible: bool,
+    /// Progress or refusal of a decommission, in a sentence.
+    pub(crate) progress: Option<String>,
+    pub(crate) running_hash: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) health: Option<Health>,
+    pub(crate) cluster_id: Option<String>,
+    /// Predicate and message of what speaks against stopping this node.
+    pub(crate) blockers: Vec<(String, String)>,
+    /// What the Ready condition says while it is not True.
+    pub(crate) not_ready: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClaimFacts {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) terminating: bool,
+    pub(crate) capacity: Option<String>,
+}
+
+impl Member {
+    /// Does the node serve, as the kubelet and its own pilot see it?
+    pub(crate) fn serving(&self) -> bool {
+        self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
+            && self.pilot.as_ref().is_some_and(|pilot| pilot.ready)
+    }
+
+    pub(crate) fn intent(&self) -> PilotIntent {
+        self.pilot.as_ref().and_then(|pilot| pilot.spec.phase.clone()).unwrap_or_default()
+    }
+
+    /// Was an intent other than Running written by us?
+    pub(crate) fn intends(&self, intent: &PilotIntent) -> bool {
+        self.intent() == *intent && self.pilot.as_ref().is_some_and(|pilot| pilot.phase_ours)
+    }
+
+    /// A phase that a person wrote, and that we therefore leave alone.
+    pub(crate) fn held(&self) -> Option<PilotIntent> {
+        let pilot = self.pilot.as_ref()?;
+        let intent = self.intent();
+        let acts = matches!(
+            intent,
+            PilotIntent::Fenced | PilotIntent::Stopped | PilotIntent::Decommissioned
+        );
+        (acts && !pilot.phase_ours).then_some(intent)
+    }
+
+    pub(crate) fn decommissioned(&self) -> bool {
+        self.pilot.as_ref().is_some_and(|pilot| pilot.decommissioned)
+    }
+
+    /// The node holds data of the database cluster, or may.
+    pub(crate) fn has_identity(&self) -> bool {
+        self.pilot.as_ref().is_some_and(|pilot| pilot.identity)
+    }
+
+    /// The database never ran here, so nothing can be lost with the node.
+    pub(crate) fn never_ran(&self) -> bool {
+        !self.has_identity() && !self.pod.as_ref().is_some_and(|pod| pod.started || pod.ready)
+    }
+}
+
+impl ObservedPool {
+    pub(crate) fn replicas(&self) -> u32 {
+        self.set.as_ref().map_or(0, |set| set.replicas)
+    }
+
+    /// Nodes that joined the database cluster and did not leave it: a StatefulSet must have at
+    /// least so many, or data would be shut out.
+    pub(crate) fn returning(&self) -> u32 {
+        self.one_past_last(|member| member.has_identity() && !member.decommissioned())
+    }
+
+    /// Replicas that a StatefulSet is made with: pods without one (it was deleted and its pods
+    /// orphaned) are kept.
+    pub(crate) fn initial(&self) -> u32 {
+        let orphan = |member: &Member| member.pod.as_ref().is_some_and(|pod| !pod.terminating);
+        self.returning().max(self.one_past_last(orphan))
+    }
+
+    fn one_past_last(&self, is: impl Fn(&Member) -> bool) -> u32 {
+        let last = self.members.iter().rev().find(|(_, member)| is(member));
+        last.map_or(0, |(ordinal, _)| ordinal + 1)
+    }
+
+    /// Members that the StatefulSet runs, those included that have nothing yet.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (u32, Option<&Member>)> {
+        (0..self.replicas()).map(|ordinal| (ordinal, self.members.get(&ordinal)))
+    }
+}
+
+/// Turns objects into facts.
+pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
+    let mut pools: Vec<ObservedPool> = desired
+        .pools
+        .iter()
+        .map(|pool| ObservedPool {
+            name: pool.name.clone(),
+            set_name: pool.set.clone(),
+            ..ObservedPool::default()
+        })
+        .collect();
+    let mut stalled = None;
+    for set in &objects.sets {
+        let name = set.metadata.name.clone().unwrap_or_default();
+        if !owned(&set.metadata, desired) {
+            if pools.iter().any(|pool| pool.set_name == name) {
+                stalled = stalled.or_else(|| Some(foreign("StatefulSet", &set.metadata, desired)));
+            }
+            continue;
+        }
+        let pool = match pools.iter_mut().find(|pool| pool.set_name == name) {
+            Some(pool) => pool,
+            None => {
+                pools.push(ObservedPool {
+                    name: label(&set.metadata, desired.flavour.pool_label),
+                    set_name: name,
+                    ..ObservedPool::default()
+                });
+                pools.last_mut().expect("a pool was just pushed")
+            }
+        };
+        let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        pool.set = Some(Set {
+            replicas: u32::try_from(replicas).unwrap_or_default(),
+            resource_version: set.metadata.resource_version.clone().unwrap_or_default(),
+            object: Some(Arc::clone(set)),
+        });
+    }
+    for pod in &objects.pods {
+        if let Some(member) = member(&mut pools, pod.metadata.name.as_deref()) {
+            member.pod = Some(pod_facts(pod, desired, now));
+        }
+    }
+    for pilot in &objects.pilots {
+        let Some(member) = member(&mut pools, pilot.metadata.name.as_deref()) else { continue };
+        let controller = controller(&pilot.metadata);
+        if controller.is_some() && !owned(&pilot.metadata, desired) {
+            stalled = stalled.or_else(|| Some(foreign("Pilot", &pilot.metadata, desired)));
+            continue;
+        }
+        member.pilot = Some(pilot_facts(pilot, controller.is_some(), now));
+    }
+    let prefix = format!("{}-", desired.flavour.data_volume);
+    for claim in &objects.claims {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
+        member.claim = Some(claim_facts(claim));
+    }
+    Observed { pools, stalled }
+}
+
+/// The member of this name, `<set>-<ordinal>`, made when it is the first sight of it.
+fn member<'a>(pools: &'a mut [ObservedPool], name: Option<&str>) -> Option<&'a mut Member> {
+    let (set, ordinal) = name?.rsplit_once('-')?;
+    let ordinal: u32 = ordinal.parse().ok()?;
+    let pool = pools.iter_mut().find(|pool| pool.set_name == set)?;
+    let name = names::pilot(set, ordinal);
+    Some(pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() }))
+}
+
+fn controller(
+    meta: &ObjectMeta,
+) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Is this cluster the controller of the object?
+pub(crate) fn owned(meta: &ObjectMeta, desired: &Desired) -> bool {
+    controller(meta).is_some_and(|owner| owner.uid == desired.uid)
+}
+
+/// Why an object of a name that we need cannot be used.
+pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stalled {
+    let name = meta.name.as_deref().unwrap_or_default();
+    match controller(meta) {
+        Some(owner) if owner.kind == desired.flavour.kind && owner.name == desired.name => {
+            Stalled {
+                reason: "ForeignObject",
+                message: format!(
+                    "{kind} {name:?} belongs to an earlier {} of this name; waiting for it to go",
+                    owner.kind
+                ),
+            }
+        }
+        Some(owner) if owner.api_version.starts_with(crate::api::GROUP) => Stalled {
+            reason: "NameConflict",
+            message: format!("{kind} {name:?} belongs to {} {:?}", owner.kind, owner.name),
+        },
+        Some(owner) => Stalled {
+            reason: "ForeignObject",
+            message: format!("{kind} {name:?} belongs to {} {:?}", owner.kind, owner.name),
+        },
+        None => Stalled {
+            reason: "ForeignObject",
+            message: format!("{kind} {name:?} exists and was not made by Navigator"),
+        },
+    }
+}
+
+/// Does an object of ours carry the mark of another store than the one we talk to?
+pub(crate) fn other_store(meta: &ObjectMeta, store_id: &str) -> Option<Stalled> {
+    let marked = meta.annotations.as_ref()?.get(annotation::STORE_ID)?;
+    (marked != store_id).then(|| Stalled {
+        reason: "StoreMismatch",
+        message: format!(
+            "{:?} was made for store {marked:?}, this is store {store_id:?}; nothing is changed",
+            meta.name.as_deref().unwrap_or_default()
+        ),
+    })
+}
+
+fn label(meta: &ObjectMeta, key: &str) -> String {
+    meta.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default()
+}
+
+fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
+    let status = pod.status.clone().unwrap_or_default();
+    let ready = status.conditions.iter().flatten().find(|c| c.type_ == "Ready");
+    let is_ready = ready.is_some_and(|condition| condition.status == "True");
+    let annotations = pod.metadata.annotations.as_ref();
+    let ours = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find(|container| container.name == desired.flavour.container);
+    let started = ours.is_some_and(|container| {
+        let state = container.state.as_ref();
+        container.restart_count > 0
+            || state.is_some_and(|s| s.running.is_some() || s.terminated.is_some())
+    });
+    PodFacts {
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        ready: is_ready,
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        started,
+        hash: annotations.and_then(|a| a.get(annotation::CONFIG_HASH)).cloned().unwrap_or_default(),
+        trouble: if is_ready { None } else { trouble(pod, desired, now) },
+    }
+}
+
+/// Waiting reasons of containers that do not end by themselves.
+const WAITING: &[(&str, &str)] = &[
+    ("ErrImagePull", "ImagePullFailed"),
+    ("ImagePullBackOff", "ImagePullFailed"),
+    ("InvalidImageName", "ImagePullFailed"),
+    ("ErrImageNeverPull", "ImagePullFailed"),
+    ("CrashLoopBackOff", "NodesNotReady"),
+    ("CreateContainerConfigError", "NodesNotReady"),
+    ("CreateContainerError", "NodesNotReady"),
+    ("RunContainerError", "NodesNotReady"),
+];
+
+fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let status = pod.status.as_ref()?;
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
+    for container in containers.flatten() {
+        let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref())
+        else {
+            continue;
+        };
+        let waits_for = waiting.reason.as_deref().unwrap_or_default();
+        if let Some((_, reason)) = WAITING.iter().find(|(listed, _)| *listed == waits_for) {
+            let message = waiting.message.as_deref().unwrap_or_default();
+            let message = format!("{name}: container {}: {waits_for}: {message}", container.name);
+            return Some(Trouble { reason, message });
+        }
+    }
+    let condition = |type_: &str| {
+        status.conditions.iter().flatten().find(|c| c.type_ == type_ && c.status == "False")
+    };
+    if let Some(unschedulable) =
+        condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
+    {
+        let message = unschedulable.message.as_deref().unwrap_or_default();
+        return Some(Trouble { reason: "Unschedulable", message: format!("{name}: {message}") });
+    }
+    let since = condition("Ready").and_then(|c| c.last_transition_time.as_ref())?;
+    (age(since.0, now) > desired.strategy.progress_deadline).then(|| Trouble {
+        reason: "ProgressDeadlineExceeded",
+        message: format!("{name} has not been ready since {}", since.0),
+    })
+}
+
+fn age(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}
+
+pub(crate) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
+    let (spec, status) = (&pilot.spec, &pilot.status);
+    let is = |type_: &str| condition(&status.conditions, type_).is_some_and(|c| c.status == "True");
+    let ready = condition(&status.conditions, "Ready");
+    let heard = status.last_heartbeat_time.as_ref();
+    let decommission = status.decommission.as_ref();
+    let annotations = pilot.metadata.annotations.as_ref();
+    PilotFacts {
+        resource_version: pilot.metadata.resource_version.clone().unwrap_or_default(),
+        spec: spec.clone(),
+        phase_ours: annotations.is_some_and(|a| a.contains_key(PHASE_OWNER)),
+        owned,
+        ready: ready.is_some_and(|condition| condition.status == "True"),
+        stale: heard.is_none_or(|time| age(time.0, now) > JUDGEMENT_AGE),
+        identity: status.identity.is_some(),
+        decommissioned: is("Decommissioned"),
+        stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
+        irreversible: decommission.is_some_and(|progress| progress.irreversible),
+        progress: decommission.map(|progress| {
+            let left = progress.bytes_left.map(|bytes| format!(", {bytes} bytes left"));
+            let percent = progress.percent.map(|percent| format!(", {percent} %"));
+            let message = progress.message.as_deref().unwrap_or("moving data away");
+            format!("{message}{}{}", percent.unwrap_or_default(), left.unwrap_or_default())
+        }),
+        running_hash: status.config_hash.clone(),
+        version: status.version.clone(),
+        health: status.health.clone(),
+        cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
+        blockers: status
+            .blockers
+            .iter()
+            .map(|blocker| (blocker.predicate.clone(), blocker.message.clone()))
+            .collect(),
+        not_ready: ready
+            .filter(|condition| condition.status != "True")
+            .map(|condition| format!("{}: {}", condition.reason, condition.message)),
+    }
+}
+
+fn claim_facts(claim: &PersistentVolumeClaim) -> ClaimFacts {
+    let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+    ClaimFacts {
+        name: claim.metadata.name.clone().unwrap_or_default(),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
+        terminating: claim.metadata.deletion_timestamp.is_some(),
+        capacity: capacity.and_then(|c| c.get("storage")).map(|quantity| quantity.0.clone()),
+    }
+}

@@ -1,0 +1,463 @@
+//! Decides what is done next for a cluster: at most one step.
+//!
+//! Owns the order of things: first what is broken, then what was begun, and only while every
+//! node serves something new: cleanup, roll, growth, shrinking. Reads nothing but
+//! [`Observed`] and [`Desired`]; writes nothing.
+//!
+//! Invariants, held by the random walks in the tests:
+//! - a node is stopped, drained or added only while every other node serves;
+//! - a node that holds data is removed only after its pilot reported that it left;
+//! - a crash between steps is safe: the next reconcile observes again and decides again.
+
+use super::{
+    desired::{Desired, Pool},
+    observe::{Member, Observed, ObservedPool},
+};
+use crate::api::v1beta1::PilotIntent;
+
+mod roll;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use roll::outdated;
+
+/// What is being done to a cluster; `status.operation.type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperationType {
+    Bootstrap,
+    ScaleUp,
+    ScaleDown,
+    Upgrade,
+    Configure,
+    Replace,
+    Stop,
+    Start,
+}
+
+impl OperationType {
+    const ALL: [Self; 8] = [
+        Self::Bootstrap,
+        Self::ScaleUp,
+        Self::ScaleDown,
+        Self::Upgrade,
+        Self::Configure,
+        Self::Replace,
+        Self::Stop,
+        Self::Start,
+    ];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Bootstrap => "Bootstrap",
+            Self::ScaleUp => "ScaleUp",
+            Self::ScaleDown => "ScaleDown",
+            Self::Upgrade => "Upgrade",
+            Self::Configure => "Configure",
+            Self::Replace => "Replace",
+            Self::Stop => "Stop",
+            Self::Start => "Start",
+        }
+    }
+
+    /// Reason of the Ready condition while this lasts.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Bootstrap | Self::Start => "BootstrapInProgress",
+            Self::ScaleUp => "ScaleUpInProgress",
+            Self::ScaleDown => "ScaleDownInProgress",
+            Self::Upgrade => "UpgradeInProgress",
+            Self::Configure => "ConfigureInProgress",
+            Self::Replace => "ReplaceInProgress",
+            Self::Stop => "ClusterStopped",
+        }
+    }
+}
+
+/// One change of the world. Each is safe to repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Raise the replicas of a pool; Pilots up to there are made first.
+    Raise { pool: String, to: u32 },
+    /// Give a broken node the newest spec and a new pod.
+    Mend { pilot: String, pod: String },
+    /// Give a serving node the newest spec and a new pod.
+    Restart { pilot: String, pod: String },
+    /// Ask a pilot to move its data away and leave.
+    Drain { pilot: String },
+    /// Take that back.
+    Keep { pilot: String },
+    /// Lower the replicas of a pool by one: its last node left, or never ran.
+    Remove { pool: String, pilot: String, to: u32 },
+    /// Delete the claim of a node that left.
+    DeleteClaim { pilot: String, claim: String, uid: String },
+    /// Delete the Pilot of a node that is gone.
+    DeletePilot { pilot: String },
+    /// Delete the objects of a pool that is no longer wanted and has no node left.
+    DeletePool { pool: String, set: String },
+    /// Ask these pilots to stop their databases.
+    Stop { pilots: Vec<String> },
+    /// Let these pilots run their databases again.
+    Start { pilots: Vec<String> },
+    /// Remove the pods of a stopped pool; claims and Pilots stay.
+    Empty { pool: String },
+}
+
+impl Step {
+    /// Name of the step in `status.operation.steps`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Raise { .. } | Self::Start { .. } | Self::Keep { .. } => "StartPilot",
+            Self::Mend { .. } | Self::Restart { .. } => "RecreatePod",
+            Self::Drain { .. } => "DrainPilot",
+            Self::Remove { .. }
+            | Self::Stop { .. }
+            | Self::Empty { .. }
+            | Self::DeletePilot { .. }
+            | Self::DeletePool { .. } => "RemovePilot",
+            Self::DeleteClaim { .. } => "Cleanup",
+        }
+    }
+
+    pub(crate) fn pilot(&self) -> Option<&str> {
+        match self {
+            Self::Mend { pilot, .. }
+            | Self::Restart { pilot, .. }
+            | Self::Drain { pilot }
+            | Self::Keep { pilot }
+            | Self::Remove { pilot, .. }
+            | Self::DeleteClaim { pilot, .. }
+            | Self::DeletePilot { pilot } => Some(pilot),
+            Self::Raise { .. }
+            | Self::DeletePool { .. }
+            | Self::Stop { .. }
+            | Self::Start { .. }
+            | Self::Empty { .. } => None,
+        }
+    }
+}
+
+/// A rule that holds a step up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) predicate: &'static str,
+    /// `step/pilot`
+    pub(crate) step: String,
+    pub(crate) message: String,
+    pub(crate) hint: String,
+}
+
+/// What was decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// What is under way; `None` when the cluster is as desired, or nothing may be done.
+    pub(crate) operation: Option<OperationType>,
+    pub(crate) step: Option<Step>,
+    /// Step and pilot that is waited for, when there is nothing to do but wait.
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) blocked: Vec<Block>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) step: &'static str,
+    pub(crate) pilot: String,
+    pub(crate) message: String,
+}
+
+impl Plan {
+    fn act(operation: OperationType, step: Step) -> Option<Self> {
+        Some(Self { operation: Some(operation), step: Some(step), ..Self::default() })
+    }
+
+    fn wait(
+        operation: impl Into<Option<OperationType>>,
+        step: &'static str,
+        pilot: &str,
+        message: String,
+    ) -> Option<Self> {
+        let waiting = Waiting { step, pilot: pilot.to_owned(), message };
+        Some(Self { operation: operation.into(), waiting: Some(waiting), ..Self::default() })
+    }
+
+    fn blocked(operation: impl Into<Option<OperationType>>, blocked: Vec<Block>) -> Option<Self> {
+        Some(Self { operation: operation.into(), blocked, ..Self::default() })
+    }
+}
+
+/// Returns what to do next. The caller does it, and asks again.
+pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Plan {
+    if desired.deleted || desired.paused || desired.stalled.is_some() || observed.stalled.is_some()
+    {
+        return Plan::default();
+    }
+    let decided = if desired.stopped {
+        stop(desired, observed)
+    } else {
+        resume(observed)
+            .or_else(|| mend(desired, observed))
+            .or_else(|| retire(desired, observed))
+            .or_else(|| clean_up(desired, observed))
+            .or_else(|| settle(desired, observed))
+            .or_else(|| change(desired, observed))
+    };
+    decided.unwrap_or_default()
+}
+
+/// Stops every database, then removes the pods of pools that keep their data on claims.
+fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    let running =
+        || observed.pools.iter().flat_map(|pool| pool.members.values()).filter(|m| m.pod.is_some());
+    let leaving = running().find(|member| {
+        member.pilot.as_ref().is_some_and(|pilot| pilot.irreversible && !pilot.decommissioned)
+    });
+    if let Some(member) = leaving {
+        return Plan::wait(OperationType::Stop, "DrainPilot", &member.name, progress(member));
+    }
+    // A phase that a person wrote stops the database too, or is theirs to take back.
+    let ask: Vec<String> = running()
+        .filter(|member| member.pilot.is_some() && !member.decommissioned())
+        .filter(|member| member.held().is_none() && !member.intends(&PilotIntent::Stopped))
+        .map(|member| member.name.clone())
+        .collect();
+    if !ask.is_empty() {
+        return Plan::act(OperationType::Stop, Step::Stop { pilots: ask });
+    }
+    let stops = |member: &&Member| {
+        let answered = member.pilot.as_ref().is_some_and(|p| p.stopped || p.decommissioned);
+        !answered && member.held().is_none() && !member.never_ran()
+    };
+    if let Some(member) = running().find(stops) {
+        let message = format!("{} is stopping its database", member.name);
+        return Plan::wait(OperationType::Stop, "RemovePilot", &member.name, message);
+    }
+    // Without a claim the pod is where the data are: the database stays stopped inside it.
+    observed
+        .pools
+        .iter()
+        .filter(|pool| desired.pool(&pool.name).is_some_and(Pool::persistent))
+        .find(|pool| pool.replicas() > 0)
+        .and_then(|pool| Plan::act(OperationType::Stop, Step::Empty { pool: pool.name.clone() }))
+}
+
+/// Lets stopped databases run again and brings back nodes that have data: all at once, because
+/// pilots order themselves, and a quorum may need several.
+fn resume(observed: &Observed) -> Option<Plan> {
+    let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
+    let stopped: Vec<String> = members()
+        .filter(|member| member.intends(&PilotIntent::Stopped))
+        .map(|member| member.name.clone())
+        .collect();
+    if !stopped.is_empty() {
+        return Plan::act(OperationType::Start, Step::Start { pilots: stopped });
+    }
+    let pool = observed
+        .pools
+        .iter()
+        .find(|pool| pool.set.is_some() && pool.returning() > pool.replicas())?;
+    let step = Step::Raise { pool: pool.name.clone(), to: pool.returning() };
+    Plan::act(OperationType::Start, step)
+}
+
+/// A pod that is broken already waits for nothing: it gets the newest spec.
+fn mend(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    for (pool, wanted) in wanted(desired, observed) {
+        for (_, member) in pool.running() {
+            let Some(member) = member else { continue };
+            let Some(pod) = member.pod.as_ref().filter(|pod| !pod.terminating) else { continue };
+            if pod.trouble.is_some() && roll::told_otherwise(member, wanted) {
+                let step = Step::Mend { pilot: member.name.clone(), pod: pod.uid.clone() };
+                return Plan::act(OperationType::Replace, step);
+            }
+        }
+    }
+    None
+}
+
+/// Goes on with a retirement that was begun, or takes it back.
+fn retire(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    for pool in &observed.pools {
+        let replicas = pool.replicas();
+        let wanted = desired.pool(&pool.name).map_or(0, |pool| pool.replicas);
+        for (ordinal, member) in pool.running() {
+            let Some(member) = member else { continue };
+            let last = ordinal + 1 == replicas;
+            let remove = || Step::Remove {
+                pool: pool.name.clone(),
+                pilot: member.name.clone(),
+                to: ordinal,
+            };
+            if !member.intends(&PilotIntent::Decommissioned) {
+                // Nothing ever ran here: there is nothing to drain, and nobody who could.
+                if last && replicas > wanted && member.never_ran() && member.held().is_none() {
+                    return Plan::act(OperationType::ScaleDown, remove());
+                }
+                continue;
+            }
+            if member.decommissioned() {
+                if last {
+                    return Plan::act(OperationType::ScaleDown, remove());
+                }
+                continue;
+            }
+            let irreversible = member.pilot.as_ref().is_some_and(|pilot| pilot.irreversible);
+            if ordinal < wanted && !irreversible {
+                let step = Step::Keep { pilot: member.name.clone() };
+                return Plan::act(OperationType::ScaleUp, step);
+            }
+            let message = progress(member);
+            return Plan::wait(OperationType::ScaleDown, "DrainPilot", &member.name, message);
+        }
+    }
+    None
+}
+
+/// Removes what is left of nodes that are gone.
+fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    for pool in &observed.pools {
+        let wanted = desired.pool(&pool.name);
+        for (_, member) in pool.members.range(pool.replicas()..) {
+            let Some(pilot) = &member.pilot else { continue };
+            if member.pod.is_some() || !(pilot.decommissioned || member.never_ran()) {
+                continue;
+            }
+            let pilot_name = member.name.clone();
+            // The rule for claims went with a pool that left the spec: then they are kept.
+            let delete = wanted.is_some_and(Pool::delete_claim_when_scaled);
+            let step = match &member.claim {
+                Some(claim) if delete && pilot.decommissioned && !claim.terminating => {
+                    let (claim, uid) = (claim.name.clone(), claim.uid.clone());
+                    Step::DeleteClaim { pilot: pilot_name, claim, uid }
+                }
+                _ => Step::DeletePilot { pilot: pilot_name },
+            };
+            return Plan::act(OperationType::ScaleDown, step);
+        }
+        let empty = pool.members.values().all(|member| member.pod.is_none());
+        if wanted.is_none() && pool.set.is_some() && pool.replicas() == 0 && empty {
+            let step = Step::DeletePool { pool: pool.name.clone(), set: pool.set_name.clone() };
+            return Plan::act(OperationType::ScaleDown, step);
+        }
+    }
+    None
+}
+
+/// Waits until every node serves: nothing new is begun before.
+fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    let operation = under_way(desired);
+    for pool in &observed.pools {
+        for (ordinal, member) in pool.running() {
+            let Some(member) = member else {
+                let name = crate::api::names::pilot(&pool.set_name, ordinal);
+                let message = format!("waiting for pod {name}");
+                return Plan::wait(operation, "WaitHealthy", &name, message);
+            };
+            if member.serving() {
+                continue;
+            }
+            if let Some(phase) = member.held() {
+                return Plan::blocked(
+                    operation,
+                    vec![Block {
+                        predicate: "PhaseHeld",
+                        step: format!("WaitHealthy/{}", member.name),
+                        message: format!("{} is kept {phase} by somebody else", member.name),
+                        hint: format!("set spec.phase of Pilot {} back to Running", member.name),
+                    }],
+                );
+            }
+            return Plan::wait(operation, "WaitHealthy", &member.name, unready(member));
+        }
+        let leaving =
+            pool.members.range(pool.replicas()..).find(|(_, member)| member.pod.is_some());
+        if let Some((_, member)) = leaving {
+            let message = format!("waiting for pod {} to end", member.name);
+            return Plan::wait(OperationType::ScaleDown, "RemovePilot", &member.name, message);
+        }
+    }
+    None
+}
+
+/// Every node serves: begins the next change, if one is wanted.
+fn change(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    let rolled = roll::roll(desired, observed);
+    if let Some(plan) = &rolled
+        && (plan.step.is_some() || plan.operation == Some(OperationType::Upgrade))
+    {
+        // Nodes join and leave a ring of one version only.
+        return rolled;
+    }
+    grow(desired, observed).or_else(|| shrink(desired, observed)).or(rolled)
+}
+
+fn grow(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    let (pool, _) = wanted(desired, observed)
+        .find(|(pool, wanted)| pool.set.is_some() && pool.replicas() < wanted.replicas)?;
+    let step = Step::Raise { pool: pool.name.clone(), to: pool.replicas() + 1 };
+    let bootstrap = under_way(desired) == Some(OperationType::Bootstrap);
+    let operation = if bootstrap { OperationType::Bootstrap } else { OperationType::ScaleUp };
+    Plan::act(operation, step)
+}
+
+fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    let surplus = |pool: &&ObservedPool| {
+        pool.replicas() > desired.pool(&pool.name).map_or(0, |wanted| wanted.replicas)
+    };
+    // Pools that left the spec come last in the list and are drained first.
+    let pool = observed.pools.iter().rev().find(surplus)?;
+    let member = pool.members.get(&(pool.replicas() - 1))?;
+    let nodes: u32 = observed.pools.iter().map(ObservedPool::replicas).sum();
+    if nodes == 1 {
+        return Plan::blocked(
+            OperationType::ScaleDown,
+            vec![Block {
+                predicate: "RangesKeepQuorum",
+                step: format!("DrainPilot/{}", member.name),
+                message: format!("{} is the last node; its data have nowhere to go", member.name),
+                hint: "keep one node, set spec.stopped, or delete the cluster".to_owned(),
+            }],
+        );
+    }
+    Plan::act(OperationType::ScaleDown, Step::Drain { pilot: member.name.clone() })
+}
+
+/// Pools that are wanted, in the order of the spec, with what is wanted of them.
+fn wanted<'a>(
+    desired: &'a Desired,
+    observed: &'a Observed,
+) -> impl Iterator<Item = (&'a ObservedPool, &'a Pool)> {
+    observed.pools.iter().filter_map(|pool| Some((pool, desired.pool(&pool.name)?)))
+}
+
+/// The name under which nodes are waited for: what was begun goes on until every node serves.
+/// `None` when nothing was begun: then nodes are away for reasons of their own.
+fn under_way(desired: &Desired) -> Option<OperationType> {
+    let initialized = super::observe::condition(&desired.status.conditions, "Initialized")
+        .is_some_and(|condition| condition.status == "True");
+    if !initialized {
+        return Some(OperationType::Bootstrap);
+    }
+    let begun = desired.status.operation.as_ref()?.type_.as_str();
+    OperationType::ALL.into_iter().find(|operation| operation.as_str() == begun)
+}
+
+fn progress(member: &Member) -> String {
+    let said = member.pilot.as_ref().and_then(|pilot| pilot.progress.clone());
+    said.unwrap_or_else(|| format!("{} is moving its data away", member.name))
+}
+
+/// Why a node does not serve, in one sentence.
+fn unready(member: &Member) -> String {
+    let name = &member.name;
+    let Some(pod) = &member.pod else { return format!("waiting for pod {name}") };
+    if pod.terminating {
+        return format!("waiting for pod {name} to end");
+    }
+    if let Some(trouble) = &pod.trouble {
+        return trouble.message.clone();
+    }
+    match member.pilot.as_ref().and_then(|pilot| pilot.not_ready.as_ref()) {
+        Some(said) => format!("{name}: {said}"),
+        None if pod.ready => format!("{name} is ready and its pilot has not said so yet"),
+        None => format!("{name} is starting"),
+    }
+}

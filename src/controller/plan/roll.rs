@@ -1,0 +1,127 @@
+//! Brings running nodes to the wanted version and configuration, one at a time.
+//!
+//! Owns which node is next and what speaks against it. Called only while every node serves.
+
+use super::{Block, OperationType, Plan, Step, wanted};
+use crate::controller::{
+    desired::{Desired, Pool},
+    observe::{Member, Observed},
+};
+
+/// Is the pod, or what its pilot was told, older than what is wanted?
+pub(super) fn told_otherwise(member: &Member, wanted: &Pool) -> bool {
+    let pod = member.pod.as_ref().is_some_and(|pod| pod.hash != wanted.pod_hash);
+    let pilot = member
+        .pilot
+        .as_ref()
+        .is_some_and(|pilot| pilot.spec.config_hash.as_deref() != Some(wanted.config_hash()));
+    pod || pilot
+}
+
+/// Does the node not run what is wanted yet?
+pub(crate) fn outdated(member: &Member, wanted: &Pool) -> bool {
+    let running = member.pilot.as_ref().and_then(|pilot| pilot.running_hash.as_deref());
+    told_otherwise(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
+}
+
+/// The next node to restart, or what holds the roll up, or `None` when all is current.
+pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    let mut outdated_members = Vec::new();
+    let mut current = 0;
+    let takes_part = |pool: &str| match &desired.strategy.canary {
+        Some((pools, _)) => pools.is_empty() || pools.contains(pool),
+        None => true,
+    };
+    for (pool, wanted) in wanted(desired, observed) {
+        let members = pool.running().filter_map(|(_, member)| member).collect::<Vec<_>>();
+        // The last ordinal first: ordinal 0 is every pool's seed.
+        for member in members.into_iter().rev() {
+            if !outdated(member, wanted) {
+                current += u32::from(takes_part(&pool.name));
+            } else {
+                outdated_members.push((pool, member));
+            }
+        }
+    }
+    if outdated_members.is_empty() || desired.strategy.on_delete {
+        return None;
+    }
+    let upgrade = outdated_members.iter().any(|(_, member)| {
+        let pilot = member.pilot.as_ref();
+        let told = pilot.and_then(|pilot| pilot.spec.version.as_deref());
+        told.is_some_and(|version| version != desired.version)
+    });
+    let operation = if upgrade { OperationType::Upgrade } else { OperationType::Configure };
+    let next = match &desired.strategy.canary {
+        Some((_, replicas)) => {
+            let next = outdated_members.iter().find(|(pool, _)| takes_part(&pool.name));
+            match next {
+                Some(next) if current < *replicas => next,
+                _ => return Plan::blocked(operation, vec![canary_held(current)]),
+            }
+        }
+        None => outdated_members.first()?,
+    };
+    let (_, member) = next;
+    let blocked = blocks(desired, member);
+    if !blocked.is_empty() {
+        return Plan::blocked(operation, blocked);
+    }
+    let pod = member.pod.as_ref()?.uid.clone();
+    Plan::act(operation, Step::Restart { pilot: member.name.clone(), pod })
+}
+
+fn canary_held(current: u32) -> Block {
+    Block {
+        predicate: "CanaryHeld",
+        step: "RecreatePod".to_owned(),
+        message: format!("held after {current} nodes on the new revision"),
+        hint: "remove spec.updateStrategy.canary to go on, or revert the spec".to_owned(),
+    }
+}
+
+/// Predicates of `blockedBy` that pilots report; another name in `blockers` counts as the first.
+const REPORTED: &[&str] = &[
+    "RangesKeepQuorum",
+    "RingSettled",
+    "PeersUp",
+    "RackAtATime",
+    "SchemaAgreement",
+    "StreamsIdle",
+    "SeedAvailable",
+    "DiskHeadroom",
+    "HealthNotRed",
+    "NoShardMovement",
+    "ShardCopyElsewhere",
+    "QuorumKept",
+    "OneMasterAtATime",
+    "NonMastersFirst",
+];
+
+/// What speaks against stopping this node now: its own pilot's blockers, or that its pilot has
+/// not judged lately.
+fn blocks(desired: &Desired, member: &Member) -> Vec<Block> {
+    let Some(pilot) = &member.pilot else { return Vec::new() };
+    let block = |predicate: &'static str, message: String| Block {
+        predicate,
+        step: format!("RecreatePod/{}", member.name),
+        message,
+        hint: format!("or add {predicate} to spec.updateStrategy.skipPredicates"),
+    };
+    if pilot.stale {
+        let message = format!("the pilot of {} has not reported for a minute", member.name);
+        return [block("PeersReady", message)]
+            .into_iter()
+            .filter(|block| !desired.strategy.skips(block.predicate))
+            .collect();
+    }
+    pilot
+        .blockers
+        .iter()
+        .filter(|(predicate, _)| !desired.strategy.skips(predicate))
+        .map(|(predicate, message)| {
+            let known = REPORTED.iter().find(|known| *known == predicate);
+            block(known.unwrap_or(&REPORTED[0]), message.clone())
+        })
+        .collect()
+}

@@ -1,0 +1,192 @@
+//! Which clusters are due for a look, and when.
+//!
+//! Owns coalescing (a cluster is in the queue once), exclusion (one look at a time per cluster)
+//! and the backoff of each. Knows nothing of what a look does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// First pause after a failed look; doubled with each further failure.
+const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    due: BTreeMap<Key, Instant>,
+    running: BTreeSet<Key>,
+    failures: BTreeMap<Key, u32>,
+}
+
+/// What a look came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing more to do until something changes.
+    Settled,
+    /// Look again after this time at the latest.
+    Again(Duration),
+    /// Look again, later with each failure.
+    Failed,
+    /// The cluster is gone.
+    Gone,
+}
+
+impl Queue {
+    /// The cluster is due now.
+    pub(crate) fn add(&self, key: Key) {
+        self.add_at(key, Instant::now());
+    }
+
+    fn add_at(&self, key: Key, at: Instant) {
+        self.with(|state| {
+            let due = state.due.entry(key).or_insert(at);
+            *due = at.min(*due);
+        });
+        self.0.changed.notify_waiters();
+    }
+
+    /// Waits for the next cluster that is due and that nobody looks at. Cancel-safe. Every key
+    /// that is taken is given back with [`Queue::done`].
+    pub(crate) async fn take(&self) -> Key {
+        loop {
+            // Registered before looking, so that no change in between is missed.
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let now = Instant::now();
+            let next = self.with(|state| {
+                let waiting = || state.due.iter().filter(|(key, _)| !state.running.contains(*key));
+                let (key, at) = waiting().min_by_key(|(_, at)| **at)?;
+                let (key, at) = (key.clone(), *at);
+                if at > now {
+                    return Some(Err(at));
+                }
+                state.due.remove(&key);
+                state.running.insert(key.clone());
+                Some(Ok(key))
+            });
+            match next {
+                Some(Ok(key)) => return key,
+                Some(Err(at)) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = changed => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Gives a cluster back, and says when it is due again.
+    pub(crate) fn done(&self, key: Key, outcome: Outcome) {
+        let now = Instant::now();
+        self.with(|state| {
+            state.running.remove(&key);
+            let again = match outcome {
+                Outcome::Settled | Outcome::Gone => {
+                    state.failures.remove(&key);
+                    None
+                }
+                Outcome::Again(after) => {
+                    state.failures.remove(&key);
+                    Some(after)
+                }
+                Outcome::Failed => {
+                    let failures = state.failures.entry(key.clone()).or_default();
+                    let backoff = BACKOFF_FIRST.saturating_mul(1 << (*failures).min(10));
+                    *failures += 1;
+                    Some(backoff.min(BACKOFF_MAX))
+                }
+            };
+            if let Some(after) = again {
+                let at = now + after;
+                let due = state.due.entry(key).or_insert(at);
+                // After a failure, an event that came meanwhile waits for the backoff too.
+                *due = if outcome == Outcome::Failed { at } else { at.min(*due) };
+            }
+        });
+        self.0.changed.notify_waiters();
+    }
+
+    /// Clusters that are due now and not looked at.
+    pub(crate) fn depth(&self) -> usize {
+        let now = Instant::now();
+        self.with(|state| state.due.values().filter(|at| **at <= now).count())
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { kind: "CassandraCluster", namespace: "default".into(), name: name.into() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_is_looked_at_once_however_often_it_is_added() {
+        let queue = Queue::default();
+        queue.add(key("a"));
+        queue.add(key("a"));
+        assert_eq!(queue.take().await, key("a"));
+        assert_eq!(queue.depth(), 0);
+        // Added while it is looked at: due again, but not to a second worker.
+        queue.add(key("a"));
+        let second = tokio::time::timeout(Duration::from_secs(1), queue.take()).await;
+        assert!(second.is_err(), "{second:?}");
+        queue.done(key("a"), Outcome::Settled);
+        assert_eq!(queue.take().await, key("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_wait_longer_each_time_and_success_forgets_them() {
+        let queue = Queue::default();
+        queue.add(key("a"));
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let before = Instant::now();
+            let taken = queue.take().await;
+            pauses.push(before.elapsed().as_millis());
+            queue.done(taken, Outcome::Failed);
+        }
+        // The first is due at once; tokio's clock ticks in milliseconds.
+        assert_eq!(pauses[0], 0);
+        assert!(pauses.windows(2).all(|pair| pair[1] >= pair[0]), "{pauses:?}");
+        assert!(pauses[9] <= 60_001, "{pauses:?}");
+        let taken = queue.take().await;
+        queue.done(taken, Outcome::Settled);
+        queue.add(key("a"));
+        let taken = queue.take().await;
+        queue.done(taken, Outcome::Failed);
+        let before = Instant::now();
+        queue.take().await;
+        assert!(before.elapsed() <= Duration::from_millis(501));
+    }
+}

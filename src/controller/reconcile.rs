@@ -1,0 +1,265 @@
+//! One look at a cluster: observe → plan → build → apply → status.
+//!
+//! Invariant: a step is decided twice, from the caches and then from what the server says at
+//! that moment; it is carried out only when both agree.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{PersistentVolumeClaim, Pod},
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, ListParams, PostParams},
+};
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use super::{
+    apply,
+    context::{Context, Error, MANAGER},
+    desired::{Desired, Stalled},
+    events,
+    flavour::Cluster,
+    observe::{Objects, Observed, observe, other_store},
+    plan::{Plan, Step, plan},
+    queue::{Key, Outcome},
+    status, teardown,
+};
+use crate::{
+    api::v1beta1::{ClusterStatus, Pilot},
+    error::chain,
+};
+
+/// Watches tell of every change; this bounds what they cannot tell: time.
+const WHILE_WAITING: Duration = Duration::from_secs(15);
+const AFTER_A_STEP: Duration = Duration::from_secs(5);
+const AFTER_A_CONFLICT: Duration = Duration::from_millis(200);
+const WHILE_FOREIGN: Duration = Duration::from_secs(30);
+
+/// Looks at one cluster and says when to look again.
+pub(crate) async fn reconcile<K: Cluster>(
+    ctx: &Context,
+    key: &Key,
+    cluster: Option<Arc<K>>,
+) -> (Outcome, &'static str) {
+    let Some(cluster) = cluster else { return (Outcome::Gone, "gone") };
+    let desired = cluster.desired(&ctx.settings);
+    match look::<K>(ctx, &cluster, &desired).await {
+        Ok(outcome) => (outcome, "ok"),
+        Err(error) => {
+            let outcome = match &error {
+                Error::Conflict { .. } => {
+                    debug!(namespace = key.namespace, name = key.name, error = %error, "Conflict");
+                    Outcome::Again(AFTER_A_CONFLICT)
+                }
+                Error::NamespaceTerminating(_) | Error::NotLeading => Outcome::Settled,
+                Error::Foreign(_) => Outcome::Again(WHILE_FOREIGN),
+                Error::Request { .. } => {
+                    let text = chain(&error).to_string();
+                    warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
+                    ctx.events.tell(&desired, &events::News::warning("ErrSync", text)).await;
+                    Outcome::Failed
+                }
+            };
+            (outcome, error.outcome())
+        }
+    }
+}
+
+async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Result<Outcome, Error> {
+    let now = Timestamp::now();
+    let mut observed = see(ctx, desired, &ctx.stores.objects(desired), now);
+    if desired.deleted {
+        return teardown::tear_down::<K>(ctx, desired, &observed).await;
+    }
+    if desired.status.observed_generation.is_none() {
+        // Whoever created the cluster sees at once that it was seen.
+        return first_sight(ctx, cluster, desired).await;
+    }
+    teardown::keep_finalizer::<K>(ctx, cluster, desired).await?;
+    let inert = desired.paused || desired.stalled.is_some() || observed.stalled.is_some();
+    if !inert {
+        match apply::ensure(ctx, desired, &observed).await {
+            Ok(()) => {}
+            // Shown in status, below, like what the caches know.
+            Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
+            Err(error) => return Err(error),
+        }
+    }
+    let mut planned = plan(desired, &observed);
+    if let Some(step) = planned.step.clone() {
+        match carry_out::<K>(ctx, desired, &step, now).await? {
+            Done::Yes => {
+                info!(
+                    namespace = desired.namespace,
+                    name = desired.name,
+                    step = step.name(),
+                    detail = ?step,
+                    "Carried out step"
+                );
+                let operation = planned.operation.map_or("", super::plan::OperationType::as_str);
+                ctx.metrics.steps.with_label_values(&[desired.flavour.kind, operation]).inc();
+                ctx.events.tell(desired, &events::of_step(&step)).await;
+            }
+            Done::Otherwise(fresh) => planned = fresh,
+        }
+    }
+    let after = status::status(desired, &observed, &planned, now);
+    write_status(ctx, cluster, desired, after, &planned).await?;
+    Ok(next_look(&planned, &observed, desired))
+}
+
+fn next_look(planned: &Plan, observed: &Observed, desired: &Desired) -> Outcome {
+    if planned.step.is_some() {
+        Outcome::Again(AFTER_A_STEP)
+    } else if observed.stalled.is_some() {
+        Outcome::Again(WHILE_FOREIGN)
+    } else if desired.paused || desired.stalled.is_some() {
+        Outcome::Settled
+    } else if planned.operation.is_some() || planned.waiting.is_some() {
+        Outcome::Again(WHILE_WAITING)
+    } else {
+        Outcome::Settled
+    }
+}
+
+fn see(ctx: &Context, desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
+    let mut observed = observe(desired, objects, now);
+    if observed.stalled.is_none() {
+        observed.stalled = of_other_store(ctx, objects);
+    }
+    observed
+}
+
+fn of_other_store(ctx: &Context, objects: &Objects) -> Option<Stalled> {
+    let sets = objects.sets.iter().map(|set| &set.metadata);
+    let pilots = objects.pilots.iter().map(|pilot| &pilot.metadata);
+    sets.chain(pilots).find_map(|meta| other_store(meta, &ctx.settings.store_id))
+}
+
+enum Done {
+    Yes,
+    /// The server says something else than the caches: the plan that follows from it, without a
+    /// step, so that the next look starts over.
+    Otherwise(Plan),
+}
+
+/// Looks again, at the server itself, and carries the step out if it is still the next one.
+async fn carry_out<K: Cluster>(
+    ctx: &Context,
+    desired: &Desired,
+    step: &Step,
+    now: Timestamp,
+) -> Result<Done, Error> {
+    let kind = K::KIND;
+    let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
+    let live = api
+        .get(&desired.name)
+        .await
+        .map_err(|error| Error::request("get", kind, &desired.name, error))?;
+    let fresh = live.desired(&ctx.settings);
+    if fresh.uid != desired.uid || fresh.generation != desired.generation || fresh.deleted {
+        return Err(Error::Conflict { kind: kind.to_owned(), name: desired.name.clone() });
+    }
+    let observed = see(ctx, &fresh, &live_objects(ctx, desired).await?, now);
+    let planned = plan(&fresh, &observed);
+    if planned.step.as_ref() != Some(step) {
+        debug!(
+            namespace = desired.namespace,
+            name = desired.name,
+            cached = ?step,
+            live = ?planned.step,
+            "The caches lag behind"
+        );
+        return Ok(Done::Otherwise(Plan { step: None, ..planned }));
+    }
+    apply::execute(ctx, &fresh, &observed, step).await?;
+    Ok(Done::Yes)
+}
+
+/// The cluster's objects as the server has them now.
+async fn live_objects(ctx: &Context, desired: &Desired) -> Result<Objects, Error> {
+    let labels = format!("{}={}", desired.flavour.cluster_label, desired.name);
+    let params = ListParams::default().labels(&labels);
+    Ok(Objects {
+        sets: list::<StatefulSet>(ctx, desired, &params).await?,
+        pods: list::<Pod>(ctx, desired, &params).await?,
+        pilots: list::<Pilot>(ctx, desired, &params).await?,
+        claims: list::<PersistentVolumeClaim>(ctx, desired, &params).await?,
+    })
+}
+
+async fn list<K>(
+    ctx: &Context,
+    desired: &Desired,
+    params: &ListParams,
+) -> Result<Vec<Arc<K>>, Error>
+where
+    K: k8s_openapi::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+        + k8s_openapi::Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
+    let listed = api.list(params).await;
+    let listed = listed.map_err(|error| Error::request("list", K::KIND, &desired.name, error))?;
+    Ok(listed.items.into_iter().map(Arc::new).collect())
+}
+
+async fn first_sight<K: Cluster>(
+    ctx: &Context,
+    cluster: &K,
+    desired: &Desired,
+) -> Result<Outcome, Error> {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+    let status = ClusterStatus {
+        observed_generation: Some(desired.generation),
+        phase: Some("Pending".to_owned()),
+        conditions: vec![Condition {
+            type_: "Ready".to_owned(),
+            status: "Unknown".to_owned(),
+            reason: "Pending".to_owned(),
+            message: "the cluster has been seen".to_owned(),
+            observed_generation: Some(desired.generation),
+            last_transition_time: Time(status::seconds(Timestamp::now())),
+        }],
+        ..ClusterStatus::default()
+    };
+    write_status(ctx, cluster, desired, status, &Plan::default()).await?;
+    Ok(Outcome::Again(AFTER_A_CONFLICT))
+}
+
+/// Replaces the status, if it differs, and tells what changed.
+async fn write_status<K: Cluster>(
+    ctx: &Context,
+    cluster: &K,
+    desired: &Desired,
+    status: ClusterStatus,
+    planned: &Plan,
+) -> Result<(), Error> {
+    if desired.status == status {
+        return Ok(());
+    }
+    let mut body = json!(cluster);
+    body["apiVersion"] = json!(K::API_VERSION);
+    body["kind"] = json!(K::KIND);
+    body["status"] = json!(status);
+    let object: DynamicObject =
+        serde_json::from_value(body).expect("a cluster has metadata and string keys");
+    let resource = ApiResource::erase::<K>(&());
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let api = ctx.write(&resource, &desired.namespace)?;
+    api.replace_status(&desired.name, &params, &object)
+        .await
+        .map_err(|error| Error::request("update the status of", K::KIND, &desired.name, error))?;
+    for news in events::of_status(&desired.status, &status, planned) {
+        ctx.events.tell(desired, &news).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! What a cluster's status says, computed from what was observed and planned: pure.
+//!
+//! Owns phase, health, counts and conditions; `operation` has its own file. Invariant: the same
+//! facts give the same status, so nothing is written while nothing changes; a heartbeat moves no
+//! condition.
+
+mod conditions;
+mod operation;
+#[cfg(test)]
+mod tests;
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use k8s_openapi::{apimachinery::pkg::api::resource::Quantity, jiff::Timestamp};
+
+use super::{
+    desired::{Desired, Stalled},
+    observe::{Member, Observed, ObservedPool},
+    plan::{OperationType, Plan, outdated},
+};
+use crate::api::{
+    quantity,
+    v1beta1::{ClusterStatus, Health, NodePoolStatus, StorageStatus, VersionCount},
+};
+
+pub(crate) use operation::seconds;
+
+/// How many nodes there are, and in what state.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    wanted: u32,
+    existing: u32,
+    serving: u32,
+    current: u32,
+}
+
+/// Everything that conditions are made of.
+struct Facts<'a> {
+    desired: &'a Desired,
+    plan: &'a Plan,
+    counts: Counts,
+    health: Option<Health>,
+    stalled: Option<Stalled>,
+    now: Timestamp,
+}
+
+/// The status to write; equal to the last one when nothing changed.
+pub(crate) fn status(
+    desired: &Desired,
+    observed: &Observed,
+    plan: &Plan,
+    now: Timestamp,
+) -> ClusterStatus {
+    let counts = count(desired, observed);
+    let (operation, last_operation) = operation::operation(desired, observed, plan, counts, now);
+    let stalled = desired
+        .stalled
+        .clone()
+        .or_else(|| observed.stalled.clone())
+        .or_else(|| trouble(observed))
+        .or_else(|| operation::overdue(desired, operation.as_ref(), now));
+    let health = health(desired, observed, counts);
+    let facts = Facts { desired, plan, counts, health: health.clone(), stalled, now };
+    let conditions = conditions::conditions(&facts);
+    let versions = versions(observed);
+    ClusterStatus {
+        observed_generation: Some(desired.generation),
+        phase: Some(phase(&facts).to_owned()),
+        health,
+        version: versions.first().map(|count| count.version.clone()),
+        versions,
+        cluster_id: cluster_id(desired, observed),
+        leader: None,
+        image: Some(desired.image.reference.clone()),
+        pilot_image: Some(desired.pilot_image.reference.clone()),
+        minimum_masters: desired
+            .pools
+            .iter()
+            .find_map(|pool| pool.pilot.elasticsearch.as_ref()?.minimum_masters),
+        replicas: Some(to_i32(counts.existing)),
+        ready_replicas: Some(to_i32(counts.serving)),
+        node_pools: observed
+            .pools
+            .iter()
+            .map(|pool| (pool.name.clone(), pool_status(desired, pool)))
+            .collect(),
+        operation,
+        last_operation,
+        conditions,
+    }
+}
+
+fn to_i32(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn existing(pool: &ObservedPool) -> impl Iterator<Item = &Member> {
+    pool.members.values().filter(|member| member.pod.is_some())
+}
+
+fn count(desired: &Desired, observed: &Observed) -> Counts {
+    let mut counts = Counts {
+        wanted: desired.pools.iter().map(|pool| pool.replicas).sum(),
+        ..Counts::default()
+    };
+    for pool in &observed.pools {
+        let wanted = desired.pool(&pool.name);
+        for member in existing(pool) {
+            counts.existing += 1;
+            counts.serving += u32::from(member.serving());
+            counts.current += u32::from(wanted.is_some_and(|wanted| !outdated(member, wanted)));
+        }
+    }
+    counts
+}
+
+fn pool_status(desired: &Desired, pool: &ObservedPool) -> NodePoolStatus {
+    let wanted = desired.pool(&pool.name);
+    let count = |is: &dyn Fn(&Member) -> bool| existing(pool).filter(|member| is(member)).count();
+    let flavour = desired.flavour;
+    let version = existing(pool)
+        .filter_map(|member| member.pilot.as_ref()?.version.clone())
+        .min_by(|a, b| by_version(a, b));
+    NodePoolStatus {
+        replicas: i32::try_from(count(&|_| true)).ok(),
+        ready_replicas: i64::try_from(count(&Member::serving)).unwrap_or(i64::MAX),
+        updated_replicas: i32::try_from(count(&|member| {
+            wanted.is_some_and(|wanted| !outdated(member, wanted))
+        }))
+        .ok(),
+        version,
+        selector: Some(format!(
+            "{}={},{}={}",
+            flavour.cluster_label, desired.name, flavour.pool_label, pool.name
+        )),
+        storage: storage(desired, pool),
+    }
+}
+
+fn storage(desired: &Desired, pool: &ObservedPool) -> Option<StorageStatus> {
+    let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
+    let smallest = claims
+        .filter_map(|claim| claim.capacity.clone())
+        .min_by_key(|capacity| quantity::nanos(capacity));
+    let requested = desired
+        .pool(&pool.name)
+        .filter(|pool| pool.persistent())
+        .and_then(|pool| pool.persistence.as_ref()?.size.clone());
+    let status = StorageStatus { requested, smallest: smallest.map(Quantity) };
+    (status != StorageStatus::default()).then_some(status)
+}
+
+fn versions(observed: &Observed) -> Vec<VersionCount> {
+    let mut counts: BTreeMap<String, i32> = BTreeMap::new();
+    for member in observed.pools.iter().flat_map(existing) {
+        if let Some(version) = member.pilot.as_ref().and_then(|pilot| pilot.version.clone()) {
+            *counts.entry(version).or_default() += 1;
+        }
+    }
+    let mut versions: Vec<_> =
+        counts.into_iter().map(|(version, replicas)| VersionCount { version, replicas }).collect();
+    versions.sort_by(|a, b| by_version(&a.version, &b.version));
+    versions.truncate(10);
+    versions
+}
+
+/// Numbers by value, anything else by text: `4.1.10` is above `4.1.9`.
+fn by_version(a: &str, b: &str) -> Ordering {
+    let parts = |version: &str| {
+        version
+            .split(['.', '-'])
+            .map(|part| (part.parse::<u64>().unwrap_or_default(), part.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    parts(a).cmp(&parts(b))
+}
+
+fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
+    if desired.flavour.word == "cassandra" {
+        return Some(desired.uid.clone());
+    }
+    let members = observed.pools.iter().flat_map(|pool| pool.members.values());
+    members.filter_map(|member| member.pilot.as_ref()?.cluster_id.clone()).next()
+}
+
+/// The worst of what serving nodes see; Yellow at best while a wanted node does not serve.
+fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Health> {
+    let members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
+    let seen = members.filter_map(|member| member.pilot.as_ref()?.health.clone());
+    let rank = |health: &Health| match health {
+        Health::Green => 0,
+        Health::Red => 2,
+        Health::Yellow | Health::Other(_) => 1,
+    };
+    let worst = seen.max_by_key(rank);
+    if worst.is_none() && counts.serving == 0 && initialized(desired) && !desired.stopped {
+        return Some(Health::Red);
+    }
+    worst.map(|health| match health {
+        Health::Green if counts.serving < counts.wanted => Health::Yellow,
+        health => health,
+    })
+}
+
+fn initialized(desired: &Desired) -> bool {
+    super::observe::condition(&desired.status.conditions, "Initialized")
+        .is_some_and(|condition| condition.status == "True")
+}
+
+/// A pod that does not get ready without help. A database that crashes is not among them: it
+/// may recover, and its step has a deadline.
+fn trouble(observed: &Observed) -> Option<Stalled> {
+    let members = observed.pools.iter().flat_map(existing);
+    let mut troubles = members.filter_map(|member| member.pod.as_ref()?.trouble.clone());
+    let trouble = troubles.find(|trouble| trouble.reason != "NodesNotReady")?;
+    Some(Stalled { reason: trouble.reason, message: trouble.message })
+}
+
+/// A word for people.
+fn phase(facts: &Facts<'_>) -> &'static str {
+    let Facts { desired, plan, counts, health: _, stalled, now: _ } = facts;
+    if desired.deleted {
+        return "Deleting";
+    }
+    if stalled.is_some() {
+        return "Stalled";
+    }
+    if desired.paused {
+        return "Paused";
+    }
+    if desired.stopped && plan.operation.is_none() {
+        return "Stopped";
+    }
+    match plan.operation {
+        Some(OperationType::Bootstrap | OperationType::Start) => "Creating",
+        Some(OperationType::ScaleUp | OperationType::ScaleDown) => "Scaling",
+        Some(
+            OperationType::Upgrade
+            | OperationType::Configure
+            | OperationType::Replace
+            | OperationType::Stop,
+        ) => "Updating",
+        None if counts.serving < counts.wanted => "Degraded",
+        None => "Running",
+    }
+}

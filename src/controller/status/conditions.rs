@@ -1,0 +1,146 @@
+//! The conditions of a cluster (api.md §5.5).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::{Facts, initialized};
+use crate::{api::v1beta1::Health, controller::observe::condition};
+
+/// Longest message of a condition.
+const MESSAGE_MAX: usize = 1024;
+
+struct Verdict {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+fn verdict(status: &'static str, reason: &'static str, message: impl Into<String>) -> Verdict {
+    Verdict { status, reason, message: message.into() }
+}
+
+/// All conditions, in a fixed order. `Reconciling` and `Stalled` are present only while True,
+/// and never both.
+pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
+    let mut verdicts = vec![
+        ("Ready", ready(facts)),
+        ("Available", available(facts)),
+        ("Progressing", progressing(facts)),
+        ("Initialized", initialized_verdict(facts)),
+        ("MembersHealthy", members_healthy(facts)),
+    ];
+    if let Some(stalled) = &facts.stalled {
+        verdicts.push(("Stalled", verdict("True", stalled.reason, stalled.message.clone())));
+    } else if let Some(operation) = facts.plan.operation {
+        verdicts.push(("Reconciling", verdict("True", operation.reason(), doing(facts))));
+    }
+    verdicts.into_iter().map(|(type_, verdict)| stamped(facts, type_, verdict)).collect()
+}
+
+/// Keeps the time of the last transition while the status stays.
+fn stamped(facts: &Facts<'_>, type_: &str, verdict: Verdict) -> Condition {
+    let Verdict { status, reason, mut message } = verdict;
+    if message.len() > MESSAGE_MAX {
+        let end = (0..=MESSAGE_MAX).rev().find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or_default());
+    }
+    let before = condition(&facts.desired.status.conditions, type_);
+    let since = before
+        .filter(|before| before.status == status)
+        .and_then(|before| before.last_transition_time.clone().into());
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: Some(facts.desired.generation),
+        last_transition_time: since.unwrap_or_else(|| Time(seconds(facts))),
+    }
+}
+
+/// Times in objects are seconds.
+fn seconds(facts: &Facts<'_>) -> k8s_openapi::jiff::Timestamp {
+    super::operation::seconds(facts.now)
+}
+
+/// What is being done or waited for, in a sentence.
+fn doing(facts: &Facts<'_>) -> String {
+    let (counts, plan) = (facts.counts, facts.plan);
+    if let Some(block) = plan.blocked.first() {
+        return format!("{}: {}", block.predicate, block.message);
+    }
+    if let Some(waiting) = &plan.waiting {
+        return waiting.message.clone();
+    }
+    format!("{} of {} nodes serve", counts.serving, counts.wanted)
+}
+
+fn ready(facts: &Facts<'_>) -> Verdict {
+    let (counts, plan, desired) = (facts.counts, facts.plan, facts.desired);
+    if let Some(stalled) = &facts.stalled {
+        return verdict("False", stalled.reason, stalled.message.clone());
+    }
+    if desired.stopped {
+        return verdict("False", "ClusterStopped", doing(facts));
+    }
+    if let Some(operation) = plan.operation {
+        let reason = if plan.blocked.is_empty() { operation.reason() } else { "PredicateBlocked" };
+        return verdict("False", reason, doing(facts));
+    }
+    if counts.serving < counts.wanted || counts.existing != counts.wanted {
+        return verdict("False", "NodesNotReady", doing(facts));
+    }
+    if counts.current < counts.wanted {
+        let reason = if desired.paused { "ClusterPaused" } else { "ConfigureInProgress" };
+        let message = format!("{} of {} nodes run the wanted spec", counts.current, counts.wanted);
+        return verdict("False", reason, message);
+    }
+    verdict("True", "AllNodesReady", format!("{} of {} nodes serve", counts.serving, counts.wanted))
+}
+
+fn available(facts: &Facts<'_>) -> Verdict {
+    let counts = facts.counts;
+    let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
+    if counts.serving == 0 {
+        return verdict("False", "NodesNotReady", message);
+    }
+    if facts.health == Some(Health::Red) {
+        return verdict("False", "HealthRed", "some data are not served");
+    }
+    verdict("True", "ClientsServed", message)
+}
+
+fn progressing(facts: &Facts<'_>) -> Verdict {
+    if facts.desired.paused {
+        return verdict("False", "ClusterPaused", "spec.paused is true: nothing is changed");
+    }
+    if let Some(stalled) = &facts.stalled {
+        return verdict("False", stalled.reason, stalled.message.clone());
+    }
+    if facts.plan.operation.is_some() {
+        return verdict("True", "OperationInProgress", doing(facts));
+    }
+    let before = condition(&facts.desired.status.conditions, "Progressing");
+    if before.is_some_and(|before| ["ClusterPaused", "ClusterResumed"].contains(&&*before.reason)) {
+        return verdict("True", "ClusterResumed", "spec.paused was taken back");
+    }
+    verdict("True", "ReconcileComplete", "the cluster is as its spec says")
+}
+
+fn initialized_verdict(facts: &Facts<'_>) -> Verdict {
+    let counts = facts.counts;
+    let all = counts.wanted > 0 && counts.serving >= counts.wanted && facts.stalled.is_none();
+    if initialized(facts.desired) || all {
+        return verdict("True", "ReconcileComplete", "every wanted node has served once");
+    }
+    let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
+    verdict("False", "BootstrapInProgress", message)
+}
+
+fn members_healthy(facts: &Facts<'_>) -> Verdict {
+    let counts = facts.counts;
+    let message = format!("{} of {} existing nodes serve", counts.serving, counts.existing);
+    if counts.serving < counts.existing || (counts.existing == 0 && counts.wanted > 0) {
+        return verdict("False", "NodesNotReady", message);
+    }
+    verdict("True", "AllNodesReady", message)
+}

@@ -1,0 +1,201 @@
+//! `status.operation`: what is being done, step by step, and what holds it up.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+use super::Counts;
+use crate::{
+    api::{
+        names,
+        v1beta1::{BlockedBy, Operation, OperationStep},
+    },
+    controller::{
+        desired::{Desired, Stalled},
+        observe::Observed,
+        plan::{Plan, Step},
+    },
+};
+
+const STEPS_MAX: usize = 50;
+
+/// The running operation and the last one that ended.
+pub(super) fn operation(
+    desired: &Desired,
+    observed: &Observed,
+    plan: &Plan,
+    counts: Counts,
+    now: Timestamp,
+) -> (Option<Operation>, Option<Operation>) {
+    let before = desired.status.operation.clone();
+    let last = desired.status.last_operation.clone();
+    if desired.paused || desired.deleted || desired.stalled.is_some() || observed.stalled.is_some()
+    {
+        // What was begun is neither going on nor done.
+        return (before, last);
+    }
+    let Some(type_) = plan.operation else {
+        return match before {
+            Some(before) => (None, Some(ended(before, now))),
+            None => (None, last),
+        };
+    };
+    let (base, last) = match before {
+        Some(before) if before.type_ == type_.as_str() => (before, last),
+        before => {
+            let last = before.map(|before| ended(before, now)).or(last);
+            let id = format!("{}-{}", desired.generation, type_.as_str().to_lowercase());
+            let fresh = Operation {
+                id,
+                type_: type_.as_str().to_owned(),
+                start_time: Some(Time(seconds(now))),
+                ..Operation::default()
+            };
+            (fresh, last)
+        }
+    };
+    let blocked_by = blocked_by(&base, plan, now);
+    let phase = if blocked_by.is_empty() { "Running" } else { "Blocked" };
+    let message = format!(
+        "{} of {} nodes serve, {} run the wanted spec",
+        counts.serving, counts.wanted, counts.current
+    );
+    let operation = Operation {
+        phase: phase.to_owned(),
+        completion_time: None,
+        message: Some(message),
+        steps: steps(&base, current(observed, plan), phase, now),
+        blocked_by,
+        ..base
+    };
+    (Some(operation), last)
+}
+
+fn ended(operation: Operation, now: Timestamp) -> Operation {
+    Operation {
+        phase: "Done".to_owned(),
+        completion_time: Some(Time(seconds(now))),
+        steps: Vec::new(),
+        blocked_by: Vec::new(),
+        ..operation
+    }
+}
+
+/// Times in objects are seconds.
+pub(crate) fn seconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+/// Name, pilot and message of the step that is being done, waited for or held up.
+fn current(observed: &Observed, plan: &Plan) -> Option<(String, Option<String>, Option<String>)> {
+    if let Some(step) = &plan.step {
+        let pilot = match step {
+            Step::Raise { pool, to } => observed
+                .pools
+                .iter()
+                .find(|found| found.name == *pool)
+                .map(|found| names::pilot(&found.set_name, to.saturating_sub(1))),
+            step => step.pilot().map(str::to_owned),
+        };
+        return Some((step.name().to_owned(), pilot, None));
+    }
+    if let Some(waiting) = &plan.waiting {
+        let message = Some(waiting.message.clone());
+        return Some((waiting.step.to_owned(), Some(waiting.pilot.clone()), message));
+    }
+    let block = plan.blocked.first()?;
+    let (step, pilot) = match block.step.split_once('/') {
+        Some((step, pilot)) => (step, Some(pilot.to_owned())),
+        None => (block.step.as_str(), None),
+    };
+    Some((step.to_owned(), pilot, Some(block.message.clone())))
+}
+
+/// Earlier steps are done once another one is current. Unfinished first, newest first.
+fn steps(
+    before: &Operation,
+    current: Option<(String, Option<String>, Option<String>)>,
+    phase: &str,
+    now: Timestamp,
+) -> Vec<OperationStep> {
+    let now = Time(seconds(now));
+    let Some((name, pilot, message)) = current else { return before.steps.clone() };
+    let is_current = |step: &OperationStep| {
+        step.name == name && step.pilot == pilot && step.completion_time.is_none()
+    };
+    let start = before.steps.iter().find(|step| is_current(step));
+    let mut steps = vec![OperationStep {
+        start_time: start.and_then(|step| step.start_time.clone()).or(Some(now.clone())),
+        name: name.clone(),
+        pilot: pilot.clone(),
+        phase: phase.to_owned(),
+        message,
+        completion_time: None,
+    }];
+    steps.extend(before.steps.iter().filter(|step| !is_current(step)).map(|step| {
+        let step = step.clone();
+        match step.completion_time {
+            Some(_) => step,
+            None => OperationStep {
+                phase: "Done".to_owned(),
+                message: None,
+                completion_time: Some(now.clone()),
+                ..step
+            },
+        }
+    }));
+    steps.truncate(STEPS_MAX);
+    steps
+}
+
+fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy> {
+    let since = |predicate: &str, step: &str| {
+        let entry = before
+            .blocked_by
+            .iter()
+            .find(|entry| entry.predicate == predicate && entry.step.as_deref() == Some(step));
+        entry.and_then(|entry| entry.since.clone())
+    };
+    let mut blocked: Vec<BlockedBy> = plan
+        .blocked
+        .iter()
+        .map(|block| BlockedBy {
+            predicate: block.predicate.to_owned(),
+            step: Some(block.step.clone()),
+            since: since(block.predicate, &block.step).or(Some(Time(seconds(now)))),
+            message: Some(block.message.clone()),
+            hint: Some(block.hint.clone()),
+        })
+        .collect();
+    blocked.sort_by(|a, b| a.since.cmp(&b.since));
+    blocked.truncate(20);
+    blocked
+}
+
+/// A step that has shown no progress for longer than the deadline. Blocked steps say themselves
+/// what they wait for.
+pub(super) fn overdue(
+    desired: &Desired,
+    operation: Option<&Operation>,
+    now: Timestamp,
+) -> Option<Stalled> {
+    let step = operation?.steps.first().filter(|step| step.phase == "Running")?;
+    let begun = step.start_time.as_ref()?;
+    let deadline = desired.strategy.progress_deadline;
+    if now.duration_since(begun.0).as_secs() < i64::try_from(deadline.as_secs()).ok()? {
+        return None;
+    }
+    // A changed message is progress.
+    let before = desired.status.operation.as_ref().and_then(|before| before.steps.first());
+    let moved = before.is_some_and(|before| {
+        before.name == step.name && before.pilot == step.pilot && before.message != step.message
+    });
+    let pilot = step.pilot.as_deref().unwrap_or_default();
+    (!moved).then(|| Stalled {
+        reason: "ProgressDeadlineExceeded",
+        message: format!(
+            "{} {pilot} has not ended within {} s: {}",
+            step.name,
+            deadline.as_secs(),
+            step.message.as_deref().unwrap_or("no progress was reported")
+        ),
+    })
+}

@@ -1,0 +1,360 @@
+//! Caches of everything that the controller reads, filled by watches, and what in them makes a
+//! cluster due.
+//!
+//! Invariant: a heartbeat makes no cluster due. What counts of a Pilot is its [`fingerprint`].
+
+use std::{
+    collections::{HashMap, hash_map::DefaultHasher},
+    fmt::Debug,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{PersistentVolumeClaim, Pod, Service, ServiceAccount},
+        policy::v1::PodDisruptionBudget,
+        rbac::v1::{Role, RoleBinding},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject},
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, ObjectRef, Store, store::Writer},
+        watcher,
+    },
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tracing::warn;
+
+use super::{
+    desired::{Desired, Flavour},
+    flavour::Cluster,
+    observe::Objects,
+    queue::{Key, Queue},
+};
+use crate::{
+    api::v1beta1::{CassandraCluster, ElasticsearchCluster, Pilot},
+    error::chain,
+    runtime::{Runtime, Shutdown},
+};
+
+pub(crate) struct Stores {
+    pub(crate) cassandra: Store<CassandraCluster>,
+    pub(crate) elasticsearch: Store<ElasticsearchCluster>,
+    pub(crate) pilots: Store<Pilot>,
+    pub(crate) sets: Store<StatefulSet>,
+    pub(crate) pods: Store<Pod>,
+    pub(crate) claims: Store<PersistentVolumeClaim>,
+    /// Objects that are only ever compared with what they shall be.
+    others: Vec<(ApiResource, Store<DynamicObject>)>,
+}
+
+/// What every watch needs.
+#[derive(Clone)]
+struct Watches {
+    runtime: Runtime,
+    client: Client,
+    namespace: Option<String>,
+    queue: Queue,
+}
+
+impl Stores {
+    /// Begins to watch. Readiness waits for every cache to be filled once.
+    pub(crate) fn start(
+        runtime: &Runtime,
+        client: Client,
+        namespace: Option<String>,
+        queue: Queue,
+    ) -> Self {
+        let watches = Watches { runtime: runtime.clone(), client, namespace, queue };
+        let ours = || watcher::Config::default().labels("app.kubernetes.io/managed-by=navigator");
+        let all = watcher::Config::default;
+        Self {
+            cassandra: watches.typed("watch-cassandraclusters", all(), of_cluster, cluster_print),
+            elasticsearch: watches.typed(
+                "watch-elasticsearchclusters",
+                all(),
+                of_cluster,
+                cluster_print,
+            ),
+            // Unmanaged Pilots too: silent ones are marked and abandoned ones collected.
+            pilots: watches.typed("watch-pilots", all(), of_member, fingerprint),
+            sets: watches.typed("watch-statefulsets", ours(), of_member, version),
+            pods: watches.typed("watch-pods", ours(), of_member, version),
+            claims: watches.typed("watch-claims", ours(), of_member, version),
+            others: vec![
+                watches.other::<Service>("watch-services", ours()),
+                watches.other::<ServiceAccount>("watch-serviceaccounts", ours()),
+                watches.other::<Role>("watch-roles", ours()),
+                watches.other::<RoleBinding>("watch-rolebindings", ours()),
+                watches.other::<PodDisruptionBudget>("watch-budgets", ours()),
+            ],
+        }
+    }
+
+    /// Waits until every cache holds what the server held.
+    pub(crate) async fn filled(&self) {
+        let Self { cassandra, elasticsearch, pilots, sets, pods, claims, others } = self;
+        // An error means that the watch ended, which ends the process.
+        drop(cassandra.wait_until_ready().await);
+        drop(elasticsearch.wait_until_ready().await);
+        drop(pilots.wait_until_ready().await);
+        drop(sets.wait_until_ready().await);
+        drop(pods.wait_until_ready().await);
+        drop(claims.wait_until_ready().await);
+        for (_, store) in others {
+            drop(store.wait_until_ready().await);
+        }
+    }
+
+    /// Objects of a cluster, as the caches know them.
+    pub(crate) fn objects(&self, desired: &Desired) -> Objects {
+        let ours = |meta: &ObjectMeta| belongs(meta, desired);
+        Objects {
+            sets: self.sets.state_filter(|set| ours(&set.metadata)),
+            pods: self.pods.state_filter(|pod| ours(&pod.metadata)),
+            pilots: self.pilots.state_filter(|pilot| ours(&pilot.metadata)),
+            claims: self.claims.state_filter(|claim| ours(&claim.metadata)),
+        }
+    }
+
+    /// Any other object of ours.
+    pub(crate) fn other(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<DynamicObject>> {
+        let (resource, store) = self.others.iter().find(|(known, _)| known == resource)?;
+        store.get(&ObjectRef::new_with(name, resource.clone()).within(namespace))
+    }
+}
+
+/// Does an object belong to the cluster by its label?
+fn belongs(meta: &ObjectMeta, desired: &Desired) -> bool {
+    let labels = meta.labels.as_ref();
+    meta.namespace.as_deref() == Some(desired.namespace.as_str())
+        && labels.and_then(|l| l.get(desired.flavour.cluster_label)) == Some(&desired.name)
+}
+
+const FLAVOURS: [&Flavour; 2] = [&super::cassandra::FLAVOUR, &super::elasticsearch::FLAVOUR];
+
+fn of_cluster<K: Cluster>(cluster: &K) -> Option<Key> {
+    key(K::FLAVOUR, cluster.metadata(), cluster.metadata().name.clone()?)
+}
+
+/// The cluster of an object, by its label: deletion leaves the owner reference out of no copy,
+/// and claims have no owner.
+fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(object: &K) -> Option<Key> {
+    of_meta(object.metadata())
+}
+
+fn of_meta(meta: &ObjectMeta) -> Option<Key> {
+    let labels = meta.labels.as_ref()?;
+    FLAVOURS
+        .into_iter()
+        .find_map(|flavour| key(flavour, meta, labels.get(flavour.cluster_label)?.clone()))
+}
+
+fn key(flavour: &Flavour, meta: &ObjectMeta, name: String) -> Option<Key> {
+    Some(Key { kind: flavour.kind, namespace: meta.namespace.clone()?, name })
+}
+
+fn digest(parts: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn version<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(object: &K) -> u64 {
+    digest(&object.metadata().resource_version)
+}
+
+/// Our own writes of a cluster's status make it due no more.
+fn cluster_print<K: Cluster>(cluster: &K) -> u64 {
+    let meta = cluster.metadata();
+    digest((
+        &meta.uid,
+        meta.generation,
+        meta.deletion_timestamp.is_some(),
+        &meta.annotations,
+        &meta.finalizers,
+    ))
+}
+
+/// What of a Pilot can change a plan: everything but heartbeats and gauges.
+pub(crate) fn fingerprint(pilot: &Pilot) -> u64 {
+    let meta = &pilot.metadata;
+    let mut status = serde_json::to_value(&pilot.status).unwrap_or_default();
+    if let Some(status) = status.as_object_mut() {
+        for volatile in ["lastHeartbeatTime", "storage", "observedGeneration"] {
+            status.remove(volatile);
+        }
+        if let Some(cassandra) = status.get_mut("cassandra").and_then(Value::as_object_mut) {
+            cassandra.remove("loadBytes");
+        }
+        if let Some(elasticsearch) = status.get_mut("elasticsearch").and_then(Value::as_object_mut)
+        {
+            elasticsearch.remove("documents");
+        }
+        for blocker in
+            status.get_mut("blockers").and_then(Value::as_array_mut).into_iter().flatten()
+        {
+            if let Some(blocker) = blocker.as_object_mut() {
+                blocker.remove("observedTime");
+            }
+        }
+    }
+    let spec = serde_json::to_string(&pilot.spec).unwrap_or_default();
+    let deleted = meta.deletion_timestamp.is_some();
+    digest((&meta.uid, deleted, &meta.labels, &meta.annotations, spec, status.to_string()))
+}
+
+impl Watches {
+    fn typed<K>(
+        &self,
+        task: &'static str,
+        config: watcher::Config,
+        key: fn(&K) -> Option<Key>,
+        print: fn(&K) -> u64,
+    ) -> Store<K>
+    where
+        K: k8s_openapi::Metadata<Ty = ObjectMeta>
+            + k8s_openapi::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        let api: Api<K> = match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let (store, writer) = reflector::store();
+        self.spawn(task, api, config, writer, key, print, store.clone());
+        store
+    }
+
+    fn other<K: kube::Resource<DynamicType = ()>>(
+        &self,
+        task: &'static str,
+        config: watcher::Config,
+    ) -> (ApiResource, Store<DynamicObject>) {
+        let resource = ApiResource::erase::<K>(&());
+        let api: Api<DynamicObject> = match &self.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        let writer = Writer::new(resource.clone());
+        let store = writer.as_reader();
+        let key = |object: &DynamicObject| of_meta(&object.metadata);
+        let print = |object: &DynamicObject| digest(&object.metadata.resource_version);
+        self.spawn(task, api, config, writer, key, print, store.clone());
+        (resource, store)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "both callers are right above")]
+    fn spawn<K>(
+        &self,
+        task: &'static str,
+        api: Api<K>,
+        config: watcher::Config,
+        writer: Writer<K>,
+        key: fn(&K) -> Option<Key>,
+        print: fn(&K) -> u64,
+        store: Store<K>,
+    ) where
+        K: kube::Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K::DynamicType: Eq + Hash + Clone + Send + Sync + Unpin,
+    {
+        let ready = self.runtime.readiness().add(task);
+        self.runtime.tasks().spawn(task, async move {
+            // Ends when the watch task drops the writer, too.
+            drop(store.wait_until_ready().await);
+            drop(ready);
+        });
+        let (queue, shutdown) = (self.queue.clone(), self.runtime.shutdown());
+        self.runtime
+            .tasks()
+            .spawn_vital(task, pump(task, api, config, writer, queue, key, print, shutdown));
+    }
+}
+
+/// Keeps one cache, and makes clusters due when something that counts has changed.
+#[expect(clippy::too_many_arguments, reason = "the loop of one watch, called once")]
+async fn pump<K>(
+    task: &'static str,
+    api: Api<K>,
+    config: watcher::Config,
+    mut writer: Writer<K>,
+    queue: Queue,
+    key: fn(&K) -> Option<Key>,
+    print: fn(&K) -> u64,
+    shutdown: Shutdown,
+) where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    // Prints by uid; a deleted object's entry goes with it.
+    let mut prints: HashMap<String, u64> = HashMap::new();
+    let mut last_error = String::new();
+    let mut events = Box::pin(watcher(api, config).default_backoff());
+    loop {
+        let event = tokio::select! {
+            // The stream goes on where it was when it is polled again.
+            event = events.next() => event,
+            () = shutdown.triggered() => return,
+        };
+        let event = match event {
+            None => return,
+            Some(Err(error)) => {
+                let text = chain(&error).to_string();
+                if text != last_error {
+                    warn!(task, error = text, "Watch failed, trying again");
+                    last_error = text;
+                }
+                continue;
+            }
+            Some(Ok(event)) => event,
+        };
+        writer.apply_watcher_event(&event);
+        match &event {
+            watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+                let uid = object.meta().uid.clone().unwrap_or_default();
+                let now = print(object);
+                if prints.insert(uid, now) != Some(now)
+                    && let Some(key) = key(object)
+                {
+                    queue.add(key);
+                }
+            }
+            watcher::Event::Delete(object) => {
+                prints.remove(object.meta().uid.as_deref().unwrap_or_default());
+                if let Some(key) = key(object) {
+                    queue.add(key);
+                }
+            }
+            watcher::Event::Init => {}
+            watcher::Event::InitDone => {
+                last_error.clear();
+                // What vanished while nobody watched shows as a missing object of its cluster.
+                for key in writer.as_reader().state().iter().filter_map(|object| key(object)) {
+                    queue.add(key);
+                }
+            }
+        }
+    }
+}
+
+/// Retry pause for what is asked for again and again at start.
+pub(crate) const RETRY: Duration = Duration::from_secs(2);

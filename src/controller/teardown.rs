@@ -1,0 +1,109 @@
+//! What a cluster's deletion needs beyond garbage collection: claims that shall go with it.
+//!
+//! Everything else is owned by the cluster and collected when it is gone. Nothing is created or
+//! changed for a cluster that is being deleted.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::json;
+use tracing::info;
+
+use super::{
+    context::{Context, Error, MANAGER},
+    desired::Desired,
+    flavour::Cluster,
+    observe::Observed,
+    queue::Outcome,
+};
+use crate::api::names::FINALIZER_TEARDOWN;
+
+/// Puts the finalizer on a cluster whose deletion needs it, and takes it off one that does not.
+pub(crate) async fn keep_finalizer<K: Cluster>(
+    ctx: &Context,
+    cluster: &K,
+    desired: &Desired,
+) -> Result<(), Error> {
+    let has = desired.finalizers.iter().any(|finalizer| finalizer == FINALIZER_TEARDOWN);
+    if has == desired.needs_teardown() {
+        return Ok(());
+    }
+    let mut finalizers = desired.finalizers.clone();
+    if has {
+        finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
+    } else {
+        finalizers.push(FINALIZER_TEARDOWN.to_owned());
+    }
+    let version = cluster.metadata().resource_version.clone();
+    write_finalizers::<K>(ctx, desired, finalizers, version).await?;
+    // The copy at hand is old now; the watch brings the new one.
+    Err(Error::Conflict { kind: K::KIND.to_owned(), name: desired.name.clone() })
+}
+
+/// Deletes the claims that shall go with the cluster, then lets it go. A claim in use is kept by
+/// Kubernetes until its pod is gone.
+pub(crate) async fn tear_down<K: Cluster>(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+) -> Result<Outcome, Error> {
+    if !desired.finalizers.iter().any(|finalizer| finalizer == FINALIZER_TEARDOWN) {
+        return Ok(Outcome::Settled);
+    }
+    if !desired.force_delete {
+        for pool in &observed.pools {
+            if !desired.pool(&pool.name).is_some_and(|pool| pool.delete_claim_when_deleted()) {
+                continue;
+            }
+            for claim in pool.members.values().filter_map(|member| member.claim.as_ref()) {
+                if claim.terminating {
+                    continue;
+                }
+                delete_claim(ctx, desired, &claim.name, &claim.uid).await?;
+                info!(namespace = desired.namespace, claim = claim.name, "Deleted claim");
+            }
+        }
+    }
+    let mut finalizers = desired.finalizers.clone();
+    finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
+    write_finalizers::<K>(ctx, desired, finalizers, None).await?;
+    Ok(Outcome::Settled)
+}
+
+async fn delete_claim(
+    ctx: &Context,
+    desired: &Desired,
+    name: &str,
+    uid: &str,
+) -> Result<(), Error> {
+    let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+    let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::default() };
+    match ctx.write(&resource, &desired.namespace)?.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(Error::request("delete", "PersistentVolumeClaim", name, error)),
+    }
+}
+
+async fn write_finalizers<K: Cluster>(
+    ctx: &Context,
+    desired: &Desired,
+    finalizers: Vec<String>,
+    version: Option<String>,
+) -> Result<(), Error> {
+    let mut patch = json!({"metadata": {"uid": desired.uid, "finalizers": finalizers}});
+    if let Some(version) = version {
+        patch["metadata"]["resourceVersion"] = json!(version);
+    }
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    ctx.write(&ApiResource::erase::<K>(&()), &desired.namespace)?;
+    let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
+    match api.patch(&desired.name, &params, &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(Error::request("patch", K::KIND, &desired.name, error)),
+    }
+}
