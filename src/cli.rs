@@ -1,6 +1,7 @@
 //! argv → applet → Args → role. The only place that reads flags and the environment.
 
 mod applet;
+mod controller;
 mod install;
 mod logging;
 mod manifest;
@@ -24,6 +25,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Applet {
+    Controller(Box<controller::Args>),
     Manifest(manifest::Args),
     Pilot(pilot::Args),
     Install(install::Args),
@@ -46,6 +48,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let code = match cli.applet {
+        Applet::Controller(args) => controller::run(*args),
         Applet::Manifest(args) => manifest::run(args),
         Applet::Pilot(args) => pilot::run(args),
         Applet::Install(args) => install::run(&args),

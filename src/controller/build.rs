@@ -7,8 +7,6 @@
 mod merge;
 mod pilot;
 mod pod;
-#[cfg(test)]
-mod tests;
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -151,14 +149,14 @@ fn service_ports(desired: &Desired, wanted: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-fn headless(name: &str, labels: Map<String, Value>, spec: Value) -> Prepared {
+fn headless(name: &str, labels: &Map<String, Value>, spec: &Value) -> Prepared {
     let mut body = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "labels": labels, "annotations": {}},
         "spec": {"type": "ClusterIP", "clusterIP": "None"},
     });
-    merge::merge(&mut body["spec"], &spec);
+    merge::merge(&mut body["spec"], spec);
     Prepared::new::<Service>(body)
 }
 
@@ -180,8 +178,8 @@ fn cassandra_services(desired: &Desired) -> Vec<Prepared> {
         // A joining node must find seeds that are not ready yet.
         headless(
             &names::cassandra::seeds_service(name),
-            seeds_labels,
-            json!({
+            &seeds_labels,
+            &json!({
                 "selector": seeds_selector,
                 "ports": service_ports(desired, &all),
                 "publishNotReadyAddresses": true,
@@ -189,14 +187,14 @@ fn cassandra_services(desired: &Desired) -> Vec<Prepared> {
         ),
         headless(
             &names::cassandra::nodes_service(name),
-            cluster_labels(desired),
-            json!({"selector": selector(desired, None), "ports": service_ports(desired, &all)}),
+            &cluster_labels(desired),
+            &json!({"selector": selector(desired, None), "ports": service_ports(desired, &all)}),
         ),
     ];
     let client = desired.services.client.as_ref();
     if let Some(client) = client.filter(|client| client.type_.is_some()) {
         let name = names::cassandra::client_service(name);
-        services.push(client_service(desired, &name, client, &["cql"], selector(desired, None)));
+        services.push(client_service(desired, &name, client, &["cql"], &selector(desired, None)));
     }
     services
 }
@@ -206,11 +204,11 @@ fn elasticsearch_services(desired: &Desired) -> Vec<Prepared> {
     let client = desired.services.client.clone().unwrap_or_default();
     let discovery = names::elasticsearch::discovery_service(&desired.name);
     vec![
-        client_service(desired, &name, &client, &["transport", "http"], selector(desired, None)),
+        client_service(desired, &name, &client, &["transport", "http"], &selector(desired, None)),
         headless(
             &discovery,
-            cluster_labels(desired),
-            json!({
+            &cluster_labels(desired),
+            &json!({
                 "selector": selector(desired, None),
                 "ports": service_ports(desired, &["transport"]),
                 "publishNotReadyAddresses": true,
@@ -224,7 +222,7 @@ fn client_service(
     name: &str,
     template: &crate::api::v1beta1::ServiceTemplate,
     ports: &[&str],
-    selector: Map<String, Value>,
+    selector: &Map<String, Value>,
 ) -> Prepared {
     let crate::api::v1beta1::ServiceTemplate {
         type_,
@@ -295,8 +293,8 @@ fn pods_service(desired: &Desired, pool: &Pool) -> Prepared {
     let ports: Vec<_> = desired.flavour.ports.iter().map(|(name, _)| *name).collect();
     headless(
         &names::pods_service(&pool.set),
-        pool_labels(desired, pool),
-        json!({
+        &pool_labels(desired, pool),
+        &json!({
             "selector": selector(desired, Some(pool)),
             "ports": service_ports(desired, &ports),
             "publishNotReadyAddresses": true,

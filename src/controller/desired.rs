@@ -205,7 +205,7 @@ impl Desired {
 pub(crate) fn hash(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).expect("our own types have string keys only");
     let digest = Sha256::digest(value.to_string());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    digest.iter().take(8).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 /// What a person said that the pods of a pool are made of.

@@ -216,19 +216,17 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
             }
             continue;
         }
-        let pool = match pools.iter_mut().find(|pool| pool.set_name == name) {
-            Some(pool) => pool,
-            None => {
-                pools.push(ObservedPool {
-                    name: label(&set.metadata, desired.flavour.pool_label),
-                    set_name: name,
-                    ..ObservedPool::default()
-                });
-                pools.last_mut().expect("a pool was just pushed")
-            }
-        };
+        let known = pools.iter().position(|pool| pool.set_name == name);
+        let index = known.unwrap_or_else(|| {
+            pools.push(ObservedPool {
+                name: label(&set.metadata, desired.flavour.pool_label),
+                set_name: name,
+                ..ObservedPool::default()
+            });
+            pools.len() - 1
+        });
         let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-        pool.set = Some(Set {
+        pools[index].set = Some(Set {
             replicas: u32::try_from(replicas).unwrap_or_default(),
             resource_version: set.metadata.resource_version.clone().unwrap_or_default(),
             object: Some(Arc::clone(set)),

@@ -16,8 +16,6 @@ use super::{
 use crate::api::v1beta1::PilotIntent;
 
 mod roll;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use roll::outdated;
 
@@ -164,6 +162,7 @@ pub(crate) struct Waiting {
     pub(crate) message: String,
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "each stage of the plan may find nothing to do")]
 impl Plan {
     fn act(operation: OperationType, step: Step) -> Option<Self> {
         Some(Self { operation: Some(operation), step: Some(step), ..Self::default() })

@@ -6,8 +6,6 @@
 
 mod conditions;
 mod operation;
-#[cfg(test)]
-mod tests;
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -179,8 +177,8 @@ fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
     if desired.flavour.word == "cassandra" {
         return Some(desired.uid.clone());
     }
-    let members = observed.pools.iter().flat_map(|pool| pool.members.values());
-    members.filter_map(|member| member.pilot.as_ref()?.cluster_id.clone()).next()
+    let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
+    members.find_map(|member| member.pilot.as_ref()?.cluster_id.clone())
 }
 
 /// The worst of what serving nodes see; Yellow at best while a wanted node does not serve.

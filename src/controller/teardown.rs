@@ -54,7 +54,10 @@ pub(crate) async fn tear_down<K: Cluster>(
     }
     if !desired.force_delete {
         for pool in &observed.pools {
-            if !desired.pool(&pool.name).is_some_and(|pool| pool.delete_claim_when_deleted()) {
+            if !desired
+                .pool(&pool.name)
+                .is_some_and(super::desired::Pool::delete_claim_when_deleted)
+            {
                 continue;
             }
             for claim in pool.members.values().filter_map(|member| member.claim.as_ref()) {

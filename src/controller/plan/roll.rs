@@ -36,10 +36,10 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         let members = pool.running().filter_map(|(_, member)| member).collect::<Vec<_>>();
         // The last ordinal first: ordinal 0 is every pool's seed.
         for member in members.into_iter().rev() {
-            if !outdated(member, wanted) {
-                current += u32::from(takes_part(&pool.name));
-            } else {
+            if outdated(member, wanted) {
                 outdated_members.push((pool, member));
+            } else {
+                current += u32::from(takes_part(&pool.name));
             }
         }
     }
