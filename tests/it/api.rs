@@ -3,4 +3,5 @@
 mod conversion;
 mod corpus;
 mod generate;
+mod rules;
 mod versions;

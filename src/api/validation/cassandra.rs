@@ -128,7 +128,8 @@ fn spec(judge: &mut Judge, new: &CassandraCluster, view: &Cluster<'_>, value: &V
     }
     for (index, pool) in new.spec.node_pools.iter().enumerate() {
         for (field, value) in [("rack", &pool.rack), ("datacenter", &pool.datacenter)] {
-            if let Some(value) = value {
+            // The default rack is the pool's name, which is judged as such.
+            if let Some(value) = value.as_ref().filter(|value| **value != pool.name) {
                 judge.invalid_each(
                     &pool_path(index).child(field),
                     value,

@@ -79,17 +79,21 @@ pub(super) fn update(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>) {
     for before in &old.pools {
         let kept = new.pools.iter().any(|pool| pool.name == before.name);
         if !kept && before.nodes() > 0 {
-            let (name, nodes) = (before.name, before.nodes());
-            judge.warn(format!("node pool {name:?}: {nodes} nodes will be drained before removal"));
+            judge.warn(format!("node pool {:?}: {}", before.name, drained(before.nodes())));
         }
     }
     for (index, pool, before) in pairs(new, old) {
         let fewer = before.nodes() - pool.nodes();
         if fewer > 0 {
             let path = pool_path(index).child("replicas");
-            judge.warn(format!("{path}: {fewer} nodes will be drained before removal"));
+            judge.warn(format!("{path}: {}", drained(fewer)));
         }
     }
+}
+
+fn drained(nodes: i64) -> String {
+    let word = if nodes == 1 { "node" } else { "nodes" };
+    format!("{nodes} {word} will be drained before removal")
 }
 
 /// W11
