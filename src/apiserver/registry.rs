@@ -124,13 +124,10 @@ impl Registry {
         options: WriteOptions,
     ) -> Result<(Value, Vec<String>)> {
         self.check_head(call.version, &body.value)?;
-        let Decoded { mut hub, strict, warnings } =
-            self.kind.decode(call.version, body, stored).map_err(|error| match error {
-                DecodeError::Malformed(text) => ApiError::bad_request(text),
-                DecodeError::Invalid(errors) => {
-                    ApiError::invalid(GROUP, self.kind.kind(), name, &errors)
-                }
-            })?;
+        let Decoded { mut hub, strict, warnings } = self
+            .kind
+            .decode(call.version, body, stored)
+            .map_err(|e| self.not_understood(name, e))?;
         call.warnings.extend(warnings);
         // Nobody tracks field ownership yet; a copy of somebody's view of it would be stale.
         drop(meta::take(&mut hub, "managedFields"));
@@ -143,6 +140,15 @@ impl Registry {
             FieldValidation::Strict => strict,
         };
         Ok((hub, strict))
+    }
+
+    fn not_understood(&self, name: &str, error: DecodeError) -> ApiError {
+        match error {
+            DecodeError::Malformed(text) => ApiError::bad_request(text),
+            DecodeError::Invalid(errors) => {
+                ApiError::invalid(GROUP, self.kind.kind(), name, &errors)
+            }
+        }
     }
 
     /// The body's own word about what it is; silence is consent.

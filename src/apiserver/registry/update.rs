@@ -93,7 +93,17 @@ impl Registry {
             Change::Replace(body) => body,
             Change::Patch(patch) => {
                 let shown = self.kind.encode(call.version, &current.hub);
-                patched = patch.apply(shown)?;
+                patched = match patch {
+                    // Beside the object's own fields, an older word for one would contradict it.
+                    Patch::Merge(document) => {
+                        let mut document = document.clone();
+                        let tolerated = self.kind.tolerate(call.version, &mut document);
+                        let warnings = tolerated.map_err(|e| self.not_understood(name, e))?;
+                        call.warnings.extend(warnings);
+                        Patch::Merge(document).apply(shown)?
+                    }
+                    Patch::Json(_) => patch.apply(shown)?,
+                };
                 &patched
             }
         };

@@ -274,6 +274,20 @@ fn older_words_are_understood_and_said() {
 }
 
 #[test]
+fn a_patch_may_use_older_words_before_it_is_merged() {
+    let pilots = kind("pilots");
+    let mut patch = Document::from(json!({"spec": {"inService": false, "elasticsearch": null}}));
+    pilots.tolerate(Version::V1alpha1, &mut patch).unwrap();
+    assert_eq!(patch.value, json!({"spec": {"decommission": true, "elasticsearch": null}}));
+    let stored =
+        decode("pilots", Version::V1beta1, json!({"metadata": {"name": "p"}, "spec": {}}), None);
+    let mut object = pilots.encode(Version::V1alpha1, &stored);
+    json_patch::merge(&mut object, &patch.value);
+    let hub = decode("pilots", Version::V1alpha1, object, Some(&stored));
+    assert_eq!(hub["spec"], json!({"phase": "Decommissioned"}));
+}
+
+#[test]
 fn a_lease_has_no_older_form() {
     let leases = kind("leaderleases");
     assert_eq!(leases.versions(), [Version::V1beta1]);
