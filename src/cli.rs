@@ -1,5 +1,6 @@
 //! argv → applet → Args → role. The only place that reads flags and the environment.
 
+mod apiserver;
 mod applet;
 mod controller;
 mod install;
@@ -26,6 +27,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Applet {
     Controller(Box<controller::Args>),
+    Apiserver(Box<apiserver::Args>),
     Manifest(manifest::Args),
     Pilot(pilot::Args),
     Install(install::Args),
@@ -49,6 +51,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let code = match cli.applet {
         Applet::Controller(args) => controller::run(*args),
+        Applet::Apiserver(args) => apiserver::run(*args),
         Applet::Manifest(args) => manifest::run(args),
         Applet::Pilot(args) => pilot::run(args),
         Applet::Install(args) => install::run(&args),

@@ -56,11 +56,13 @@ pub(super) struct State {
 
 impl AppState {
     /// Serves every kind of the scheme out of `storage`, and starts to fill the caches.
+    /// Watches end with `closing`, before what they read from does.
     pub fn start(
         storage: &Arc<dyn Storage>,
         admission: &Arc<dyn Admit>,
         guard: Guard,
         rt: &Runtime,
+        closing: &Shutdown,
     ) -> Self {
         let mut registries = BTreeMap::new();
         for kind in scheme::kinds() {
@@ -77,7 +79,7 @@ impl AppState {
             requests: RequestMetrics::register(rt.metrics()),
             metrics: rt.metrics().clone(),
             readiness: rt.readiness().clone(),
-            shutdown: rt.shutdown(),
+            shutdown: closing.clone(),
         }))
     }
 }

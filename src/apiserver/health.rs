@@ -47,12 +47,14 @@ impl Check {
         }
     }
 
-    /// A restart heals none of the others, so the kubelet must not try one.
+    /// A restart heals none of the others, so the kubelet must not try one. A server with a
+    /// foreign store stays ready: its 503s tell every client what happened, while without
+    /// endpoints the aggregator would say "service unavailable" and no more.
     fn belongs_to(self, endpoint: Endpoint) -> bool {
         match endpoint {
             Endpoint::Livez => self == Self::Ping,
-            Endpoint::Readyz => true,
-            Endpoint::Healthz => matches!(self, Self::Ping | Self::Etcd),
+            Endpoint::Readyz => self != Self::StoreIdentity,
+            Endpoint::Healthz => matches!(self, Self::Ping | Self::Etcd | Self::StoreIdentity),
         }
     }
 }

@@ -67,10 +67,10 @@ impl Guard {
         self.0.borrow().clone()
     }
 
-    /// Waits until the store was found to be ours. Cancel-safe.
-    pub async fn until_ours(&mut self) {
+    /// Waits for the first verdict. Cancel-safe.
+    pub async fn until_decided(&mut self) {
         // An error means that the judge is gone, and with it the process.
-        drop(self.0.wait_for(|verdict| *verdict == Verdict::Ours).await);
+        drop(self.0.wait_for(|verdict| !matches!(verdict, Verdict::Unknown(_))).await);
     }
 }
 

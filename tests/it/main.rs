@@ -7,4 +7,5 @@ mod architecture;
 mod engine;
 mod golden;
 mod pilot;
+mod serve;
 mod storage;

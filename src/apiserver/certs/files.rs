@@ -26,7 +26,8 @@ pub enum FilesError {
     Pair { certificate: PathBuf, key: PathBuf, source: PairError },
 }
 
-type Contents = (Vec<u8>, Vec<u8>);
+/// Certificate and key as they were read.
+pub type Contents = (Vec<u8>, Vec<u8>);
 
 impl Files {
     async fn read(&self) -> Result<Contents, FilesError> {

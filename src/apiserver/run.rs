@@ -1,0 +1,267 @@
+//! `navigator apiserver` from start to end.
+//!
+//! The port opens first and probes are answered at once; everything else gets 503 until all is
+//! installed. The end goes the other way round: not ready, a delay for those who have not heard
+//! of it, no new connections, the open ones drained, and only then what they worked with.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{net::TcpListener, sync::oneshot};
+use tracing::{error, info, warn};
+
+use super::{
+    admission::{Admit, Plugins, namespace::NamespaceLifecycle, pilot_status::PilotStatus},
+    authn::{self, Authenticator, TokenReviews},
+    authz::{AccessReviews, Authorizer},
+    certs::{
+        Serving,
+        files::{Contents, Files, FilesError},
+        own::{Own, OwnError},
+    },
+    filters::{
+        Chain, Deadlines, Installed, Limits,
+        audit::{Target, Trail},
+    },
+    handlers::{self, AppState},
+    identity,
+    metrics::Metrics,
+    serve,
+    storage::{Storage, embedded, etcd},
+};
+use crate::{
+    error::chain,
+    runtime::{Runtime, Shutdown, signals},
+};
+
+/// Connections get this long to finish after the last accept: writes end after 34 s, watches at
+/// once.
+const DRAIN: Duration = Duration::from_secs(35);
+/// Between tries to reach etcd.
+const STORE_RETRY: Duration = Duration::from_secs(2);
+
+/// What the flags mean.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub address: SocketAddr,
+    /// The install's own: Secret, ConfigMap and Service are there.
+    pub namespace: String,
+    /// In-cluster credentials when absent.
+    pub kubeconfig: Option<PathBuf>,
+    pub store: Store,
+    /// Our own CA when absent.
+    pub certificate: Option<Files>,
+    pub audit: Option<Target>,
+    pub limits: Limits,
+    pub deadlines: Deadlines,
+    /// How long to serve on after shutdown was asked for.
+    pub shutdown_delay: Duration,
+}
+
+/// Where objects are kept.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// In a folder; one replica.
+    Embedded(PathBuf),
+    /// In etcd; any number of replicas.
+    Etcd(etcd::Config),
+}
+
+/// Why the API server ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to find out how to reach kube-apiserver")]
+    Kubernetes(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("failed to open the audit trail")]
+    Audit(#[source] std::io::Error),
+    #[error("the serving certificate cannot be used")]
+    Files(#[from] FilesError),
+    #[error("failed to listen on {address}")]
+    Bind { address: SocketAddr, source: std::io::Error },
+    #[error("failed to handle signals")]
+    Signals(#[source] std::io::Error),
+    #[error("the serving certificate cannot be used")]
+    Certificates(#[from] OwnError),
+    #[error("it is not known whom this cluster trusts")]
+    Trust(#[from] authn::LoadError),
+    #[error("failed to open the embedded store")]
+    Embedded(#[from] embedded::OpenError),
+    #[error("the connection to etcd cannot be set up")]
+    Etcd(#[from] etcd::ConnectError),
+}
+
+impl Error {
+    /// Did settings fail before anything was touched?
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Kubernetes(_) | Self::Audit(_) | Self::Files(_))
+    }
+}
+
+/// Serves until SIGTERM, SIGINT or a failure, and ends in order.
+pub async fn run(config: Config, rt: Runtime) -> Result<(), Error> {
+    let metrics = Arc::new(Metrics::new());
+    metrics.register(rt.metrics());
+    let starting = rt.readiness().add("start");
+    let client = client(config.kubeconfig.as_deref()).await?;
+    let audit = config.audit.clone().map(|target| Trail::open(target, &metrics, &rt)).transpose();
+    let audit = audit.map_err(Error::Audit)?;
+    let serving = Arc::new(Serving::new(Arc::clone(&metrics)));
+    let files = match &config.certificate {
+        Some(files) => Some((files.clone(), files.load(&serving).await?)),
+        None => None,
+    };
+    let address = config.address;
+    let bind = TcpListener::bind(address).await;
+    let listener = bind.map_err(|source| Error::Bind { address, source })?;
+    info!(address = %listener.local_addr().unwrap_or(address), "Listening");
+
+    // Asked to end; and, later, accepting no more.
+    let (drain, closing) = (Shutdown::new(), Shutdown::new());
+    let signals = signals::shutdown_on_signal(&drain).map_err(Error::Signals)?;
+    rt.tasks().spawn("signals", signals);
+    let chain = Arc::new(Chain::new(
+        config.limits,
+        config.deadlines,
+        audit,
+        Arc::clone(&metrics),
+        rt.readiness().clone(),
+        drain.clone(),
+    ));
+    let drained = listen(listener, &serving, &chain, &metrics, &rt, &closing);
+
+    let outcome = {
+        let setup = async {
+            let certificates = follow_certificates(&config, files, serving, &client, &rt);
+            let install = Box::pin(async {
+                let installed = install(&config, &client, &metrics, &rt, &closing).await?;
+                chain.install(installed);
+                drop(starting);
+                info!("Serving");
+                Ok(())
+            });
+            futures::future::try_join(certificates, install).await.map(drop)
+        };
+        let shutdown = rt.shutdown();
+        // Setting up is abandoned half-way only when the process ends.
+        tokio::select! {
+            outcome = Box::pin(setup) => outcome,
+            () = drain.triggered() => {
+                info!(delay = ?config.shutdown_delay, "Not ready any more; serving on for a while");
+                tokio::time::sleep(config.shutdown_delay).await;
+                Ok(())
+            }
+            () = shutdown.triggered() => Ok(()),
+        }
+    };
+    drain.trigger();
+    closing.trigger();
+    // The listener's task only ends early when the process does.
+    drop(drained.await);
+    rt.shutdown().trigger();
+    drop(chain);
+    rt.tasks().join().await;
+    outcome
+}
+
+/// Starts to accept. The receiver hears when the last connection ended.
+fn listen(
+    listener: TcpListener,
+    serving: &Arc<Serving>,
+    chain: &Arc<Chain>,
+    metrics: &Arc<Metrics>,
+    rt: &Runtime,
+    closing: &Shutdown,
+) -> oneshot::Receiver<()> {
+    let (done, drained) = oneshot::channel();
+    let tls = serve::server_config(Arc::clone(serving) as _);
+    let (chain, metrics, closing) = (Arc::clone(chain), Arc::clone(metrics), closing.clone());
+    let tasks = rt.tasks().clone();
+    rt.tasks().spawn("listener", async move {
+        serve::serve(listener, tls, chain, metrics, &tasks, closing, DRAIN).await;
+        drop(done);
+    });
+    drained
+}
+
+/// Keeps the certificate fresh until shutdown.
+async fn follow_certificates(
+    config: &Config,
+    files: Option<(Files, Contents)>,
+    serving: Arc<Serving>,
+    client: &kube::Client,
+    rt: &Runtime,
+) -> Result<(), Error> {
+    if let Some((files, contents)) = files {
+        files.follow(serving, contents, rt.shutdown()).await;
+        return Ok(());
+    }
+    let own = Own::new(client.clone(), &config.namespace, serving);
+    Ok(own.run(rt.readiness(), rt.shutdown()).await?)
+}
+
+/// Builds everything that a request needs. Waits for kube-apiserver and for the store.
+async fn install(
+    config: &Config,
+    client: &kube::Client,
+    metrics: &Arc<Metrics>,
+    rt: &Runtime,
+    closing: &Shutdown,
+) -> Result<Installed, Error> {
+    let (trust, store) = tokio::try_join!(
+        async { Ok::<_, Error>(authn::load(client, rt).await?) },
+        open(&config.store, rt),
+    )?;
+    let mut guard = identity::start(Arc::clone(&store), client, &config.namespace, rt);
+    guard.until_decided().await;
+    let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
+        Arc::new(NamespaceLifecycle::start(client, rt)),
+        Arc::new(PilotStatus::new(&config.namespace)),
+    ]));
+    let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
+    let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
+    let state = AppState::start(&store, &admission, guard, rt, closing);
+    Ok(Installed {
+        authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
+        authorizer: Authorizer::new(reviews, Arc::clone(metrics)),
+        router: handlers::router(state),
+    })
+}
+
+/// Opens the store. An etcd that does not answer is waited for; while it does, the server is
+/// not ready and says why.
+async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
+    let config = match store {
+        Store::Embedded(path) => {
+            let history = embedded::History::default();
+            return Ok(Arc::new(embedded::Embedded::open(path, history).await?));
+        }
+        Store::Etcd(config) => config,
+    };
+    let _waiting = rt.readiness().add("etcd");
+    loop {
+        match etcd::Etcd::connect(config).await {
+            Ok(store) => return Ok(Arc::new(store)),
+            Err(etcd::ConnectError::Client(error)) => {
+                warn!(error = %chain(&error), "Failed to reach etcd; trying again");
+                tokio::time::sleep(STORE_RETRY).await;
+            }
+            Err(error) => {
+                error!(error = %chain(&error), "The settings for etcd cannot work");
+                return Err(error.into());
+            }
+        }
+    }
+}
+
+async fn client(kubeconfig: Option<&std::path::Path>) -> Result<kube::Client, Error> {
+    let wrong = |error: Box<dyn std::error::Error + Send + Sync>| Error::Kubernetes(error);
+    let config = match kubeconfig {
+        Some(path) => {
+            let read = kube::config::Kubeconfig::read_from(path).map_err(|e| wrong(e.into()))?;
+            let options = kube::config::KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+            config.map_err(|error| wrong(error.into()))?
+        }
+        None => kube::Config::incluster().map_err(|error| wrong(error.into()))?,
+    };
+    kube::Client::try_from(config).map_err(|error| wrong(error.into()))
+}

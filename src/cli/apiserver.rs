@@ -1,0 +1,299 @@
+//! `navigator apiserver`.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use tracing::error;
+
+use super::{complain, logging};
+use crate::{
+    api::names,
+    apiserver::{
+        self,
+        certs::files::Files,
+        filters::{Deadlines, Limits, audit::Target},
+        run::{Config, Store},
+        storage::etcd,
+    },
+    error::{chain, exit},
+    runtime::Runtime,
+};
+
+/// Serves the group navigator.jetstack.io behind kube-apiserver's aggregation layer.
+///
+/// It reaches kube-apiserver with in-cluster credentials or a kubeconfig and needs there: the
+/// ClusterRole system:auth-delegator; the Role extension-apiserver-authentication-reader in
+/// kube-system; get, list and watch of namespaces; get and patch of its two APIServices; and in
+/// its own namespace get and create of ConfigMaps, get, create and update of Secrets.
+///
+/// Exit codes: 0 ended as asked, 1 failed, 64 unusable arguments or settings, 70 a bug.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  navigator apiserver --store embedded --store-path /var/lib/navigator
+  navigator apiserver --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379 \\
+    --etcd-cafile ca.crt --etcd-certfile tls.crt --etcd-keyfile tls.key
+  navigator apiserver --kubeconfig ~/.kube/config --store-path ./store --audit-log-path -")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    listen: Listen,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// File that says how to reach kube-apiserver; in-cluster credentials when absent.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of this installation, where its Service, Secret and ConfigMap are.
+    #[arg(long, env = "NAVIGATOR_NAMESPACE", default_value = names::NAMESPACE)]
+    namespace: String,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// File for the audit trail, one line for each request that changes something; `-` is
+    /// standard output. No trail when absent.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_AUDIT_LOG_PATH")]
+    audit_log_path: Option<PathBuf>,
+    #[command(flatten)]
+    logging: logging::Args,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Listener")]
+#[group(skip)]
+struct Listen {
+    /// Address to listen on.
+    #[arg(long, value_name = "IP", env = "NAVIGATOR_BIND_ADDRESS", default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// Port to listen on, HTTPS.
+    #[arg(
+        long,
+        value_name = "PORT",
+        env = "NAVIGATOR_SECURE_PORT",
+        default_value_t = names::port::APISERVER
+    )]
+    secure_port: u16,
+    /// Serving certificate, PEM, read again every minute. A CA of our own, kept in a Secret, when
+    /// absent; whoever gives a certificate keeps the APIServices' caBundle too.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "NAVIGATOR_TLS_CERT_FILE",
+        requires = "tls_private_key_file"
+    )]
+    tls_cert_file: Option<PathBuf>,
+    /// Key of the serving certificate, PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "NAVIGATOR_TLS_PRIVATE_KEY_FILE",
+        requires = "tls_cert_file"
+    )]
+    tls_private_key_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Store")]
+#[group(skip)]
+struct StoreArgs {
+    /// Where objects are kept.
+    #[arg(long, value_enum, env = "NAVIGATOR_STORE", default_value_t = StoreKind::Embedded)]
+    store: StoreKind,
+    /// Folder of the embedded store.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "NAVIGATOR_STORE_PATH",
+        required_if_eq("store", "embedded")
+    )]
+    store_path: Option<PathBuf>,
+    /// URLs of the etcd members.
+    #[arg(
+        long,
+        value_name = "URLS",
+        env = "NAVIGATOR_ETCD_SERVERS",
+        value_delimiter = ',',
+        required_if_eq("store", "etcd")
+    )]
+    etcd_servers: Vec<String>,
+    /// What every key in etcd begins with.
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "NAVIGATOR_ETCD_PREFIX",
+        default_value = "/registry/navigator.jetstack.io"
+    )]
+    etcd_prefix: String,
+    /// CA of the etcd members, PEM; needed for https.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_ETCD_CAFILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// Client certificate for etcd, PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "NAVIGATOR_ETCD_CERTFILE",
+        requires_all = ["etcd_keyfile", "etcd_cafile"]
+    )]
+    etcd_certfile: Option<PathBuf>,
+    /// Key of the client certificate for etcd, PEM.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_ETCD_KEYFILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+#[group(skip)]
+struct LimitArgs {
+    /// Seconds that a request may take; watches are not limited.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "NAVIGATOR_REQUEST_TIMEOUT",
+        default_value = "60",
+        value_parser = seconds
+    )]
+    request_timeout: Duration,
+    /// Seconds to serve on, not ready, after shutdown was asked for.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "NAVIGATOR_SHUTDOWN_DELAY_DURATION",
+        default_value = "0",
+        value_parser = seconds
+    )]
+    shutdown_delay_duration: Duration,
+    /// Reading requests at one time; watches are not counted.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        env = "NAVIGATOR_MAX_REQUESTS_INFLIGHT",
+        default_value_t = Limits::default().reading
+    )]
+    max_requests_inflight: usize,
+    /// Writing requests at one time.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        env = "NAVIGATOR_MAX_MUTATING_REQUESTS_INFLIGHT",
+        default_value_t = Limits::default().mutating
+    )]
+    max_mutating_requests_inflight: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum StoreKind {
+    /// A file in a folder; one replica.
+    Embedded,
+    /// An etcd cluster; any number of replicas.
+    Etcd,
+}
+
+/// Whole or decimal seconds, with or without `s`.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
+    number
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("{text:?} is no number of seconds"))
+}
+
+pub(crate) fn run(args: Args) -> u8 {
+    if let Err(text) = args.logging.init() {
+        complain(&text);
+        return exit::USAGE;
+    }
+    let config = match config(args) {
+        Ok(config) => config,
+        Err(text) => {
+            complain(&text);
+            return exit::USAGE;
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("failed to start threads: {error}"));
+            return exit::FAILURE;
+        }
+    };
+    runtime.block_on(async {
+        let rt = Runtime::new();
+        let outcome = Box::pin(apiserver::run::run(config, rt.clone())).await;
+        match outcome {
+            Ok(()) if rt.tasks().panicked() => exit::SOFTWARE,
+            Ok(()) => exit::OK,
+            Err(failure) => {
+                let text = chain(&failure).to_string();
+                if failure.is_usage() {
+                    complain(&text);
+                    return exit::USAGE;
+                }
+                error!(error = text, "The API server failed");
+                exit::FAILURE
+            }
+        }
+    })
+}
+
+fn config(args: Args) -> Result<Config, String> {
+    let Args { listen, store, kubeconfig, namespace, limits, audit_log_path, logging: _ } = args;
+    let Listen { bind_address, secure_port, tls_cert_file, tls_private_key_file } = listen;
+    let LimitArgs {
+        request_timeout,
+        shutdown_delay_duration,
+        max_requests_inflight,
+        max_mutating_requests_inflight,
+    } = limits;
+    if namespace.is_empty() || namespace.contains('/') {
+        return Err(format!("--namespace: {namespace:?} is no name of a namespace"));
+    }
+    if request_timeout.is_zero() {
+        return Err("--request-timeout: must be more than 0".to_owned());
+    }
+    if max_requests_inflight == 0 || max_mutating_requests_inflight == 0 {
+        return Err("limits of requests in flight must be more than 0".to_owned());
+    }
+    let audit = audit_log_path
+        .map(|path| if path.as_os_str() == "-" { Target::Stdout } else { Target::File(path) });
+    Ok(Config {
+        address: SocketAddr::new(bind_address, secure_port),
+        namespace,
+        kubeconfig,
+        store: store_config(store)?,
+        certificate: tls_cert_file
+            .zip(tls_private_key_file)
+            .map(|(certificate, key)| Files { certificate, key }),
+        audit,
+        limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
+        deadlines: Deadlines { request: request_timeout },
+        shutdown_delay: shutdown_delay_duration,
+    })
+}
+
+fn store_config(args: StoreArgs) -> Result<Store, String> {
+    let StoreArgs {
+        store,
+        store_path,
+        etcd_servers,
+        etcd_prefix,
+        etcd_cafile,
+        etcd_certfile,
+        etcd_keyfile,
+    } = args;
+    if store == StoreKind::Embedded {
+        let path = store_path.ok_or("--store-path: is needed with --store embedded")?;
+        return Ok(Store::Embedded(path));
+    }
+    for server in &etcd_servers {
+        if server.starts_with("https://") && etcd_cafile.is_none() {
+            return Err(format!("--etcd-cafile: is needed for {server:?}"));
+        }
+        if !server.starts_with("https://") && !server.starts_with("http://") {
+            return Err(format!("--etcd-servers: {server:?} is no http:// or https:// URL"));
+        }
+    }
+    Ok(Store::Etcd(etcd::Config {
+        endpoints: etcd_servers,
+        prefix: etcd_prefix,
+        tls: etcd_cafile.map(|ca| etcd::Tls { ca, identity: etcd_certfile.zip(etcd_keyfile) }),
+    }))
+}

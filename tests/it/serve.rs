@@ -1,0 +1,8 @@
+//! The API server's door: who gets in, what is checked, how the process starts and ends.
+
+mod authn;
+mod client;
+mod kube;
+mod pki;
+mod process;
+mod server;

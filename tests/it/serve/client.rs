@@ -1,0 +1,148 @@
+//! An HTTPS client that shows a certificate when told to, one connection for each request.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::pki::Identity;
+
+/// The name under which kube-apiserver calls us.
+pub(crate) const SERVICE: &str = "navigator-apiserver.navigator.svc";
+
+pub(crate) struct Client {
+    address: SocketAddr,
+    connector: TlsConnector,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Client {
+    /// Checks the server's certificate when `ca` is given, against [`SERVICE`].
+    pub(crate) fn new(address: SocketAddr, identity: Option<&Identity>, ca: Option<&str>) -> Self {
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let builder = match ca {
+            Some(pem) => {
+                let mut roots = RootCertStore::empty();
+                for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                    roots.add(der.unwrap()).unwrap();
+                }
+                builder.with_root_certificates(roots)
+            }
+            None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anything)),
+        };
+        let config = match identity {
+            Some(identity) => {
+                builder.with_client_auth_cert(identity.chain.clone(), identity.key()).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        Self { address, connector: TlsConnector::from(Arc::new(config)) }
+    }
+
+    pub(crate) async fn connect(&self) -> std::io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        self.connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await
+    }
+
+    pub(crate) async fn send(&self, request: Request<String>) -> std::io::Result<Reply> {
+        let io = TokioIo::new(self.connect().await?);
+        let failed = |error: hyper::Error| std::io::Error::other(error);
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(io).await.map_err(failed)?;
+        let asked = async {
+            let mut request = request.map(|body| Full::new(bytes::Bytes::from(body)));
+            request.headers_mut().insert("host", SERVICE.parse().unwrap());
+            let response = sender.send_request(request).await.map_err(failed)?;
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await.map_err(failed)?.to_bytes();
+            let body = String::from_utf8_lossy(&body).into_owned();
+            Ok(Reply { status: parts.status.as_u16(), headers: parts.headers, body })
+        };
+        let mut connection = std::pin::pin!(connection);
+        let mut asked = std::pin::pin!(asked);
+        tokio::select! {
+            reply = asked.as_mut() => reply,
+            _ = connection.as_mut() => asked.await,
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.send(Request::get(path).body(String::new()).unwrap()).await.unwrap()
+    }
+
+    /// Writes bytes and reads until the server closes.
+    pub(crate) async fn raw(&self, bytes: &str) -> String {
+        let mut stream = self.connect().await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // A connection that is cut without a close_notify was closed all the same.
+        drop(stream.read_to_end(&mut answer).await);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+/// Trusts every server.
+#[derive(Debug)]
+struct Anything;
+
+impl ServerCertVerifier for Anything {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

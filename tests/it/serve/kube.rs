@@ -1,0 +1,247 @@
+//! A kube-apiserver small enough to read: objects in a map, reviews as told.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    response::{IntoResponse, Response},
+};
+use futures::StreamExt;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+/// Resources that it keeps, by the last part of their collections' paths.
+const COLLECTIONS: [(&str, &str, &str); 4] = [
+    ("configmaps", "v1", "ConfigMap"),
+    ("secrets", "v1", "Secret"),
+    ("namespaces", "v1", "Namespace"),
+    ("apiservices", "apiregistration.k8s.io/v1", "APIService"),
+];
+
+/// A running server; everything about it can be changed while it runs.
+#[derive(Clone)]
+pub(crate) struct Kube {
+    pub(crate) url: String,
+    state: Arc<Mutex<Inner>>,
+    events: broadcast::Sender<(String, Value)>,
+}
+
+#[derive(Default)]
+struct Inner {
+    revision: u64,
+    objects: BTreeMap<String, Value>,
+    /// Token → user of the TokenReview's answer.
+    tokens: BTreeMap<String, Value>,
+    /// `user verb resource-or-path`
+    allowed: Vec<String>,
+    reviews: Vec<Value>,
+    down: bool,
+}
+
+pub(crate) const APISERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+
+impl Kube {
+    pub(crate) async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let kube = Self { url, state: Arc::default(), events: broadcast::channel(1000).0 };
+        let router = Router::new().fallback(answer).with_state(kube.clone());
+        #[expect(clippy::disallowed_methods, reason = "lives as long as the test's runtime")]
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        for version in ["v1beta1", "v1alpha1"] {
+            let name = format!("{version}.navigator.jetstack.io");
+            kube.put(APISERVICES, &name, json!({"spec": {"group": "navigator.jetstack.io"}}));
+        }
+        for namespace in ["navigator", "db"] {
+            kube.put("/api/v1/namespaces", namespace, json!({}));
+        }
+        kube
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) fn put(&self, collection: &str, name: &str, object: Value) {
+        self.store(&format!("{collection}/{name}"), object);
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.lock().objects.get(path).cloned()
+    }
+
+    pub(crate) fn delete(&self, path: &str) {
+        let gone = self.lock().objects.remove(path);
+        if let Some(object) = gone {
+            drop(self.events.send((path.to_owned(), json!({"type": "DELETED", "object": object}))));
+        }
+    }
+
+    pub(crate) fn add_token(&self, token: &str, user: Value) {
+        self.lock().tokens.insert(token.to_owned(), user);
+    }
+
+    /// Lets `user` do `verb` to a resource (`pilots/status`) or a path.
+    pub(crate) fn allow(&self, user: &str, verb: &str, what: &str) {
+        self.lock().allowed.push(format!("{user} {verb} {what}"));
+    }
+
+    /// How many reviews of this kind were asked for.
+    pub(crate) fn reviews(&self, kind: &str) -> usize {
+        self.lock().reviews.iter().filter(|review| review["kind"] == kind).count()
+    }
+
+    /// Answers 503 to everything.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.lock().down = down;
+    }
+
+    fn store(&self, path: &str, mut object: Value) -> Value {
+        let (collection, name) = path.rsplit_once('/').unwrap();
+        let plural = collection.rsplit('/').next().unwrap();
+        let (_, version, kind) = COLLECTIONS.iter().find(|(own, ..)| *own == plural).unwrap();
+        let mut state = self.lock();
+        state.revision += 1;
+        object["apiVersion"] = json!(version);
+        object["kind"] = json!(kind);
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["resourceVersion"] = json!(state.revision.to_string());
+        let known = state.objects.insert(path.to_owned(), object.clone()).is_some();
+        let kind = if known { "MODIFIED" } else { "ADDED" };
+        drop(self.events.send((path.to_owned(), json!({"type": kind, "object": object}))));
+        object
+    }
+}
+
+fn reply_json(code: StatusCode, body: &Value) -> Response {
+    (code, [("content-type", "application/json")], body.to_string()).into_response()
+}
+
+fn status(code: u16, reason: &str) -> Response {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "message": reason, "reason": reason, "code": code,
+    });
+    reply_json(StatusCode::from_u16(code).unwrap(), &body)
+}
+
+async fn answer(State(kube): State<Kube>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let body = axum::body::to_bytes(body, 1 << 22).await.unwrap();
+    if kube.lock().down {
+        return status(503, "ServiceUnavailable");
+    }
+    let plural = path.rsplit('/').next().unwrap_or_default();
+    match plural {
+        "tokenreviews" => return review_token(&kube, &body),
+        "subjectaccessreviews" => return review_access(&kube, &body),
+        _ => {}
+    }
+    let collection = COLLECTIONS.iter().find(|(own, ..)| *own == plural);
+    match (&parts.method, collection) {
+        (&Method::GET, Some(_)) if query.contains("watch=true") => watch(&kube, &path),
+        (&Method::GET, Some((_, version, kind))) => {
+            let state = kube.lock();
+            let below = format!("{path}/");
+            let items: Vec<_> = state
+                .objects
+                .iter()
+                .filter(|(key, _)| key.strip_prefix(&below).is_some_and(|n| !n.contains('/')))
+                .map(|(_, object)| object.clone())
+                .collect();
+            reply_json(
+                StatusCode::OK,
+                &json!({
+                    "apiVersion": version, "kind": format!("{kind}List"),
+                    "metadata": {"resourceVersion": state.revision.to_string()}, "items": items,
+                }),
+            )
+        }
+        (&Method::POST, Some(_)) => {
+            let object: Value = serde_json::from_slice(&body).unwrap();
+            let path = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
+            if kube.get(&path).is_some() {
+                return status(409, "AlreadyExists");
+            }
+            let stored = kube.store(&path, object);
+            reply_json(StatusCode::CREATED, &stored)
+        }
+        (method, _) => {
+            let Some(mut found) = kube.get(&path) else { return status(404, "NotFound") };
+            match *method {
+                Method::GET => {}
+                Method::PUT => {
+                    let object: Value = serde_json::from_slice(&body).unwrap();
+                    let seen = &object["metadata"]["resourceVersion"];
+                    if !seen.is_null() && *seen != found["metadata"]["resourceVersion"] {
+                        return status(409, "Conflict");
+                    }
+                    found = kube.store(&path, object);
+                }
+                Method::PATCH => {
+                    json_patch::merge(&mut found, &serde_json::from_slice(&body).unwrap());
+                    found = kube.store(&path, found);
+                }
+                _ => return status(405, "MethodNotAllowed"),
+            }
+            reply_json(StatusCode::OK, &found)
+        }
+    }
+}
+
+/// Changes from now on; what came before is in the list.
+fn watch(kube: &Kube, collection: &str) -> Response {
+    let below = format!("{collection}/");
+    let events = futures::stream::unfold(kube.events.subscribe(), |mut receiver| async move {
+        receiver.recv().await.ok().map(|event| (event, receiver))
+    });
+    let lines = events.filter_map(move |(path, event)| {
+        let line = path.starts_with(&below).then(|| Ok::<_, Infallible>(format!("{event}\n")));
+        std::future::ready(line)
+    });
+    Body::from_stream(lines).into_response()
+}
+
+fn review_token(kube: &Kube, body: &Bytes) -> Response {
+    let mut review: Value = serde_json::from_slice(body).unwrap();
+    let mut state = kube.lock();
+    let token = review["spec"]["token"].as_str().unwrap_or_default();
+    review["status"] = match state.tokens.get(token) {
+        Some(user) => json!({"authenticated": true, "user": user}),
+        None => json!({"authenticated": false}),
+    };
+    state.reviews.push(review.clone());
+    reply_json(StatusCode::CREATED, &review)
+}
+
+fn review_access(kube: &Kube, body: &Bytes) -> Response {
+    let mut review: Value = serde_json::from_slice(body).unwrap();
+    let mut state = kube.lock();
+    let spec = &review["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let resource = &spec["resourceAttributes"];
+    let (verb, what) = if resource.is_object() {
+        let mut what = text(&resource["resource"]);
+        if let Some(subresource) = resource["subresource"].as_str() {
+            what = format!("{what}/{subresource}");
+        }
+        (text(&resource["verb"]), what)
+    } else {
+        let path = &spec["nonResourceAttributes"];
+        (text(&path["verb"]), text(&path["path"]))
+    };
+    let asked = format!("{} {verb} {what}", text(&spec["user"]));
+    let allowed = state.allowed.contains(&asked);
+    review["status"] = json!({"allowed": allowed, "reason": if allowed { "" } else { "told so" }});
+    state.reviews.push(review.clone());
+    reply_json(StatusCode::CREATED, &review)
+}

@@ -1,0 +1,83 @@
+//! Certificates for tests.
+
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A CA that signs client certificates.
+pub(crate) struct Ca {
+    pub(crate) pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key.
+pub(crate) struct Identity {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    key: KeyPair,
+}
+
+/// What is odd about a certificate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Odd {
+    pub(crate) expired: bool,
+    pub(crate) not_yet: bool,
+    pub(crate) server_only: bool,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Ca {
+    pub(crate) fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = named(name, &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    pub(crate) fn issue(&self, name: &str, organisations: &[&str]) -> Identity {
+        self.issue_odd(name, organisations, Odd::default())
+    }
+
+    pub(crate) fn issue_odd(&self, name: &str, organisations: &[&str], odd: Odd) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let mut params = named(name, organisations);
+        let now = std::time::SystemTime::now();
+        let (from, to) = match odd {
+            Odd { expired: true, .. } => (now - 20 * DAY, now - 10 * DAY),
+            Odd { not_yet: true, .. } => (now + 10 * DAY, now + 20 * DAY),
+            _ => (now - DAY, now + 10 * DAY),
+        };
+        (params.not_before, params.not_after) = (from.into(), to.into());
+        params.extended_key_usages = vec![if odd.server_only {
+            ExtendedKeyUsagePurpose::ServerAuth
+        } else {
+            ExtendedKeyUsagePurpose::ClientAuth
+        }];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Identity { chain: vec![certificate.der().clone()], key }
+    }
+}
+
+impl Identity {
+    pub(crate) fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::try_from(self.key.serialize_der()).unwrap()
+    }
+}
+
+fn named(name: &str, organisations: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.remove(DnType::CommonName);
+    if !name.is_empty() {
+        params.distinguished_name.push(DnType::CommonName, name);
+    }
+    // rcgen keeps one value for each type; the same type under another name takes a second.
+    let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+    for (organisation, r#type) in organisations.iter().zip(types) {
+        params.distinguished_name.push(r#type, *organisation);
+    }
+    params
+}

@@ -1,0 +1,337 @@
+//! The real binary, its real listener and store, and a scripted kube-apiserver.
+
+use std::time::Duration;
+
+use http::Request;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{
+    client::Client,
+    server::{PATIENCE, World, brief, json_lines, run},
+};
+
+const GROUP: &str = "/apis/navigator.jetstack.io/v1beta1";
+const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
+
+fn pilot(name: &str) -> String {
+    json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot",
+        "metadata": {"name": name}, "spec": {},
+    })
+    .to_string()
+}
+
+fn as_user(request: http::request::Builder, user: &str) -> http::request::Builder {
+    request.header("X-Remote-User", user)
+}
+
+#[tokio::test]
+async fn a_user_behind_the_front_proxy_does_what_the_reviews_allow_and_leaves_a_trail() {
+    let world = World::new().await;
+    let trail = world.path("audit.log");
+    let server = world.start("store", &["--audit-log-path", &trail]);
+    server.until_ready().await;
+    let ca = world.ca_bundle("v1beta1").expect("ready means that the CA bundle is published");
+    assert_eq!(world.ca_bundle("v1alpha1"), Some(ca.clone()));
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), Some(&ca));
+    for verb in ["create", "get"] {
+        world.kube.allow("jane", verb, "pilots");
+    }
+
+    let create = || as_user(Request::post(PILOTS), "jane").body(pilot("a")).unwrap();
+    let created = client.send(create()).await.unwrap();
+    assert_eq!(created.status, 201, "{created:?}");
+    assert!(created.headers.contains_key("audit-id"));
+    assert_eq!(created.headers["cache-control"], "no-cache, private");
+    let path = format!("{PILOTS}/a");
+    let request = || as_user(Request::get(&path), "jane").body(String::new()).unwrap();
+    for _ in 0..10 {
+        let found = client.send(request()).await.unwrap();
+        assert_eq!(found.status, 200, "{found:?}");
+    }
+    assert_eq!(world.kube.reviews("SubjectAccessReview"), 2, "answers are remembered");
+
+    let delete = as_user(Request::delete(&path), "jane").header("audit-id", "mine");
+    let refused = client.send(delete.body(String::new()).unwrap()).await.unwrap();
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert_eq!(refused.headers["audit-id"], "mine");
+    assert_eq!(
+        refused.json()["message"],
+        "pilots.navigator.jetstack.io \"a\" is forbidden: User \"jane\" cannot delete resource \
+         \"pilots\" in API group \"navigator.jetstack.io\" in the namespace \"db\": told so"
+    );
+
+    // Identity is per request: the same certificate without headers is nobody.
+    let nobody = client.get(&path).await;
+    assert_eq!(nobody.status, 401, "{nobody:?}");
+    let anonymous = Client::new(server.address, None, Some(&ca)).get(&path).await;
+    assert_eq!(anonymous.status, 403, "{anonymous:?}");
+
+    server
+        .until("two lines in the trail", async || {
+            let lines = json_lines(&trail);
+            if lines.len() == 2 { Ok(()) } else { Err(format!("{lines:?}")) }
+        })
+        .await;
+    let lines = json_lines(&trail);
+    let of = |line: &serde_json::Value| {
+        format!(
+            "{} {} {} {}",
+            line["user"]["username"].as_str().unwrap_or_default(),
+            line["verb"].as_str().unwrap_or_default(),
+            line["objectRef"]["name"].as_str().unwrap_or_default(),
+            line["responseStatus"]["code"]
+        )
+    };
+    assert_eq!(
+        lines.iter().map(of).collect::<Vec<_>>(),
+        ["jane create a 201", "jane delete a 403"]
+    );
+    assert_eq!(lines[1]["auditID"], "mine");
+}
+
+#[tokio::test]
+async fn the_aggregators_own_checks_pass() {
+    let world = World::new().await;
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), None);
+    for path in [GROUP, "/apis/navigator.jetstack.io/v1alpha1", "/openapi/v2", "/openapi/v3"] {
+        let request = as_user(Request::get(path), "system:kube-aggregator")
+            .header("X-Remote-Group", "system:masters")
+            .body(String::new())
+            .unwrap();
+        let reply = client.send(request).await.unwrap();
+        assert_eq!(reply.status, 200, "{path}: {}", brief(&reply));
+    }
+    assert_eq!(world.kube.reviews("SubjectAccessReview"), 0);
+}
+
+#[tokio::test]
+async fn tokens_are_reviewed_once_and_bad_ones_are_nobodys() {
+    let world = World::new().await;
+    world.kube.add_token("good", json!({"username": "pod", "groups": ["g"]}));
+    world.kube.allow("pod", "list", "pilots");
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let send = async |token: &str| {
+        let request = Request::get(PILOTS).header("authorization", format!("Bearer {token}"));
+        server.stranger().send(request.body(String::new()).unwrap()).await.unwrap()
+    };
+    for _ in 0..5 {
+        let reply = send("good").await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+    assert_eq!(send("bad").await.status, 401);
+    assert_eq!(world.kube.reviews("TokenReview"), 2);
+}
+
+#[tokio::test]
+async fn nothing_is_created_in_a_namespace_that_is_missing_or_going_away() {
+    let world = World::new().await;
+    let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    world.kube.put("/api/v1/namespaces", "going", terminating);
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), None);
+    let create = async |namespace: &str| {
+        let request =
+            as_user(Request::post(format!("{GROUP}/namespaces/{namespace}/pilots")), "root")
+                .header("X-Remote-Group", "system:masters");
+        client.send(request.body(pilot("a")).unwrap()).await.unwrap()
+    };
+    let missing = create("missing").await;
+    assert_eq!(missing.status, 404, "{missing:?}");
+    assert_eq!(missing.json()["message"], "namespaces \"missing\" not found");
+    let going = create("going").await;
+    assert_eq!(going.status, 403, "{going:?}");
+    assert_eq!(going.json()["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    world.kube.put("/api/v1/namespaces", "missing", json!({}));
+    assert_eq!(create("missing").await.status, 201);
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_ours_answers_503_until_a_person_accepts_it() {
+    let world = World::new().await;
+    let proxy = world.proxy();
+    let list = async |address| {
+        let client = Client::new(address, Some(&proxy), None);
+        let request =
+            as_user(Request::get(PILOTS), "root").header("X-Remote-Group", "system:masters");
+        client.send(request.body(String::new()).unwrap()).await.unwrap()
+    };
+    const RECORD: &str = "/api/v1/namespaces/navigator/configmaps/navigator-store";
+    let first = world.start("store", &[]);
+    first.until_ready().await;
+    assert_eq!(list(first.address).await.status, 200);
+    let recorded = world.kube.get(RECORD).expect("the first store is recorded");
+    drop(first);
+
+    // The volume is lost: a new store comes up empty.
+    let second = world.start("other-store", &[]);
+    second.until_ready().await;
+    let lost = list(second.address).await;
+    assert_eq!(lost.status, 503, "{lost:?}");
+    assert!(lost.headers.contains_key("retry-after"));
+    let message = lost.json()["message"].to_string();
+    assert!(message.contains("delete configmap navigator-store"), "{message}");
+    assert_eq!(world.kube.get(RECORD), Some(recorded), "nothing is recorded over it");
+
+    world.kube.delete(RECORD);
+    second
+        .until("the new store is accepted", async || {
+            let reply = list(second.address).await;
+            if reply.status == 200 { Ok(()) } else { Err(brief(&reply)) }
+        })
+        .await;
+    drop(second);
+
+    // And now the old one is the foreign one.
+    let third = world.start("store", &[]);
+    third.until_ready().await;
+    assert_eq!(list(third.address).await.status, 503);
+}
+
+#[tokio::test]
+async fn before_kube_apiserver_answers_it_lives_is_not_ready_and_says_503() {
+    let world = World::new().await;
+    world.kube.set_down(true);
+    let server = world.start("store", &[]);
+    let client = server.stranger();
+    assert_eq!(client.get("/livez").await.status, 200);
+    let ready = client.get("/readyz").await;
+    assert_eq!(ready.status, 500, "{ready:?}");
+    assert!(ready.body.contains("[-]certificates failed"), "{ready:?}");
+    for path in [PILOTS, GROUP, "/apis", "/nonsense"] {
+        let reply = client.get(path).await;
+        assert_eq!(reply.status, 503, "{path}: {reply:?}");
+        assert_eq!(reply.headers["retry-after"], "5");
+    }
+    world.kube.set_down(false);
+    server.until_ready().await;
+}
+
+#[tokio::test]
+async fn an_upgrade_is_refused_and_the_connection_closed() {
+    let world = World::new().await;
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), None);
+    let answer = client
+        .raw(
+            "GET /apis HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\nX-Remote-Group: \
+             system:masters\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\
+             GET /apis HTTP/1.1\r\nHost: x\r\n\r\n",
+        )
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
+#[tokio::test]
+async fn sigterm_ends_watches_cleanly_and_the_process_with_0() {
+    let world = World::new().await;
+    let mut server = world.start("store", &["--shutdown-delay-duration", "1"]);
+    server.until_ready().await;
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), None);
+    let mut watch = client.connect().await.unwrap();
+    let head = format!(
+        "GET {PILOTS}?watch=1 HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\nX-Remote-Group: \
+         system:masters\r\n\r\n"
+    );
+    watch.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !String::from_utf8_lossy(&answer).contains("\r\n\r\n") {
+        let mut buffer = [0; 4096];
+        let count = watch.read(&mut buffer).await.unwrap();
+        assert!(count > 0, "{answer:?}");
+        answer.extend_from_slice(&buffer[..count]);
+    }
+
+    server.signal(Signal::SIGTERM);
+    server
+        .until("readyz says shutdown while requests are served", async || {
+            let reply = server.stranger().get("/readyz").await;
+            let told = reply.body.contains("[-]shutdown failed");
+            if told { Ok(()) } else { Err(brief(&reply)) }
+        })
+        .await;
+    tokio::time::timeout(PATIENCE, watch.read_to_end(&mut answer)).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.ends_with("0\r\n\r\n"), "the body ends as it should: {text}");
+    let status = server.ended().await;
+    assert_eq!(status.code(), Some(0), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_does_not_hold_up_others() {
+    let world = World::new().await;
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(tokio::net::TcpStream::connect(server.address).await.unwrap());
+    }
+    let client = server.stranger();
+    let reply = tokio::time::timeout(Duration::from_secs(20), client.get("/livez"));
+    assert_eq!(reply.await.unwrap().status, 200);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn without_whom_to_trust_it_refuses_to_start() {
+    let world = World::new().await;
+    let config_map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    world.kube.delete(config_map);
+    let mut server = world.start("store", &[]);
+    assert_eq!(server.ended().await.code(), Some(1));
+    assert!(server.log().contains("extension-apiserver-authentication"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_damaged_certificate_secret_is_not_replaced_behind_a_persons_back() {
+    let world = World::new().await;
+    let secret = json!({"data": {"ca.crt": "bm9uc2Vuc2U="}});
+    world.kube.put("/api/v1/namespaces/navigator/secrets", "navigator-apiserver-tls", secret);
+    let mut server = world.start("store", &[]);
+    assert_eq!(server.ended().await.code(), Some(1));
+    assert!(server.log().contains("navigator-apiserver-tls"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn bad_settings_end_with_64_and_one_line() {
+    let world = World::new().await;
+    let with = |more: &[&str]| {
+        let mut args = world.args("store");
+        args.extend(more.iter().map(|&arg| arg.to_owned()));
+        args
+    };
+    let without_store: Vec<String> =
+        world.args("store").into_iter().filter(|arg| !arg.starts_with("--store")).collect();
+    let etcd = "--store=etcd";
+    let rows = [
+        (with(&["--nonsense"]), "--nonsense"),
+        (with(&["--request-timeout=soon"]), "soon"),
+        (with(&["--tls-cert-file=/x"]), "--tls-private-key-file"),
+        (with(&["--tls-cert-file=/absent", "--tls-private-key-file=/absent"]), "/absent"),
+        (with(&[etcd]), "--etcd-servers"),
+        (with(&[etcd, "--etcd-servers=https://127.0.0.1:1"]), "--etcd-cafile"),
+        (with(&[etcd, "--etcd-servers=127.0.0.1:1"]), "http://"),
+        (with(&["--audit-log-path=/absent/audit.log"]), "audit"),
+        (with(&["--kubeconfig=/absent"]), "kubeconfig"),
+        (with(&["--log=a=b=c"]), "--log"),
+        (without_store, "--store-path"),
+    ];
+    for (args, expected) in rows {
+        let (code, text) = run(&args);
+        assert_eq!(code, Some(64), "{args:?}: {text}");
+        assert!(text.contains(expected), "{args:?}: {text}");
+    }
+}

@@ -1,0 +1,216 @@
+//! The real binary beside a scripted kube-apiserver.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, ExitStatus, Stdio},
+    sync::{Arc, Mutex, mpsc},
+    time::{Duration, Instant},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+
+use super::{
+    client::{Client, Reply},
+    kube::{APISERVICES, Kube},
+    pki::{Ca, Identity},
+};
+
+/// For conditions on a loaded machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the API server needs to find: a kube-apiserver that publishes whom it trusts.
+pub(crate) struct World {
+    pub(crate) kube: Kube,
+    proxy_ca: Ca,
+    pub(crate) client_ca: Ca,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+/// A running API server; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let world = Self {
+            kube: Kube::start().await,
+            proxy_ca: Ca::new("proxy-ca"),
+            client_ca: Ca::new("client-ca"),
+            folder: tempfile::tempdir().unwrap(),
+        };
+        world.publish_trust();
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: t\n\
+             clusters: [{{name: t, cluster: {{server: \"{}\"}}}}]\nusers: [{{name: t, user: {{}}}}]\n\
+             contexts: [{{name: t, context: {{cluster: t, user: t}}}}]\n",
+            world.kube.url
+        );
+        std::fs::write(world.folder.path().join("kubeconfig"), kubeconfig).unwrap();
+        world
+    }
+
+    pub(crate) fn publish_trust(&self) {
+        let data = json!({
+            "client-ca-file": self.client_ca.pem,
+            "requestheader-client-ca-file": self.proxy_ca.pem,
+            "requestheader-allowed-names": "[\"front-proxy\"]",
+            "requestheader-username-headers": "[\"X-Remote-User\"]",
+            "requestheader-group-headers": "[\"X-Remote-Group\"]",
+            "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+        });
+        let collection = "/api/v1/namespaces/kube-system/configmaps";
+        self.kube.put(collection, "extension-apiserver-authentication", json!({"data": data}));
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// The aggregator's certificate.
+    pub(crate) fn proxy(&self) -> Identity {
+        self.proxy_ca.issue("front-proxy", &[])
+    }
+
+    /// Starts a server with an embedded store of this name.
+    pub(crate) fn start(&self, store: &str, more: &[&str]) -> Server {
+        let mut args = self.args(store);
+        args.extend(more.iter().map(|&arg| arg.to_owned()));
+        Server::spawn(&args)
+    }
+
+    pub(crate) fn args(&self, store: &str) -> Vec<String> {
+        let args = [
+            "apiserver",
+            "--bind-address=127.0.0.1",
+            "--secure-port=0",
+            "--log-format=json",
+            "--namespace=navigator",
+        ];
+        let mut args: Vec<String> = args.map(str::to_owned).into();
+        args.push(format!("--kubeconfig={}", self.path("kubeconfig")));
+        args.push(format!("--store-path={}", self.path(store)));
+        args
+    }
+
+    /// The CA that our APIServices tell kube-apiserver to trust.
+    pub(crate) fn ca_bundle(&self, version: &str) -> Option<String> {
+        let path = format!("{APISERVICES}/{version}.navigator.jetstack.io");
+        let bundle = self.kube.get(&path)?["spec"]["caBundle"].as_str()?.to_owned();
+        Some(String::from_utf8(BASE64_STANDARD.decode(bundle).unwrap()).unwrap())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the binary under test is a child of the test")]
+fn command() -> std::process::Command {
+    std::process::Command::new(env!("CARGO_BIN_EXE_navigator"))
+}
+
+/// Runs to the end: exit code and standard error.
+pub(crate) fn run(args: &[String]) -> (Option<i32>, String) {
+    let output = command().args(args).env_clear().output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+impl Server {
+    fn spawn(args: &[String]) -> Self {
+        let mut child = command()
+            .args(args)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (found, address) = mpsc::channel();
+        let lines = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let parsed: Value = serde_json::from_str(&line).unwrap_or_default();
+                if let Some(address) = parsed["address"].as_str() {
+                    // Nobody waits for a second address.
+                    found.send(address.parse().unwrap()).ok();
+                }
+                lines.lock().unwrap().push(line);
+            }
+        });
+        let mut server = Self { child, address: ([127, 0, 0, 1], 0).into(), log };
+        match address.recv_timeout(PATIENCE) {
+            Ok(address) => server.address = address,
+            Err(error) => panic!("the server did not listen: {error}\n{}", server.log()),
+        }
+        server
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    /// A client without credentials that trusts any certificate.
+    pub(crate) fn stranger(&self) -> Client {
+        Client::new(self.address, None, None)
+    }
+
+    pub(crate) async fn until_ready(&self) {
+        self.until("/readyz answers 200", async || {
+            let reply = self.stranger().get("/readyz").await;
+            if reply.status == 200 { Ok(()) } else { Err(format!("{reply:?}")) }
+        })
+        .await;
+    }
+
+    /// Asks until `check` is content; says what it saw last when it never is.
+    pub(crate) async fn until(&self, what: &str, check: impl AsyncFn() -> Result<(), String>) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let Err(seen) = check().await else { return };
+            assert!(Instant::now() < deadline, "never: {what}; last: {seen}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Every line of a file, as JSON.
+pub(crate) fn json_lines(path: impl AsRef<Path>) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A reply's status and reason, for messages.
+pub(crate) fn brief(reply: &Reply) -> String {
+    format!("{} {}", reply.status, reply.body)
+}
