@@ -4,6 +4,7 @@
 
 mod api;
 mod architecture;
+mod cache;
 mod engine;
 mod golden;
 mod pilot;

@@ -1,7 +1,7 @@
 //! The conformance list against every store, and what is particular to each.
 
 mod embedded;
-mod etcd_server;
+pub(crate) mod etcd_server;
 mod kill;
 mod model;
 
@@ -15,13 +15,13 @@ use navigator::apiserver::storage::{
 use tokio::time::{Instant, sleep};
 
 /// An embedded store in a directory of its own.
-struct Scratch {
-    store: Embedded,
-    directory: tempfile::TempDir,
+pub(crate) struct Scratch {
+    pub(crate) store: Embedded,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Scratch {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = open(&directory.path().join("store")).await;
         Self { store, directory }
@@ -37,7 +37,7 @@ async fn open(path: &std::path::Path) -> Embedded {
 }
 
 /// Connects and waits until etcd answers.
-async fn connect(url: &str, prefix: &str) -> Etcd {
+pub(crate) async fn connect(url: &str, prefix: &str) -> Etcd {
     let endpoints = vec![url.to_owned()];
     let config = Config { endpoints, prefix: format!("/test/{prefix}"), tls: None };
     let store = Etcd::connect(&config).await.unwrap();

@@ -2,18 +2,30 @@
 
 use std::{
     env,
+    io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::OnceLock,
 };
+
+/// Runs etcd, kills it and starts it again for each line that it reads, cleans up at the end.
+const SCRIPT: &str = r#"
+data=$1; shift
+start() { "$@" >>"$data/log" 2>&1 & pid=$!; }
+start "$@"
+while read -r _; do kill -9 "$pid"; wait "$pid"; echo killed; start "$@"; done
+kill -9 "$pid"; wait "$pid"; rm -rf "$data"
+"#;
 
 /// etcd is killed, and its data removed, when this is dropped or the process ends.
 pub(crate) struct Server {
     url: String,
     shell: Child,
-    /// The shell reads it; its end is the sign to clean up.
+    /// What the shell reads.
     alive: Option<ChildStdin>,
+    /// Where the shell says that it killed etcd.
+    killed: BufReader<ChildStdout>,
 }
 
 /// The server that cases of different keys share.
@@ -33,10 +45,9 @@ impl Server {
         let (client, peer) = (free_address(), free_address());
         let url = format!("http://{client}");
         let peer = format!("http://{peer}");
-        let script = r#"data=$1; shift; "$@" >"$data/log" 2>&1 & pid=$!; read _; kill -9 $pid; wait $pid; rm -rf "$data""#;
         #[expect(clippy::disallowed_methods, reason = "tests start servers of their own")]
         let mut shell = Command::new("sh")
-            .args(["-c", script, "sh"])
+            .args(["-c", SCRIPT, "sh"])
             .arg(&data)
             .arg(binary())
             .args(["--name", "test", "--data-dir"])
@@ -46,12 +57,21 @@ impl Server {
             .args(["--initial-cluster", &format!("test={peer}"), "--log-level", "error"])
             .args(extra)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("sh starts");
         let alive = shell.stdin.take();
-        Self { url, shell, alive }
+        let killed = BufReader::new(shell.stdout.take().expect("it is piped"));
+        Self { url, shell, alive, killed }
+    }
+
+    /// The address stays, and so does what was written.
+    pub(crate) fn kill_and_start_again(&mut self) {
+        self.alive.as_mut().unwrap().write_all(b"again\n").unwrap();
+        let mut said = String::new();
+        self.killed.read_line(&mut said).unwrap();
+        assert_eq!(said, "killed\n");
     }
 
     pub(crate) fn url(&self) -> &str {

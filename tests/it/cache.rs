@@ -1,0 +1,435 @@
+//! The cache over real stores, and over one that fails when it is told to.
+
+mod faulty;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::future::{join, join_all};
+use navigator::{
+    api::scheme::Version,
+    apiserver::{
+        cache::{Cache, Error, Event, Watcher},
+        storage::{Error as StoreError, Key, PageRequest, Prefix, Revision, Storage},
+    },
+    runtime::{Readiness, Shutdown, Tasks},
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use self::faulty::Faulty;
+use crate::storage::{Scratch, connect, etcd_server};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn pilots() -> Prefix {
+    Prefix::resource("group", "pilots").unwrap()
+}
+
+fn key(namespace: &str, name: &str) -> Key {
+    Key::new("group", "pilots", namespace, name).unwrap()
+}
+
+fn object(name: &str, value: u64) -> Bytes {
+    json!({"metadata": {"name": name}, "value": value}).to_string().into()
+}
+
+/// A running cache; it stops when this is dropped.
+struct Running {
+    cache: Arc<Cache>,
+    shutdown: Shutdown,
+    tasks: Tasks,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.trigger();
+    }
+}
+
+fn stopped(store: Arc<dyn Storage>) -> Arc<Cache> {
+    let decode = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| error.to_string());
+    Cache::new(store, pilots(), Box::new(decode))
+}
+
+impl Running {
+    async fn over(store: Arc<dyn Storage>) -> Self {
+        let running = Self::start(store);
+        let started = Instant::now();
+        while !running.cache.is_ready() {
+            assert!(started.elapsed() < DEADLINE, "the cache does not get ready");
+            sleep(Duration::from_millis(2)).await;
+        }
+        running
+    }
+
+    fn start(store: Arc<dyn Storage>) -> Self {
+        let cache = stopped(store);
+        let shutdown = Shutdown::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let ready = Readiness::new().add("cache");
+        tasks.spawn("cache", Arc::clone(&cache).run(shutdown.clone(), ready));
+        Self { cache, shutdown, tasks }
+    }
+}
+
+async fn line(watcher: &mut Watcher) -> String {
+    let event = timeout(DEADLINE, watcher.next()).await.expect("an event comes in time");
+    describe(&event.expect("the watch goes on"))
+}
+
+async fn end(watcher: &mut Watcher) -> Error {
+    loop {
+        if let Err(error) = timeout(DEADLINE, watcher.next()).await.expect("it ends in time") {
+            return error;
+        }
+    }
+}
+
+fn describe(event: &Event) -> String {
+    let text = |hub: &Value| format!("{}={}", hub["metadata"]["name"], hub["value"]);
+    let object = event.object();
+    assert_eq!(object.hub["metadata"]["resourceVersion"], object.revision.to_string());
+    let text = match event {
+        Event::Put { object, previous: None } => format!("added {}", text(&object.hub)),
+        Event::Put { object, previous: Some(previous) } => {
+            format!("modified {} {}", text(&object.hub), previous.hub["value"])
+        }
+        Event::Deleted { object } => format!("deleted {}", text(&object.hub)),
+    };
+    text.replace('"', "")
+}
+
+async fn embedded() -> (Arc<dyn Storage>, tempfile::TempDir) {
+    let Scratch { store, directory } = Scratch::new().await;
+    (Arc::new(store), directory)
+}
+
+#[tokio::test]
+async fn nothing_is_answered_before_the_first_list() {
+    let (store, _directory) = embedded().await;
+    store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let cache = stopped(store);
+    assert!(matches!(cache.list(&pilots(), None).await, Err(Error::NotReady)));
+    assert!(matches!(cache.get(&key("ns", "a"), None).await, Err(Error::NotReady)));
+    assert!(matches!(cache.watch(pilots(), Revision(1)).await.err(), Some(Error::NotReady)));
+}
+
+#[tokio::test]
+async fn readiness_waits_for_the_first_list() {
+    let (store, _directory) = embedded().await;
+    let store = Faulty::new(store);
+    store.fail_lists(true);
+    let (cache, readiness, shutdown) = (stopped(store.clone()), Readiness::new(), Shutdown::new());
+    let ready = readiness.add("cache");
+    let tasks = Tasks::new(shutdown.clone());
+    tasks.spawn("cache", Arc::clone(&cache).run(shutdown.clone(), ready));
+    store.until_a_list_failed().await;
+    assert_eq!(readiness.waiting_for(), ["cache"]);
+    store.fail_lists(false);
+    let started = Instant::now();
+    while !readiness.waiting_for().is_empty() {
+        assert!(started.elapsed() < DEADLINE, "not ready");
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(cache.is_ready());
+    shutdown.trigger();
+    tasks.join().await;
+}
+
+#[tokio::test]
+async fn a_list_shows_what_was_there_before_in_the_order_of_keys() {
+    let (store, _directory) = embedded().await;
+    let mut last = Revision(0);
+    for (namespace, name) in [("b", "x"), ("a", "z"), ("a", "y"), ("a-b", "w")] {
+        last = store.create(&key(namespace, name), object(name, 1)).await.unwrap();
+    }
+    let running = Running::over(store).await;
+    let listing = running.cache.list(&pilots(), Some(last)).await.unwrap();
+    let keys: Vec<_> = listing.objects.iter().map(|object| object.key.as_str()).collect();
+    let expected =
+        ["group/pilots/a-b/w", "group/pilots/a/y", "group/pilots/a/z", "group/pilots/b/x"];
+    assert_eq!(keys, expected);
+    assert_eq!(listing.revision, last);
+    let of_a = Prefix::namespace("group", "pilots", "a").unwrap();
+    let listing = running.cache.list(&of_a, None).await.unwrap();
+    assert_eq!(listing.objects.len(), 2);
+}
+
+#[tokio::test]
+async fn a_read_at_a_revision_waits_for_it() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let mut revision = store.create(&key("ns", "a"), object("a", 0)).await.unwrap();
+    for n in 1..50 {
+        revision = store.update(&key("ns", "a"), revision, object("a", n)).await.unwrap();
+        let found = running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().unwrap();
+        assert_eq!((found.revision, &found.hub["value"]), (revision, &json!(n)));
+    }
+    let revision = store.delete(&key("ns", "a"), revision).await.unwrap();
+    assert!(running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_read_in_the_future_is_told_so() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(store).await;
+    let asked = Revision(1_000);
+    let listed = running.cache.list(&pilots(), Some(asked)).await;
+    assert!(matches!(listed, Err(Error::NotYet { asked: named, .. }) if named == asked));
+}
+
+async fn catches_up(store: Arc<dyn Storage>) {
+    let running = Running::over(Arc::clone(&store)).await;
+    for n in 0..20 {
+        let other = Key::new("group", "other", "ns", &format!("k{n}")).unwrap();
+        let written = store.create(&other, object("k", n)).await.unwrap();
+        let shown = running.cache.catch_up().await.unwrap();
+        assert!(shown >= written && running.cache.revision() >= written);
+        // And without asking the store, as a client with a revision of another resource does.
+        let other = Key::new("group", "more", "ns", &format!("k{n}")).unwrap();
+        let written = store.create(&other, object("k", n)).await.unwrap();
+        running.cache.wait_until(written).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_embedded() {
+    let (store, _directory) = embedded().await;
+    catches_up(store).await;
+}
+
+#[tokio::test]
+async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_etcd() {
+    let server = etcd_server::shared();
+    catches_up(Arc::new(connect(server.url(), "cache-catch-up").await)).await;
+}
+
+async fn events_in_order(store: Arc<dyn Storage>) {
+    let running = Running::over(Arc::clone(&store)).await;
+    let start = running.cache.catch_up().await.unwrap();
+    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
+    let deleted = store.delete(&key("ns", "a"), updated).await.unwrap();
+    store.create(&key("ns", "a"), object("a", 3)).await.unwrap();
+    let lines = ["added a=1", "modified a=2 1", "deleted a=2", "added a=3"];
+    for expected in lines {
+        assert_eq!(line(&mut watcher).await, expected);
+    }
+    let mut later = running.cache.watch(pilots(), updated).await.unwrap();
+    let event = later.next().await.unwrap();
+    assert_eq!((describe(&event).as_str(), event.object().revision), ("deleted a=2", deleted));
+}
+
+#[tokio::test]
+async fn a_watcher_sees_every_change_in_order_on_embedded() {
+    let (store, _directory) = embedded().await;
+    events_in_order(store).await;
+}
+
+#[tokio::test]
+async fn a_watcher_sees_every_change_in_order_on_etcd() {
+    let server = etcd_server::shared();
+    events_in_order(Arc::new(connect(server.url(), "cache-events").await)).await;
+}
+
+#[tokio::test]
+async fn a_watcher_sees_its_own_namespace_only() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let range = Prefix::namespace("group", "pilots", "a").unwrap();
+    let mut watcher = running.cache.watch(range, running.cache.revision()).await.unwrap();
+    store.create(&key("a2", "x"), object("x", 1)).await.unwrap();
+    store.create(&key("a", "y"), object("y", 1)).await.unwrap();
+    assert_eq!(line(&mut watcher).await, "added y=1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_of_concurrent_writers_see_one_history() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let start = running.cache.revision();
+    let read = join_all((0..10).map(|_| async {
+        let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+        let mut seen = Vec::new();
+        while seen.len() < 400 {
+            let event = timeout(DEADLINE, watcher.next()).await.unwrap().unwrap();
+            seen.push((event.object().revision, describe(&event)));
+        }
+        seen
+    }));
+    let write = join_all((0..8).map(|n| {
+        let (store, name) = (Arc::clone(&store), format!("k{n}"));
+        async move {
+            let mut at = store.create(&key("ns", &name), object(&name, 0)).await.unwrap();
+            for value in 1..50 {
+                at = store.update(&key("ns", &name), at, object(&name, value)).await.unwrap();
+            }
+        }
+    }));
+    let (seen, _) = join(read, write).await;
+    assert!(seen[0].is_sorted_by(|(one, _), (next, _)| one < next), "out of order");
+    assert!(seen.iter().all(|other| *other == seen[0]), "watchers disagree");
+}
+
+#[tokio::test]
+async fn a_watch_from_before_the_window_is_too_old() {
+    let (store, _directory) = embedded().await;
+    let before = store.current_revision().await.unwrap();
+    store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let running = Running::over(store).await;
+    let watch = running.cache.watch(pilots(), before).await.err();
+    assert!(matches!(watch, Some(Error::TooOld { asked, .. }) if asked == before), "{watch:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_that_falls_out_of_the_window_is_ended() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let start = running.cache.revision();
+    let mut idle = running.cache.watch(pilots(), start).await.unwrap();
+    let keys: Vec<_> = (0..5_000).map(|n| key("ns", &format!("k{n}"))).collect();
+    for part in keys.chunks(1_000) {
+        for result in join_all(part.iter().map(|key| store.create(key, object("k", 1)))).await {
+            result.unwrap();
+        }
+    }
+    running.cache.catch_up().await.unwrap();
+    let error = end(&mut idle).await;
+    assert!(matches!(error, Error::TooOld { .. }), "{error:?}");
+    assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 5_000);
+}
+
+#[tokio::test]
+async fn a_bookmark_moves_on_when_other_resources_are_written() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let start = running.cache.revision();
+    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    assert_eq!(watcher.bookmark(), Some(start));
+    let other = Key::new("group", "other", "ns", "a").unwrap();
+    let written = store.create(&other, object("a", 1)).await.unwrap();
+    running.cache.wait_until(written).await.unwrap();
+    assert_eq!(watcher.bookmark(), Some(written));
+    // Never past an event that was not returned.
+    let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    running.cache.wait_until(created).await.unwrap();
+    assert_eq!(watcher.bookmark(), None);
+    assert_eq!(line(&mut watcher).await, "added a=1");
+    assert_eq!(watcher.bookmark(), Some(created));
+}
+
+#[tokio::test]
+async fn an_object_is_encoded_once_for_each_version() {
+    let (store, _directory) = embedded().await;
+    store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let running = Running::over(store).await;
+    let found = running.cache.get(&key("ns", "a"), None).await.unwrap().unwrap();
+    let first = found.encoded(Version::V1beta1, |hub| hub.to_string().into());
+    let again = found.encoded(Version::V1beta1, |_| panic!("encoded twice"));
+    assert_eq!(first.as_ptr(), again.as_ptr());
+    let old = found.encoded(Version::V1alpha1, |_| Bytes::from_static(b"old"));
+    assert_eq!(old, "old");
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_fails_lists_rather_than_missing_in_them() {
+    let (store, _directory) = embedded().await;
+    let bad = store.create(&key("ns", "bad"), Bytes::from("{")).await.unwrap();
+    store.create(&key("other", "good"), object("good", 1)).await.unwrap();
+    let running = Running::over(Arc::clone(&store)).await;
+    let unreadable = |error: Option<Error>| matches!(error, Some(Error::Undecodable { key: k, .. }) if k == key("ns", "bad"));
+    assert!(unreadable(running.cache.list(&pilots(), None).await.err()));
+    assert!(unreadable(running.cache.get(&key("ns", "bad"), None).await.err()));
+    assert!(unreadable(running.cache.page(&pilots(), PageRequest::default()).await.err()));
+    // Other namespaces are not concerned.
+    let other = Prefix::namespace("group", "pilots", "other").unwrap();
+    assert_eq!(running.cache.list(&other, None).await.unwrap().objects.len(), 1);
+    let deleted = store.delete(&key("ns", "bad"), bad).await.unwrap();
+    assert_eq!(running.cache.list(&pilots(), Some(deleted)).await.unwrap().objects.len(), 1);
+    // A watcher is ended by an object that becomes unreadable, after what came before it.
+    let mut watcher = running.cache.watch(pilots(), deleted).await.unwrap();
+    store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let bad = store.create(&key("ns", "bad"), Bytes::from("[]")).await.unwrap();
+    assert_eq!(line(&mut watcher).await, "added a=1");
+    assert!(unreadable(Some(end(&mut watcher).await)));
+    let mended = store.update(&key("ns", "bad"), bad, object("bad", 1)).await.unwrap();
+    assert_eq!(running.cache.list(&pilots(), Some(mended)).await.unwrap().objects.len(), 3);
+}
+
+#[tokio::test]
+async fn watchers_do_not_notice_an_outage_of_the_store() {
+    let (store, _directory) = embedded().await;
+    let faulty = Faulty::new(Arc::clone(&store));
+    let running = Running::over(faulty.clone()).await;
+    let start = running.cache.revision();
+    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    let unavailable = || StoreError::Unavailable { source: "on purpose".into() };
+    faulty.end_watches(unavailable);
+    let mut revision = store.create(&key("ns", "a"), object("a", 0)).await.unwrap();
+    for n in 1..5 {
+        faulty.end_watches(unavailable);
+        revision = store.update(&key("ns", "a"), revision, object("a", n)).await.unwrap();
+    }
+    assert_eq!(line(&mut watcher).await, "added a=0");
+    for n in 1..5 {
+        assert_eq!(line(&mut watcher).await, format!("modified a={n} {}", n - 1));
+    }
+}
+
+#[tokio::test]
+async fn watchers_are_ended_when_the_store_forgot_where_they_were() {
+    for error in [
+        || StoreError::Compacted { asked: Revision(1), oldest: Revision(2) },
+        || StoreError::FutureRevision { asked: Revision(2), latest: Revision(1) },
+    ] {
+        let (store, _directory) = embedded().await;
+        let faulty = Faulty::new(Arc::clone(&store));
+        let running = Running::over(faulty.clone()).await;
+        let start = running.cache.revision();
+        let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+        faulty.end_watches(error);
+        let error = end(&mut watcher).await;
+        assert!(matches!(error, Error::TooOld { .. }), "{error:?}");
+        // And the cache goes on from a new list.
+        let written = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+        let listing = running.cache.list(&pilots(), Some(written)).await.unwrap();
+        assert_eq!(listing.objects.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn the_cache_ends_at_shutdown() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(store).await;
+    running.shutdown.trigger();
+    timeout(DEADLINE, running.tasks.join()).await.expect("it ends in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_survives_the_restart_of_its_etcd() {
+    let mut server = etcd_server::Server::start();
+    let store: Arc<dyn Storage> = Arc::new(connect(server.url(), "restart").await);
+    let running = Running::over(Arc::clone(&store)).await;
+    let start = running.cache.catch_up().await.unwrap();
+    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    let id = store.id().await.unwrap();
+    for round in 0..3 {
+        store.create(&key("ns", &format!("k{round}")), object("k", round)).await.unwrap();
+        assert_eq!(line(&mut watcher).await, format!("added k={round}"));
+        server.kill_and_start_again();
+        let started = Instant::now();
+        while let Err(error) = store.current_revision().await {
+            assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+            assert!(started.elapsed() < DEADLINE, "etcd does not come back: {error:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert_eq!(store.id().await.unwrap(), id);
+    let started = Instant::now();
+    while let Err(error) = running.cache.catch_up().await {
+        assert!(started.elapsed() < DEADLINE, "the cache does not catch up: {error:?}");
+    }
+    assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 3);
+}

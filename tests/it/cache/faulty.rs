@@ -1,0 +1,123 @@
+//! A store that fails when a test says so, and is the real one otherwise.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, future::BoxFuture, stream};
+use navigator::apiserver::storage::{
+    Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream,
+};
+use tokio::{sync::broadcast, time::sleep};
+
+type MakeError = fn() -> Error;
+
+pub(super) struct Faulty {
+    inner: Arc<dyn Storage>,
+    lists_fail: AtomicBool,
+    failed_lists: AtomicUsize,
+    end: broadcast::Sender<MakeError>,
+}
+
+impl Faulty {
+    pub(super) fn new(inner: Arc<dyn Storage>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            lists_fail: AtomicBool::new(false),
+            failed_lists: AtomicUsize::new(0),
+            end: broadcast::Sender::new(16),
+        })
+    }
+
+    pub(super) fn fail_lists(&self, fail: bool) {
+        self.lists_fail.store(fail, Ordering::SeqCst);
+    }
+
+    pub(super) async fn until_a_list_failed(&self) {
+        while self.failed_lists.load(Ordering::SeqCst) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Ends the watches that run now.
+    pub(super) fn end_watches(&self, error: MakeError) {
+        self.end.send(error).ok();
+    }
+}
+
+impl Storage for Faulty {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.inner.get(key)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+        if self.lists_fail.load(Ordering::SeqCst) {
+            self.failed_lists.fetch_add(1, Ordering::SeqCst);
+            let error = Error::Unavailable { source: "on purpose".into() };
+            return Box::pin(async { Err(error) });
+        }
+        self.inner.list(prefix, request)
+    }
+
+    fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
+        self.inner.create(key, value)
+    }
+
+    fn update<'a>(
+        &'a self,
+        key: &'a Key,
+        expected: Revision,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<Revision>> {
+        self.inner.update(key, expected, value)
+    }
+
+    fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
+        self.inner.delete(key, expected)
+    }
+
+    fn watch<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        from: Revision,
+    ) -> BoxFuture<'a, Result<WatchStream>> {
+        let mut end = self.end.subscribe();
+        Box::pin(async move {
+            let events = self.inner.watch(prefix, from).await?;
+            let ended = stream::once(async move {
+                match end.recv().await {
+                    Ok(error) => Err(error()),
+                    Err(error) => Err(Error::Unavailable { source: Box::new(error) }),
+                }
+            });
+            let mut over = false;
+            let events = stream::select(events, ended).take_while(move |event| {
+                let goes_on = !over;
+                over = event.is_err();
+                async move { goes_on }
+            });
+            Ok(Box::pin(events) as WatchStream)
+        })
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        self.inner.compact(revision)
+    }
+
+    fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        self.inner.current_revision()
+    }
+
+    fn request_progress(&self, revision: Revision) {
+        self.inner.request_progress(revision);
+    }
+
+    fn id(&self) -> BoxFuture<'_, Result<String>> {
+        self.inner.id()
+    }
+}
