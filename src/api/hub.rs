@@ -178,11 +178,9 @@ impl Hub for LeaderLease {
         cells: printer::lease,
     };
 
-    fn from_older(_body: &Value, _stored: Option<Self>) -> Result<Self, DecodeError> {
-        Err(DecodeError::Malformed(format!(
-            "no kind \"LeaderLease\" is registered for version {:?}",
-            v1alpha1::API_VERSION
-        )))
+    /// Never asked for: `versions` does not name v1alpha1.
+    fn from_older(body: &Value, _stored: Option<Self>) -> Result<Self, DecodeError> {
+        typed("LeaderLease", Version::V1alpha1, body)
     }
 
     /// Never asked for: `versions` does not name v1alpha1.

@@ -37,6 +37,14 @@ impl<T> Served<T> {
 impl<T: Hub> Served<T> {
     const NAMES: Names = T::NAMES;
 
+    /// What a body or stored bytes of a version that the kind never had are.
+    fn not_registered(api_version: &str) -> DecodeError {
+        let kind = Self::NAMES.kind;
+        DecodeError::Malformed(format!(
+            "no kind {kind:?} is registered for version {api_version:?}"
+        ))
+    }
+
     fn known(version: Version) -> &'static Known {
         Known::kind(version, Self::NAMES.kind)
     }
@@ -107,6 +115,9 @@ impl<T: Hub> Kind for Served<T> {
         body: &Document,
         stored: Option<&Value>,
     ) -> Result<Decoded, DecodeError> {
+        if !Self::NAMES.versions.contains(&version) {
+            return Err(Self::not_registered(version.api_version()));
+        }
         let mut body = body.clone();
         let schema = schema::schema(version, Self::NAMES.kind);
         strict::canonicalise(schema, &mut body);
@@ -139,11 +150,12 @@ impl<T: Hub> Kind for Served<T> {
     }
 
     fn decode_stored(&self, stored: &Value) -> Result<Value, DecodeError> {
-        let older = stored.get("apiVersion") == Some(&Version::V1alpha1.api_version().into());
-        let version = if older { Version::V1alpha1 } else { Version::V1beta1 };
+        let written = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let version = Self::NAMES.versions.iter().find(|version| version.api_version() == written);
+        let version = *version.ok_or_else(|| Self::not_registered(written))?;
         let mut document = Document::from(stored.clone());
         strict::canonicalise(schema::schema(version, Self::NAMES.kind), &mut document);
-        if older {
+        if version == Version::V1alpha1 {
             tolerant::normalise(Self::NAMES.kind, &mut document)?;
             let mut typed = T::from_older(&document.value, None)?;
             typed.default(None);

@@ -293,8 +293,21 @@ fn a_lease_has_no_older_form() {
     assert_eq!(leases.versions(), [Version::V1beta1]);
     let body =
         json!({"metadata": {"name": "l"}, "spec": {"renewTime": "2026-11-20T10:14:31.104293Z"}});
+    let refused = leases.decode(Version::V1alpha1, &Document::from(body.clone()), None);
+    assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
     let hub = decode("leaderleases", Version::V1beta1, body, None);
     assert_eq!(hub["spec"]["renewTime"], "2026-11-20T10:14:31.104293Z");
+}
+
+#[test]
+fn stored_bytes_of_a_version_that_nobody_knows_are_not_guessed_at() {
+    for stored in [
+        json!({"apiVersion": "navigator.jetstack.io/v2", "metadata": {"name": "a"}}),
+        json!({"metadata": {"name": "a"}}),
+    ] {
+        let refused = kind("cassandraclusters").decode_stored(&stored);
+        assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
+    }
 }
 
 #[test]
