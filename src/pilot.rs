@@ -1,12 +1,24 @@
 //! The pilot: PID 1 beside one database process. It knows how.
+//!
+//! `supervisor` owns processes and signals, `machine` decides, `runner` carries out; `intent`
+//! reads what is wanted, `reporter` writes what is. Flavours live behind `database`.
 
 pub mod blockers;
 pub mod cassandra;
 pub mod cgroup;
+pub mod cluster;
 pub mod database;
+pub mod election;
 pub mod files;
+pub mod flavour;
 pub mod http;
 pub mod init;
+pub mod intent;
 pub mod machine;
+pub mod metrics;
 pub mod preflight;
+pub mod probes;
+pub mod report;
+pub mod reporter;
+pub mod runner;
 pub mod supervisor;

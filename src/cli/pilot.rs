@@ -1,10 +1,14 @@
 //! `navigator pilot`: PID 1 of a database container, or of any other.
 
+mod database;
 mod exec;
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{error::exit, pilot::supervisor};
+use crate::{
+    error::exit,
+    pilot::{flavour, supervisor},
+};
 
 /// Runs as PID 1 of a database container.
 #[derive(Debug, clap::Args)]
@@ -16,6 +20,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Which {
+    // A flavour is one line here and one below.
+    Cassandra(Box<database::Args>),
     Exec(exec::Args),
 }
 
@@ -66,6 +72,7 @@ pub(crate) fn run(args: Args) -> u8 {
         return exit::FAILURE;
     }
     match args.which {
+        Which::Cassandra(args) => database::run(&flavour::CASSANDRA, *args),
         Which::Exec(args) => exec::run(args),
     }
 }

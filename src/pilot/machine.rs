@@ -85,6 +85,8 @@ pub enum Event {
     },
     SpawnFailed,
     Exited(Exit),
+    /// The database said, as it ended, that its node left the cluster for good.
+    Left,
     /// The database was asked how it is; not answering is `alive: false`.
     Observed {
         alive: bool,
@@ -109,7 +111,7 @@ pub enum Timer {
     Retire,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Preflight(Attempt),
     TakeTurn(Attempt),
@@ -252,6 +254,7 @@ impl State {
                 self.intent(want, restart, changed, effects);
             }
             (Event::Signal(signal), _) => self.signal(signal, effects),
+            (Event::Left, _) => self.left = true,
 
             (Event::PreflightPassed(of), Life::Preflight) if of == attempt => {
                 self.life = Life::Turn;

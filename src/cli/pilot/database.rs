@@ -1,0 +1,221 @@
+//! `navigator pilot cassandra`, and every other flavour: the same flags for all.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::{Path, PathBuf},
+};
+
+use super::ProcessArgs;
+use crate::{
+    api::{names::port, v1beta1::Pilot},
+    cli::{complain, logging},
+    error::{chain, exit},
+    pilot::{
+        flavour::Flavour,
+        probes::Ports,
+        runner::{self, Api, Settings},
+    },
+};
+
+/// Runs one database node: prepares, starts, watches, drains and stops it.
+///
+/// In a pod it waits for the Pilot object of the pod's name and does what its spec says.
+/// Elsewhere `--kubeconfig` says how to reach the API, or `--config` holds the Pilot and there
+/// is no API at all.
+///
+/// Exit codes: 0 stopped as asked, otherwise the database's own, 128+n when signal n ended it,
+/// 1 the pilot failed, 64 unusable arguments or settings.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  navigator pilot cassandra\n  navigator pilot cassandra --config \
+                  pilot.yaml --address 127.0.0.1 --data-dir /srv/cassandra"
+)]
+pub(crate) struct Args {
+    /// Name of the Pilot object; in a pod, the pod's name.
+    #[arg(long, value_name = "NAME", env = "NAVIGATOR_PILOT_NAME")]
+    pilot_name: Option<String>,
+    /// Namespace of the Pilot object.
+    #[arg(long, value_name = "NAME", env = "NAVIGATOR_PILOT_NAMESPACE")]
+    pilot_namespace: Option<String>,
+    /// Credentials and address of the API; in a pod, the pod's own are used.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_KUBECONFIG", conflicts_with = "config")]
+    kubeconfig: Option<PathBuf>,
+    /// File with a Pilot in YAML: run from it alone, without any API.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_PILOT_CONFIG")]
+    config: Option<PathBuf>,
+    /// Address at which other nodes reach this one.
+    #[arg(long, value_name = "IP", env = "NAVIGATOR_POD_IP")]
+    address: Option<IpAddr>,
+    /// The pod's uid, told by Kubernetes.
+    #[arg(long, value_name = "UID", env = "NAVIGATOR_POD_UID", hide = true)]
+    pod_uid: Option<String>,
+    /// Name of the machine, for the report.
+    #[arg(long, value_name = "NAME", env = "NAVIGATOR_NODE_NAME")]
+    node_name: Option<String>,
+    /// Where the database is installed; by default what the vendor's image says.
+    #[arg(long, value_name = "DIR", env = "NAVIGATOR_DATABASE_HOME")]
+    home: Option<PathBuf>,
+    /// Root of the data volume; by default where the vendor's image keeps its data.
+    #[arg(long, value_name = "DIR", env = "NAVIGATOR_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// Folder that the configuration is rendered into.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "NAVIGATOR_CONFIG_DIR",
+        default_value = "/etc/navigator"
+    )]
+    config_dir: PathBuf,
+    /// Folder that `navigator install` filled.
+    #[arg(long, value_name = "DIR", env = "NAVIGATOR_SHARED_DIR", default_value = crate::api::names::SHARED_DIR)]
+    shared_dir: PathBuf,
+    /// Accept a data directory that is not a mounted volume. Outside pods that is so anyway.
+    #[arg(long, env = "NAVIGATOR_ALLOW_UNMOUNTED_DATA")]
+    allow_unmounted_data: bool,
+    /// Address that the probes and metrics listen on.
+    #[arg(
+        long,
+        value_name = "IP",
+        env = "NAVIGATOR_BIND_ADDRESS",
+        default_value_t = IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    )]
+    bind_address: IpAddr,
+    /// TCP port of the liveness probe; 0 takes a free one, here and below.
+    #[arg(long, value_name = "PORT", default_value_t = port::PILOT_LIVENESS)]
+    liveness_port: u16,
+    /// TCP port of the readiness probe.
+    #[arg(long, value_name = "PORT", default_value_t = port::PILOT_READINESS)]
+    readiness_port: u16,
+    /// TCP port of the startup probe.
+    #[arg(long, value_name = "PORT", default_value_t = port::PILOT_STARTUP)]
+    startup_port: u16,
+    /// TCP port of the metrics.
+    #[arg(long, value_name = "PORT", default_value_t = port::METRICS)]
+    metrics_port: u16,
+    #[command(flatten)]
+    process: ProcessArgs,
+    #[command(flatten)]
+    logging: logging::Args,
+}
+
+pub(super) fn run(flavour: &'static Flavour, args: Args) -> u8 {
+    if let Err(text) = args.logging.init() {
+        complain(&text);
+        return exit::USAGE;
+    }
+    let runtime = match super::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("failed to take charge: {error}"));
+            return exit::FAILURE;
+        }
+    };
+    runtime.block_on(async {
+        let settings = match settings(flavour, args).await {
+            Ok(settings) => settings,
+            Err(text) => {
+                complain(&text);
+                return exit::USAGE;
+            }
+        };
+        runner::run(settings).await.unwrap_or_else(|error| {
+            complain(&format!("failed to run the pilot: {error}"));
+            exit::FAILURE
+        })
+    })
+}
+
+async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, String> {
+    let Args {
+        pilot_name,
+        pilot_namespace,
+        kubeconfig,
+        config,
+        address,
+        pod_uid,
+        node_name,
+        home,
+        data_dir,
+        config_dir,
+        shared_dir,
+        allow_unmounted_data,
+        bind_address,
+        liveness_port,
+        readiness_port,
+        startup_port,
+        metrics_port,
+        process,
+        logging: _,
+    } = args;
+    let alone = config.as_deref().map(read_pilot).transpose()?;
+    let named = alone.as_ref().and_then(|pilot| pilot.metadata.name.clone());
+    let name = pilot_name
+        .or(named)
+        .ok_or("--pilot-name (NAVIGATOR_PILOT_NAME) must be given, or --config")?;
+    let placed = alone.as_ref().and_then(|pilot| pilot.metadata.namespace.clone());
+    let (api, default_namespace) = match alone {
+        Some(pilot) => (Api::Alone(Box::new(pilot)), "default".to_owned()),
+        None => connect(kubeconfig.as_deref()).await?,
+    };
+    Ok(Settings {
+        flavour,
+        api,
+        name,
+        namespace: pilot_namespace.or(placed).unwrap_or(default_namespace),
+        address: address.unwrap_or(Ipv4Addr::LOCALHOST.into()),
+        home: home.or_else(|| vendors_home(flavour)).unwrap_or_else(|| flavour.home.into()),
+        data: data_dir.unwrap_or_else(|| flavour.data.into()),
+        config: config_dir,
+        shared: shared_dir,
+        require_mount: pod_uid.is_some() && !allow_unmounted_data,
+        pod_uid,
+        machine: node_name,
+        grace: process.grace(),
+        termination_log: process.termination_log,
+        user: process.user,
+        bind: bind_address,
+        ports: Ports {
+            liveness: liveness_port,
+            readiness: readiness_port,
+            startup: startup_port,
+            metrics: metrics_port,
+        },
+    })
+}
+
+/// What the vendor's image says in its environment.
+#[expect(clippy::disallowed_methods, reason = "the variable's name depends on the flavour")]
+fn vendors_home(flavour: &Flavour) -> Option<PathBuf> {
+    std::env::var_os(flavour.home_variable).map(PathBuf::from)
+}
+
+fn read_pilot(path: &Path) -> Result<Pilot, String> {
+    let shown = path.display();
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("--config {shown}: {error}"))?;
+    let pilot: Pilot =
+        serde_yaml::from_str(&text).map_err(|error| format!("--config {shown}: {error}"))?;
+    if pilot.metadata.name.is_none() {
+        return Err(format!("--config {shown}: metadata.name is missing"));
+    }
+    Ok(pilot)
+}
+
+async fn connect(kubeconfig: Option<&Path>) -> Result<(Api, String), String> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let problem = |error: kube::config::KubeconfigError| {
+                format!("--kubeconfig {}: {}", path.display(), chain(&error))
+            };
+            let file = kube::config::Kubeconfig::read_from(path).map_err(problem)?;
+            let options = kube::config::KubeConfigOptions::default();
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(problem)?
+        }
+        None => kube::Config::incluster()
+            .map_err(|error| format!("no API: {}; give --kubeconfig or --config", chain(&error)))?,
+    };
+    let namespace = config.default_namespace.clone();
+    let client = kube::Client::try_from(config)
+        .map_err(|error| format!("failed to set up the API's client: {}", chain(&error)))?;
+    Ok((Api::Client(client), namespace))
+}

@@ -1,0 +1,108 @@
+//! The API as one pilot sees it: its own Pilot, its peers, its cluster's LeaderLease, its pod.
+
+use k8s_openapi::{
+    api::core::v1::Pod,
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::Value;
+
+use super::flavour::Flavour;
+use crate::api::v1beta1::{LeaderLease, Pilot};
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    flavour: &'static Flavour,
+    namespace: String,
+    name: String,
+}
+
+/// How a pod's container ended before the present one was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastState {
+    pub exit_code: i32,
+    pub reason: Option<String>,
+    pub finish_time: Option<Time>,
+}
+
+impl Cluster {
+    pub fn new(client: Client, flavour: &'static Flavour, namespace: &str, name: &str) -> Self {
+        Self { client, flavour, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    pub fn pilots(&self) -> Api<Pilot> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Name of the node's own Pilot.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The other Pilots of the cluster that `own` belongs to.
+    pub async fn peers(&self, own: &Pilot) -> kube::Result<Vec<Pilot>> {
+        let Some(cluster) = &own.spec.cluster_ref else { return Ok(vec![]) };
+        let selector = format!("{}={}", self.flavour.cluster_label, cluster.name);
+        let list = self.pilots().list(&ListParams::default().labels(&selector)).await?;
+        Ok(list
+            .items
+            .into_iter()
+            .filter(|pilot| pilot.metadata.name != own.metadata.name)
+            .collect())
+    }
+
+    /// Merges `status` into the status of the node's own Pilot.
+    pub async fn patch_status(&self, status: &Value) -> kube::Result<Pilot> {
+        let patch = serde_json::json!({ "status": status });
+        self.pilots().patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await
+    }
+
+    fn leases(&self) -> Api<LeaderLease> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub async fn lease(&self, name: &str) -> kube::Result<Option<LeaderLease>> {
+        self.leases().get_opt(name).await
+    }
+
+    pub async fn create_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
+        self.leases().create(&PostParams::default(), lease).await
+    }
+
+    /// A compare-and-swap: the lease carries the resourceVersion that was read.
+    pub async fn replace_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        self.leases().replace(&name, &PostParams::default(), lease).await
+    }
+
+    /// How the database's container ended last, when this is a pod.
+    pub async fn last_state(&self) -> kube::Result<Option<LastState>> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let statuses = pods.get(&self.name).await?.status.unwrap_or_default().container_statuses;
+        let container =
+            statuses.into_iter().flatten().find(|one| one.name == self.flavour.container);
+        let ended = container.and_then(|one| one.last_state).and_then(|state| state.terminated);
+        Ok(ended.map(|ended| LastState {
+            exit_code: ended.exit_code,
+            reason: ended.reason,
+            finish_time: ended.finished_at,
+        }))
+    }
+}
+
+/// The owner that is the Pilot's cluster.
+pub fn owner(pilot: &Pilot) -> Option<&OwnerReference> {
+    let cluster = pilot.spec.cluster_ref.as_ref()?;
+    let owners = pilot.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.kind == cluster.kind && owner.name == cluster.name)
+}
+
+/// Did the server say so, rather than the way to it?
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}

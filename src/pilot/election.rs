@@ -1,0 +1,201 @@
+//! Whose turn it is to start, and who may found a database cluster.
+//!
+//! Owns the founding record in the cluster's LeaderLease. A lock cannot promise one founding:
+//! its holder may be paused while another takes over, and both found. So before a database
+//! that may found is started, its pilot writes itself into `spec.founder` by compare-and-swap;
+//! the record outlives every holder, and all others wait for the founder's identity and join.
+
+use std::{io, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use tokio::time::sleep;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::{
+    cluster::{Cluster, is_conflict, owner},
+    files::Files,
+    flavour::Flavour,
+};
+use crate::{
+    api::v1beta1::{Founder, LeaderLease, LeaderLeaseSpec, Pilot},
+    error::chain,
+};
+
+/// Between two looks at what others do, with half of it as jitter.
+const LOOK: Duration = Duration::from_secs(4);
+
+/// What the record in the lease means for this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nobody is recorded: try to be the one.
+    Claim,
+    /// This very attempt is recorded.
+    Found,
+    /// Somebody is there to be joined.
+    Join,
+    Wait(String),
+}
+
+/// Waits for this node's turn to start; says whether it may found. `say` is told what is waited
+/// for. May be dropped at any await: the record is written only after the attempt's id is safe
+/// on the disk, so whoever comes next finds both or neither.
+pub async fn take_turn(
+    cluster: Option<&Cluster>,
+    flavour: &Flavour,
+    pilot: &Pilot,
+    files: &Files,
+    say: impl Fn(String),
+) -> bool {
+    loop {
+        match look(cluster, flavour, pilot, files, &say).await {
+            Ok(Some(may_found)) => return may_found,
+            Ok(None) => {}
+            Err(error) => {
+                warn!(error = %chain(&error), "Turn to start cannot be taken");
+                say(format!("its turn cannot be taken: {}", chain(&error)));
+            }
+        }
+        sleep(LOOK.mul_f64(1.0 + rand::random::<f64>() / 2.0)).await;
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("failed to use the mark of the data")]
+    Mark(#[from] io::Error),
+    #[error("failed to use the founding record")]
+    Record(#[from] kube::Error),
+}
+
+async fn look(
+    cluster: Option<&Cluster>,
+    flavour: &Flavour,
+    pilot: &Pilot,
+    files: &Files,
+    say: &impl Fn(String),
+) -> Result<Option<bool>, Error> {
+    let mark = files.mark()?.unwrap_or_default();
+    let elsewhere = |pilot: &Pilot| {
+        pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
+    };
+    if mark.node_id.is_some() || elsewhere(pilot) {
+        // Data of its own: it rejoins. Seeds elsewhere: the cluster exists there.
+        return Ok(Some(false));
+    }
+    let (Some(cluster), Some(name)) = (cluster, &pilot.spec.cluster_ref) else {
+        // Alone, without an API or without a cluster: there is nobody to agree with.
+        return Ok(Some(true));
+    };
+    let lease_name = (flavour.lease)(&name.name);
+    let lease = cluster.lease(&lease_name).await?;
+    let peers = cluster.peers(pilot).await?;
+    let own = cluster.name();
+    let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
+    match judge(record, own, mark.founding.as_deref(), &peers, &lease_name) {
+        Verdict::Found => Ok(Some(true)),
+        Verdict::Join => Ok(Some(false)),
+        Verdict::Wait(what) => {
+            say(what);
+            Ok(None)
+        }
+        Verdict::Claim => {
+            // An attempt whose answer was lost goes on under its own id.
+            let id = mark.founding.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+            files.set_mark(&super::files::Mark { founding: Some(id.clone()), ..mark })?;
+            let founder = Founder { name: own.to_owned(), id };
+            match claim(cluster, lease, &lease_name, owner(pilot), founder).await {
+                Ok(()) => {
+                    info!(lease = lease_name, "Recorded as the founder");
+                    Ok(Some(true))
+                }
+                // Somebody was faster. Look again.
+                Err(error) if is_conflict(&error) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+}
+
+async fn claim(
+    cluster: &Cluster,
+    lease: Option<LeaderLease>,
+    name: &str,
+    owner: Option<&OwnerReference>,
+    founder: Founder,
+) -> kube::Result<()> {
+    if let Some(mut lease) = lease {
+        lease.spec.founder = Some(founder);
+        return cluster.replace_lease(&lease).await.map(drop);
+    }
+    let owned = owner.map(|owner| OwnerReference {
+        // The cluster does not wait for its lease, and pilots may not update its finalizers.
+        block_owner_deletion: None,
+        controller: None,
+        ..owner.clone()
+    });
+    let lease = LeaderLease {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            owner_references: owned.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: LeaderLeaseSpec { founder: Some(founder), ..LeaderLeaseSpec::default() },
+    };
+    cluster.create_lease(&lease).await.map(drop)
+}
+
+fn judge(
+    record: Option<&Founder>,
+    own: &str,
+    founding: Option<&str>,
+    peers: &[Pilot],
+    lease: &str,
+) -> Verdict {
+    let is_member =
+        |peer: &Pilot| peer.status.identity.as_ref().is_some_and(|known| known.node_id.is_some());
+    let members = peers.iter().any(is_member);
+    match record {
+        None if members => Verdict::Join,
+        None => Verdict::Claim,
+        Some(founder) if founder.name == own && founding == Some(founder.id.as_str()) => {
+            Verdict::Found
+        }
+        Some(_) if members => Verdict::Join,
+        Some(founder) if founder.name == own => Verdict::Wait(format!(
+            "it founded the cluster before and its data are gone; to found an empty one, remove \
+             spec.founder from LeaderLease {lease}"
+        )),
+        Some(founder) => Verdict::Wait(format!("waits for {} to found the cluster", founder.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1beta1::Identity;
+
+    fn member() -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.status.identity =
+            Some(Identity { node_id: Some("n1".into()), ..Identity::default() });
+        pilot
+    }
+
+    #[test]
+    fn only_the_recorded_attempt_founds() {
+        let by = |name: &str| Founder { name: name.into(), id: "1".into() };
+        let waits = |verdict: &Verdict| matches!(verdict, Verdict::Wait(_));
+        let none: &[Pilot] = &[Pilot::default()];
+        let some: &[Pilot] = &[Pilot::default(), member()];
+        assert_eq!(judge(None, "a", None, none, "l"), Verdict::Claim);
+        assert_eq!(judge(None, "a", Some("1"), some, "l"), Verdict::Join);
+        assert_eq!(judge(Some(&by("a")), "a", Some("1"), none, "l"), Verdict::Found);
+        // A later one of the same name, whose disk was lost.
+        assert!(waits(&judge(Some(&by("a")), "a", Some("2"), none, "l")));
+        assert!(waits(&judge(Some(&by("a")), "a", None, none, "l")));
+        assert_eq!(judge(Some(&by("a")), "a", None, some, "l"), Verdict::Join);
+        assert!(waits(&judge(Some(&by("b")), "a", Some("1"), none, "l")));
+        assert_eq!(judge(Some(&by("b")), "a", None, some, "l"), Verdict::Join);
+    }
+}

@@ -1,0 +1,49 @@
+//! The databases that this build can run: one entry each, and nothing else names them.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::{cassandra::Cassandra, database::Database};
+use crate::api::names;
+
+/// What the pilot must know of a flavour before its [`Database`] exists.
+#[derive(Debug)]
+pub struct Flavour {
+    /// The word on the command line.
+    pub word: &'static str,
+    /// The name as people write it.
+    pub title: &'static str,
+    /// Kind of the cluster object.
+    pub kind: &'static str,
+    /// Variable by which the vendor's image says where the database is, and where it is when
+    /// that is not set.
+    pub home_variable: &'static str,
+    pub home: &'static str,
+    pub data: &'static str,
+    /// Reason of the conditions while the process runs.
+    pub started: &'static str,
+    /// Name of the container in the pod.
+    pub container: &'static str,
+    /// TCP ports that it listens on at the node's address.
+    pub ports: &'static [u16],
+    /// Label that names the cluster on its Pilots.
+    pub cluster_label: &'static str,
+    /// Name of the LeaderLease of a cluster's pilots.
+    pub lease: fn(&str) -> String,
+    /// Makes the flavour from its configuration folder and its data directory.
+    pub make: fn(PathBuf, PathBuf) -> Arc<dyn Database>,
+}
+
+pub const CASSANDRA: Flavour = Flavour {
+    word: "cassandra",
+    title: "Cassandra",
+    kind: "CassandraCluster",
+    home_variable: "CASSANDRA_HOME",
+    home: "/opt/cassandra",
+    data: names::cassandra::DATA_DIR,
+    started: "CassandraStarted",
+    container: names::cassandra::CONTAINER,
+    ports: &[names::port::CASSANDRA_STORAGE, names::port::CASSANDRA_CQL],
+    cluster_label: names::label::CASSANDRA_CLUSTER,
+    lease: names::cassandra::leader_lease,
+    make: |config, data| Arc::new(Cassandra::new(config, data)),
+};

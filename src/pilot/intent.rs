@@ -1,0 +1,117 @@
+//! What is wanted of the node: its own Pilot, watched; or, when the API is away, the last one
+//! that was seen.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::runtime::{
+    WatchStreamExt,
+    watcher::{self, Event, watcher},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+use tracing::{info, warn};
+
+use super::{cluster::Cluster, files::Files};
+use crate::{api::v1beta1::Pilot, error::chain, runtime::Shutdown};
+
+/// How long the API may take before a known database starts from what is remembered.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The Pilot, and whether the API or only the disk says so.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    pub pilot: Pilot,
+    pub remembered: bool,
+}
+
+pub type Sender = watch::Sender<Option<Intent>>;
+pub type Receiver = watch::Receiver<Option<Intent>>;
+
+/// Watches the node's own Pilot until shutdown. A deleted Pilot changes nothing: it is made
+/// again when it is wanted, and a database does not stop because an object is gone.
+pub async fn follow(cluster: Cluster, files: Files, seen: Sender, shutdown: Shutdown) {
+    let own = watcher::Config::default().fields(&format!("metadata.name={}", cluster.name()));
+    let mut events = std::pin::pin!(watcher(cluster.pilots(), own).default_backoff());
+    let patience = Instant::now() + PATIENCE;
+    let mut troubled = false;
+    loop {
+        let known = seen.borrow().is_some();
+        let next = async {
+            if known { Ok(events.next().await) } else { timeout_at(patience, events.next()).await }
+        };
+        let event = tokio::select! {
+            () = shutdown.triggered() => return,
+            event = next => event,
+        };
+        match event {
+            Ok(Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot)))) => {
+                troubled = false;
+                take(&seen, pilot);
+            }
+            Ok(Some(Ok(Event::InitDone))) if seen.borrow().is_none() => {
+                info!(pilot = cluster.name(), "Waiting for the Pilot object");
+            }
+            Ok(Some(Ok(Event::Delete(_)))) => warn!("The Pilot object was deleted"),
+            Ok(Some(Ok(_))) => {}
+            Ok(Some(Err(error))) => {
+                // Said once per trouble: the backoff tries again for as long as it takes.
+                if !std::mem::replace(&mut troubled, true) {
+                    warn!(error = %chain(&error), "API cannot be watched");
+                }
+            }
+            Ok(None) => return,
+            Err(_) => {
+                remember(&seen, &files);
+                // From here on the API is waited for without a limit.
+                if seen.borrow().is_none() && !wait_on(&mut events, &seen, &shutdown).await {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A node that never ran has nothing to start from: it waits for its Pilot.
+async fn wait_on(
+    events: &mut (impl futures::Stream<Item = watcher::Result<Event<Pilot>>> + Unpin),
+    seen: &Sender,
+    shutdown: &Shutdown,
+) -> bool {
+    let mut troubled = false;
+    loop {
+        let event = tokio::select! {
+            () = shutdown.triggered() => return false,
+            event = events.next() => event,
+        };
+        match event {
+            Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot))) => {
+                take(seen, pilot);
+                return true;
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                if !std::mem::replace(&mut troubled, true) {
+                    warn!(error = %chain(&error), "API cannot be watched");
+                }
+            }
+            None => return false,
+        }
+    }
+}
+
+fn take(seen: &Sender, pilot: Pilot) {
+    seen.send_replace(Some(Intent { pilot, remembered: false }));
+}
+
+fn remember(seen: &Sender, files: &Files) {
+    let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
+    if let Ok(Some(pilot)) = files.intent()
+        && known
+    {
+        info!("API does not answer; starting from the intent that is remembered");
+        seen.send_replace(Some(Intent { pilot, remembered: true }));
+    }
+}

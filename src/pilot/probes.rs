@@ -1,0 +1,106 @@
+//! What the kubelet and Prometheus are told, from memory: no request asks the database.
+//!
+//! Startup: the pilot is in charge. Liveness: the pilot's loop turns and its database can be
+//! ended; a hung or crashed database is the pilot's business, not the kubelet's. Readiness: the
+//! node serves clients.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
+use prometheus::Registry;
+use tokio::{net::TcpListener, sync::watch};
+
+use crate::runtime::{Runtime, admin};
+
+/// TCP ports of the probes; 0 takes a free one.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    pub liveness: u16,
+    pub readiness: u16,
+    pub startup: u16,
+    pub metrics: u16,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    pub live: bool,
+    pub ready: bool,
+    /// One line for people.
+    pub message: String,
+    /// Gauges of the database by full metric name.
+    pub gauges: BTreeMap<String, f64>,
+}
+
+pub type Receiver = watch::Receiver<Answers>;
+
+/// Binds all ports, then answers on them until shutdown.
+///
+/// # Errors
+/// When a port cannot be bound.
+pub async fn serve(rt: &Runtime, bind: IpAddr, ports: Ports, answers: &Receiver) -> io::Result<()> {
+    let probe = |handler| Router::new().route("/", handler).with_state(answers.clone());
+    let scraped = (answers.clone(), rt.metrics().clone());
+    let metrics =
+        Router::new().route("/", get(scrape)).route("/metrics", get(scrape)).with_state(scraped);
+    let routes = [
+        ("liveness", ports.liveness, probe(get(live))),
+        ("readiness", ports.readiness, probe(get(ready))),
+        ("startup", ports.startup, probe(get(started))),
+        ("metrics", ports.metrics, metrics),
+    ];
+    for (name, port, router) in routes {
+        let listener = listen(bind, port).await?;
+        tracing::debug!(name, address = ?listener.local_addr().ok(), "Answering");
+        let shutdown = rt.shutdown();
+        rt.tasks().spawn(name, async move {
+            if let Err(error) = admin::serve(listener, router, shutdown).await {
+                tracing::error!(%error, "Probes are no longer answered");
+            }
+        });
+    }
+    Ok(())
+}
+
+/// `::` takes both families, and a machine without IPv6 has only the other.
+async fn listen(bind: IpAddr, port: u16) -> io::Result<TcpListener> {
+    match TcpListener::bind(SocketAddr::new(bind, port)).await {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse && bind.is_unspecified() => {
+            TcpListener::bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).await
+        }
+        answer => answer,
+    }
+}
+
+fn answer(good: bool, message: &str) -> (StatusCode, String) {
+    let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, format!("{message}\n"))
+}
+
+async fn live(State(answers): State<Receiver>) -> impl IntoResponse {
+    let answers = answers.borrow();
+    answer(answers.live, &answers.message)
+}
+
+async fn ready(State(answers): State<Receiver>) -> impl IntoResponse {
+    let answers = answers.borrow();
+    answer(answers.ready, &answers.message)
+}
+
+async fn started(State(answers): State<Receiver>) -> impl IntoResponse {
+    answer(true, &answers.borrow().message)
+}
+
+async fn scrape(State((answers, registry)): State<(Receiver, Registry)>) -> impl IntoResponse {
+    let mut text = String::from_utf8(admin::text(&registry)).unwrap_or_default();
+    for (name, value) in &answers.borrow().gauges {
+        // Writing to a String cannot fail.
+        writeln!(text, "# TYPE {name} gauge\n{name} {value}").ok();
+    }
+    ([(axum::http::header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text)
+}

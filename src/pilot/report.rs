@@ -1,0 +1,336 @@
+//! What a pilot says about its node: facts in, `Pilot.status` out. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::{
+    database::{FailedCheck, Observation},
+    flavour::Flavour,
+    machine::{Held, Life, State, Want},
+};
+use crate::{
+    api::v1beta1::{
+        Decommission, Identity, Instance, PilotPhase, PilotStatus, PilotStorage, Process,
+        Termination,
+    },
+    runtime::build,
+};
+
+/// The bound of a condition's message.
+const MESSAGE: usize = 1024;
+
+/// All that the runner knows.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub generation: Option<i64>,
+    /// Checks that failed last; `None` before the first preflight.
+    pub preflight: Option<Vec<FailedCheck>>,
+    /// What a start waits for: another node, or a configuration that is not possible yet.
+    pub waiting: Option<String>,
+    /// Why the wanted configuration is not the running one.
+    pub rejected: Option<String>,
+    /// Hash of the wanted configuration, and of the one that the process was started with.
+    pub wanted_hash: Option<String>,
+    pub running_hash: Option<String>,
+    pub observation: Observation,
+    pub process: Option<Process>,
+    pub termination: Option<Termination>,
+    pub storage: Option<PilotStorage>,
+    pub identity: Option<Identity>,
+    pub instance: Option<Instance>,
+    pub decommission: Option<Decommission>,
+    /// Why a retirement does not go on.
+    pub refused: Option<String>,
+}
+
+/// The status as it should stand. A condition that did not change keeps its time.
+pub fn status(
+    flavour: &Flavour,
+    state: &State,
+    facts: &Facts,
+    before: &[Condition],
+    now: &Time,
+) -> PilotStatus {
+    let Facts {
+        generation,
+        preflight: _,
+        waiting: _,
+        rejected: _,
+        wanted_hash: _,
+        running_hash,
+        observation,
+        process,
+        termination,
+        storage,
+        identity,
+        instance,
+        decommission,
+        refused: _,
+    } = facts;
+    let up = matches!(state.life, Life::Up(_));
+    let mut status = PilotStatus {
+        observed_generation: *generation,
+        phase: Some(phase(state)),
+        // Written by itself, so that it never drags conditions along.
+        last_heartbeat_time: None,
+        pilot_version: Some(format!("v{}", build::VERSION)),
+        config_hash: running_hash.clone(),
+        version: observation.version.clone(),
+        health: observation.health.clone().filter(|_| up),
+        blockers: if up { observation.blockers.clone() } else { vec![] },
+        identity: identity.clone(),
+        instance: instance.clone(),
+        endpoints: observation.endpoints.clone(),
+        process: process.clone(),
+        last_termination: termination.clone(),
+        storage: storage.clone(),
+        decommission: decommission.clone(),
+        elasticsearch: None,
+        cassandra: None,
+        conditions: conditions(flavour, state, facts),
+    };
+    observation.detail.write_to(&mut status);
+    for condition in &mut status.conditions {
+        condition.observed_generation = *generation;
+        let old = before.iter().find(|old| old.type_ == condition.type_);
+        let same = old.filter(|old| old.status == condition.status);
+        condition.last_transition_time = same.map_or(now, |old| &old.last_transition_time).clone();
+    }
+    status
+}
+
+/// Where the node is in its life.
+pub fn phase(state: &State) -> PilotPhase {
+    match &state.life {
+        Life::Waiting | Life::Turn => PilotPhase::Pending,
+        Life::Preflight => PilotPhase::Preflight,
+        Life::Refused | Life::Rejected => PilotPhase::Failed,
+        Life::Up(up) if up.retiring => PilotPhase::Decommissioning,
+        Life::Up(up) if up.serving => PilotPhase::Running,
+        Life::Configuring | Life::Spawning | Life::Backoff | Life::Up(_) => PilotPhase::Starting,
+        Life::Stopping { .. } | Life::Exited(_) => PilotPhase::Stopping,
+        Life::Held(Held::Stopped) => PilotPhase::Stopped,
+        Life::Held(Held::Fenced) => PilotPhase::Fenced,
+        Life::Held(Held::Decommissioned) => PilotPhase::Decommissioned,
+    }
+}
+
+/// Is the node ready for clients?
+pub fn is_ready(state: &State) -> bool {
+    matches!(&state.life, Life::Up(up) if up.serving)
+}
+
+/// Status, reason, message.
+type Verdict = (bool, &'static str, String);
+
+fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition> {
+    let mut all = vec![
+        condition("Ready", ready(flavour, state, facts)),
+        condition("Started", started(flavour, state)),
+        condition("Stopped", stopped(flavour, state)),
+        condition("Decommissioned", decommissioned(state, facts)),
+    ];
+    all.extend(preflight(facts).map(|verdict| condition("PreflightPassed", verdict)));
+    all.extend(config(facts).map(|verdict| condition("ConfigApplied", verdict)));
+    all
+}
+
+fn condition(type_: &str, (status, reason, mut message): Verdict) -> Condition {
+    let mut end = message.len().min(MESSAGE);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message.truncate(end);
+    Condition {
+        type_: type_.to_owned(),
+        status: if status { "True" } else { "False" }.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: None,
+        last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+    }
+}
+
+fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
+    let title = flavour.title;
+    let waiting = || facts.waiting.clone().unwrap_or_default();
+    match &state.life {
+        Life::Waiting => (false, "Starting", "waits for its Pilot object".into()),
+        Life::Preflight => (false, "Starting", "the host is being checked".into()),
+        Life::Refused => {
+            let failed = facts.preflight.iter().flatten();
+            let reason = failed.clone().next().map_or("PreflightFailed", |check| check.reason);
+            (false, reason, joined(failed))
+        }
+        Life::Turn => (false, "Starting", waiting()),
+        Life::Configuring | Life::Spawning => (false, "Starting", format!("{title} is started")),
+        Life::Rejected => match &facts.rejected {
+            Some(why) => (false, "ConfigRejected", why.clone()),
+            None => (false, "Starting", waiting()),
+        },
+        Life::Up(up) if up.suspected => {
+            (false, "ProcessHung", format!("{title} stopped answering; asked for a thread dump"))
+        }
+        Life::Up(up) if up.serving => {
+            (true, flavour.started, format!("{title} process has started"))
+        }
+        Life::Up(up) => {
+            let reason = facts.observation.reason.unwrap_or(if up.retiring {
+                "NodeDecommissioning"
+            } else {
+                "Starting"
+            });
+            let message = facts.observation.message.clone();
+            (false, reason, message.unwrap_or_else(|| format!("{title} does not serve yet")))
+        }
+        Life::Stopping { .. } | Life::Exited(_) => {
+            (false, "Stopped", format!("{title} is stopped"))
+        }
+        Life::Backoff => {
+            let ended = facts.termination.as_ref();
+            let oom = ended.is_some_and(|ended| ended.reason.as_deref() == Some("OutOfMemory"));
+            let message = ended.and_then(|ended| ended.message.clone()).unwrap_or_default();
+            (false, if oom { "OutOfMemory" } else { "ProcessExited" }, message)
+        }
+        Life::Held(Held::Stopped) => (false, "Stopped", format!("{title} was stopped on request")),
+        Life::Held(Held::Fenced) => (false, "Fenced", format!("{title} is kept down for repair")),
+        Life::Held(Held::Decommissioned) => {
+            (false, "NodeDecommissioned", "the node left its database cluster".into())
+        }
+    }
+}
+
+fn started(flavour: &Flavour, state: &State) -> Verdict {
+    let title = flavour.title;
+    match &state.life {
+        Life::Up(up) if up.answered => {
+            (true, flavour.started, format!("{title} process has started"))
+        }
+        Life::Stopping { .. } | Life::Held(_) | Life::Exited(_) => {
+            (false, "Stopped", format!("{title} is not running"))
+        }
+        _ => (false, "Starting", format!("{title} does not answer yet")),
+    }
+}
+
+fn stopped(flavour: &Flavour, state: &State) -> Verdict {
+    let title = flavour.title;
+    match state.life {
+        Life::Held(Held::Fenced) => (true, "Fenced", format!("{title} is stopped")),
+        Life::Held(_) => (true, "Stopped", format!("{title} is stopped")),
+        _ => (false, "NotRequested", String::new()),
+    }
+}
+
+fn decommissioned(state: &State, facts: &Facts) -> Verdict {
+    match &state.life {
+        Life::Held(Held::Decommissioned) => {
+            (true, "NodeDecommissioned", "the node left its database cluster".into())
+        }
+        _ if state.want() == Some(Want::Decommissioned) => {
+            let progress = facts.decommission.as_ref().and_then(|moving| moving.message.clone());
+            let message = facts.refused.clone().or(progress);
+            (false, "NodeDecommissioning", message.unwrap_or_else(|| "data are moved away".into()))
+        }
+        _ => (false, "NotRequested", String::new()),
+    }
+}
+
+fn preflight(facts: &Facts) -> Option<Verdict> {
+    let failed = facts.preflight.as_ref()?;
+    Some(match failed.first() {
+        None => (true, "PreflightPassed", "every check passed".into()),
+        Some(first) => (false, first.reason, joined(failed.iter())),
+    })
+}
+
+fn config(facts: &Facts) -> Option<Verdict> {
+    if let Some(why) = &facts.rejected {
+        return Some((false, "ConfigRejected", why.clone()));
+    }
+    let running = facts.running_hash.as_ref()?;
+    Some(match &facts.wanted_hash {
+        Some(wanted) if wanted != running => {
+            (false, "RestartPending", "a restart will apply the new configuration".into())
+        }
+        _ => (true, "ConfigCurrent", "the process runs with the wanted configuration".into()),
+    })
+}
+
+fn joined<'a>(failed: impl Iterator<Item = &'a FailedCheck>) -> String {
+    failed.map(|check| check.message.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::pilot::{
+        flavour::CASSANDRA,
+        machine::{Event, Limits},
+    };
+
+    fn at(second: i64) -> Time {
+        Time(jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    fn fresh() -> State {
+        let limits = Limits { grace: Duration::from_secs(30), drain: Duration::from_secs(10) };
+        State::new(limits, false)
+    }
+
+    fn find<'a>(status: &'a PilotStatus, type_: &str) -> (&'a str, &'a str, i64) {
+        let found = status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+        (&found.status, &found.reason, found.last_transition_time.0.as_second())
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_its_status_changes() {
+        let facts = Facts::default();
+        let first = status(&CASSANDRA, &fresh(), &facts, &[], &at(1));
+        let second = status(&CASSANDRA, &fresh(), &facts, &first.conditions, &at(2));
+        assert_eq!(find(&second, "Ready"), ("False", "Starting", 1));
+        let mut state = fresh();
+        for event in [
+            Event::Intent { want: Want::Running, restart: None, changed: false },
+            Event::PreflightPassed(1),
+            Event::Turn { attempt: 1, may_found: false },
+            Event::Configured(1),
+            Event::Spawned { pid: 7 },
+            Event::Observed { alive: true, serving: true },
+        ] {
+            state = state.step(event).0;
+        }
+        let third = status(&CASSANDRA, &state, &facts, &second.conditions, &at(3));
+        assert_eq!(find(&third, "Ready"), ("True", "CassandraStarted", 3));
+        assert_eq!(third.phase, Some(PilotPhase::Running));
+    }
+
+    #[test]
+    fn a_failed_check_is_named_by_ready_and_by_preflight_passed() {
+        let mut state = fresh();
+        for event in [
+            Event::Intent { want: Want::Running, restart: None, changed: false },
+            Event::PreflightFailed(1),
+        ] {
+            state = state.step(event).0;
+        }
+        let check = FailedCheck { reason: "DiskFull", message: "grow it".into() };
+        let facts = Facts { preflight: Some(vec![check]), ..Facts::default() };
+        let told = status(&CASSANDRA, &state, &facts, &[], &at(1));
+        assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
+        assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
+        assert_eq!(told.phase, Some(PilotPhase::Failed));
+    }
+
+    #[test]
+    fn a_configuration_that_waits_for_a_restart_is_told() {
+        let facts = Facts {
+            wanted_hash: Some("b".into()),
+            running_hash: Some("a".into()),
+            ..Facts::default()
+        };
+        let told = status(&CASSANDRA, &fresh(), &facts, &[], &at(1));
+        assert_eq!(find(&told, "ConfigApplied"), ("False", "RestartPending", 1));
+    }
+}

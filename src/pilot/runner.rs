@@ -1,0 +1,454 @@
+//! Carries out what [`machine`](super::machine) decides, and tells it what happened.
+//!
+//! Owns the one loop: signals, the child's end, timers, the intent and the answers of what runs
+//! beside it. The loop never waits for a database or an API: whatever takes time is a named
+//! task that answers by a message, and is cancelled when its answer is no longer wanted.
+
+mod effects;
+mod ending;
+mod settings;
+
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+pub use self::settings::{Api, Settings};
+use super::{
+    cluster::{self, Cluster},
+    database::{self, Database, FailedCheck, Node, Observation, ProcessSpec, Retirement},
+    files::Files,
+    intent::{self, Intent},
+    machine::{Attempt, Event, Held, Life, Limits, Stage, State, Timer, Want},
+    metrics::Metrics,
+    preflight::Lock,
+    probes::{self, Answers},
+    report::{self, Facts},
+    reporter,
+    supervisor::{Child, Exit, Signals, Supervisor},
+};
+use crate::{
+    api::v1beta1::{Pilot, PilotIntent, PilotStatus, PilotStorage},
+    runtime::Runtime,
+};
+
+/// Answers of everything that runs beside the loop: a handful of tasks with one each.
+const QUEUE: usize = 64;
+/// Between two looks at the data volume.
+const STORAGE_EVERY: Duration = Duration::from_secs(30);
+
+/// What tasks tell the loop.
+#[derive(Debug)]
+enum News {
+    Checked { attempt: Attempt, failed: Vec<FailedCheck> },
+    Turn { attempt: Attempt, may_found: bool },
+    Waiting(String),
+    Configured { attempt: Attempt, result: Result<ProcessSpec, database::Error> },
+    Observed { pid: i32, result: Box<Result<Observation, database::Error>> },
+    Retirement(Result<Retirement, database::Error>),
+    Drained,
+    Peers(Vec<Pilot>),
+    LastState(Option<cluster::LastState>),
+    Storage(Option<PilotStorage>),
+}
+
+/// Runs one node until the pilot is asked to end; returns what to end with.
+///
+/// # Errors
+/// When signals or the probes' ports cannot be had. Nothing was started then.
+pub async fn run(settings: Settings) -> io::Result<u8> {
+    let signals = Signals::new()?;
+    let supervisor = Supervisor::new()?;
+    let rt = Runtime::new();
+    let (answers, told) = watch::channel(Answers { live: true, ..Answers::default() });
+    probes::serve(&rt, settings.bind, settings.ports, &told).await?;
+
+    let files = Files::of(&settings.data);
+    let (intents, intent) = watch::channel(None);
+    let (reports, wanted) = watch::channel(PilotStatus::default());
+    let cluster = match &settings.api {
+        Api::Alone(pilot) => {
+            let pilot = Pilot::clone(pilot);
+            intents.send_replace(Some(Intent { pilot, remembered: false }));
+            None
+        }
+        Api::Client(client) => Some(Cluster::new(
+            client.clone(),
+            settings.flavour,
+            &settings.namespace,
+            &settings.name,
+        )),
+    };
+    if let Some(cluster) = &cluster {
+        let follow = intent::follow(cluster.clone(), files.clone(), intents.clone(), rt.shutdown());
+        rt.tasks().spawn("intent", follow);
+        let report = reporter::run(cluster.clone(), wanted, intent.clone(), rt.shutdown());
+        rt.tasks().spawn("reporter", report);
+    }
+    let mut runner =
+        Runner::new(settings, supervisor, rt.clone(), cluster, intent, reports, answers);
+    let code = runner.turn(signals).await;
+    rt.shutdown().trigger();
+    // A moment for the last report; the database is down already.
+    if tokio::time::timeout(Duration::from_millis(1500), rt.tasks().join()).await.is_err() {
+        warn!("Some tasks did not end in time");
+    }
+    drop(intents);
+    Ok(code)
+}
+
+struct Runner {
+    settings: Settings,
+    database: Arc<dyn Database>,
+    supervisor: Supervisor,
+    rt: Runtime,
+    cluster: Option<Cluster>,
+    files: Files,
+    metrics: Metrics,
+
+    state: State,
+    facts: Facts,
+    intent: intent::Receiver,
+    /// The Pilot as last seen, and its spec when it was last acted upon.
+    pilot: Option<Pilot>,
+    peers: Vec<Pilot>,
+    may_found: bool,
+    process: Option<ProcessSpec>,
+    child: Option<Child>,
+    restarts: i32,
+    oom_kills: u64,
+    lock: Option<Lock>,
+    remembered: bool,
+    /// The node's id as its disk has it.
+    marked: Option<String>,
+
+    timers: BTreeMap<Timer, Instant>,
+    /// Cancels what prepares a start, what follows the running process, what looks at peers.
+    preparing: CancellationToken,
+    following: CancellationToken,
+    news: mpsc::Sender<News>,
+    heard: mpsc::Receiver<News>,
+    reports: watch::Sender<PilotStatus>,
+    answers: watch::Sender<Answers>,
+}
+
+impl Runner {
+    fn new(
+        settings: Settings,
+        supervisor: Supervisor,
+        rt: Runtime,
+        cluster: Option<Cluster>,
+        intent: intent::Receiver,
+        reports: watch::Sender<PilotStatus>,
+        answers: watch::Sender<Answers>,
+    ) -> Self {
+        let database = (settings.flavour.make)(settings.config.clone(), settings.data.clone());
+        let files = Files::of(&settings.data);
+        let left = files.has_left().unwrap_or_else(|error| {
+            warn!(%error, "Cannot tell whether the node left its cluster");
+            false
+        });
+        let limits = Limits { grace: settings.grace, drain: database.stop_plan().drain };
+        let (news, heard) = mpsc::channel(QUEUE);
+        let mut runner = Self {
+            metrics: Metrics::register(rt.metrics()),
+            state: State::new(limits, left),
+            facts: Facts { instance: Some(settings.instance()), ..Facts::default() },
+            settings,
+            database,
+            supervisor,
+            rt,
+            cluster,
+            files,
+            intent,
+            pilot: None,
+            peers: Vec::new(),
+            may_found: false,
+            process: None,
+            child: None,
+            restarts: -1,
+            oom_kills: 0,
+            lock: None,
+            remembered: false,
+            marked: None,
+            timers: BTreeMap::new(),
+            preparing: CancellationToken::new(),
+            following: CancellationToken::new(),
+            news,
+            heard,
+            reports,
+            answers,
+        };
+        runner.recall();
+        runner
+    }
+
+    /// Loops until the machine says what to end with.
+    async fn turn(&mut self, mut signals: Signals) -> u8 {
+        self.watch_storage();
+        self.take_intent();
+        loop {
+            if let Life::Exited(code) = self.state.life {
+                self.report();
+                return code;
+            }
+            self.report();
+            let timer =
+                self.timers.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
+            // Dropped futures lose nothing: signals stay in the kernel, the exit and the news
+            // in their channels, the timers in their table.
+            tokio::select! {
+                biased;
+                signal = self.supervisor.next_signal(&mut signals) => {
+                    self.step(Event::Signal(signal.number));
+                }
+                exit = exited(&mut self.child) => self.ended(exit).await,
+                Some(news) = self.heard.recv() => self.hear(news),
+                Ok(()) = self.intent.changed() => self.take_intent(),
+                timer = due(timer) => {
+                    self.timers.remove(&timer);
+                    self.step(Event::Timer(timer));
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let before = self.state.life.clone();
+        let (state, effects) = self.state.clone().step(event);
+        self.state = state;
+        if std::mem::discriminant(&before) != std::mem::discriminant(&self.state.life) {
+            info!(phase = %report::phase(&self.state), "Entered a new phase of the node's life");
+        }
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn take_intent(&mut self) {
+        let Some(Intent { pilot, remembered }) = self.intent.borrow_and_update().clone() else {
+            return;
+        };
+        let changed = self.pilot.as_ref().is_none_or(|known| {
+            known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
+        });
+        let restart = pilot.spec.restarted_at.as_ref().map(|time| time.0.to_string());
+        let want = match pilot.spec.phase.clone().unwrap_or_default() {
+            PilotIntent::Decommissioned => Want::Decommissioned,
+            PilotIntent::Stopped => Want::Stopped,
+            PilotIntent::Fenced => Want::Fenced,
+            PilotIntent::Running | PilotIntent::Other(_) => Want::Running,
+        };
+        self.facts.generation = pilot.metadata.generation;
+        self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
+        if self.pilot.is_none() {
+            self.continue_report(&pilot);
+        }
+        self.pilot = Some(pilot);
+        if changed {
+            info!(?want, remembered, generation = self.facts.generation, "Took a new intent");
+            self.remembered = remembered;
+            self.remember_intent();
+            self.step(Event::Intent { want, restart, changed });
+            self.refresh();
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Checked { attempt, failed } => {
+                if failed.is_empty() {
+                    self.remember_intent();
+                    self.facts.preflight = Some(failed);
+                    self.step(Event::PreflightPassed(attempt));
+                } else {
+                    if self.facts.preflight.as_ref() != Some(&failed) {
+                        for check in &failed {
+                            warn!(
+                                reason = check.reason,
+                                message = check.message,
+                                "Preflight failed"
+                            );
+                        }
+                    }
+                    self.metrics.preflight_failures.inc();
+                    self.facts.preflight = Some(failed);
+                    self.step(Event::PreflightFailed(attempt));
+                }
+            }
+            News::Turn { attempt, may_found } => {
+                self.facts.waiting = None;
+                self.may_found = may_found;
+                self.step(Event::Turn { attempt, may_found });
+            }
+            News::Waiting(what) => {
+                if self.facts.waiting.as_ref() != Some(&what) {
+                    info!(what, "Waiting to start");
+                }
+                self.facts.waiting = Some(what);
+            }
+            News::Configured { attempt, result } => self.configured(attempt, result),
+            News::Observed { pid, result } => self.observed(pid, *result),
+            News::Retirement(result) => self.retired(result),
+            News::Drained => self.step(Event::Drained),
+            News::Peers(peers) => {
+                if self.peers != peers {
+                    self.peers = peers;
+                    self.refresh();
+                }
+            }
+            News::LastState(state) => self.explain_lost_run(state),
+            News::Storage(storage) => {
+                if let Some(storage) = &storage {
+                    self.metrics.storage_capacity.set(storage.capacity_bytes);
+                    self.metrics.storage_used.set(storage.used_bytes);
+                }
+                self.facts.storage = storage;
+            }
+        }
+    }
+
+    fn configured(&mut self, attempt: Attempt, result: Result<ProcessSpec, database::Error>) {
+        match result {
+            Ok(process) => {
+                self.facts.rejected = None;
+                self.facts.waiting = None;
+                self.process = Some(process);
+                self.step(Event::Configured(attempt));
+                return;
+            }
+            Err(database::Error::NotYet(what)) => {
+                self.facts.rejected = None;
+                if self.facts.waiting.as_ref() != Some(&what) {
+                    info!(what, "Waiting to start");
+                }
+                self.facts.waiting = Some(what);
+            }
+            Err(error) => {
+                let text = crate::error::chain(&error).to_string();
+                if self.facts.rejected.as_ref() != Some(&text) {
+                    warn!(error = text, "Configuration was rejected");
+                }
+                self.facts.rejected = Some(text);
+            }
+        }
+        self.step(Event::NotConfigured(attempt));
+    }
+
+    fn observed(&mut self, pid: i32, result: Result<Observation, database::Error>) {
+        if self.state.pid() != Some(pid) {
+            return;
+        }
+        match result {
+            Ok(observation) => {
+                let (alive, serving) = (observation.alive, observation.serving);
+                if serving {
+                    self.establish_identity(&observation);
+                }
+                self.facts.observation = observation;
+                self.step(Event::Observed { alive, serving });
+            }
+            Err(_) => self.step(Event::Observed { alive: false, serving: false }),
+        }
+    }
+
+    fn retired(&mut self, result: Result<Retirement, database::Error>) {
+        self.facts.refused = None;
+        match result {
+            Ok(Retirement::Moving(progress)) => {
+                self.facts.decommission = Some(progress);
+                self.step(Event::RetirementMoving);
+            }
+            Ok(Retirement::Left) => self.step(Event::RetirementLeft),
+            Ok(Retirement::Refused(why)) => {
+                warn!(why, "Decommission is refused");
+                self.facts.refused = Some(why);
+                self.step(Event::RetirementRefused);
+            }
+            Err(error) => {
+                let text = crate::error::chain(&error).to_string();
+                warn!(error = text, "Decommission does not go on");
+                self.facts.refused = Some(text);
+                self.step(Event::RetirementRefused);
+            }
+        }
+    }
+
+    /// Publishes what is to be reported, when it changed.
+    fn report(&mut self) {
+        let now = Time(Timestamp::now());
+        let (state, facts) = (&self.state, &self.facts);
+        let flavour = self.settings.flavour;
+        // Before the Pilot was seen, nothing may overwrite what an earlier pilot reported.
+        if self.pilot.is_some() {
+            self.reports.send_if_modified(|status| {
+                let next = report::status(flavour, state, facts, &status.conditions, &now);
+                let changed = *status != next;
+                *status = next;
+                changed
+            });
+        }
+        let ready = report::is_ready(state);
+        self.metrics.ready.set(ready.into());
+        let gauges: BTreeMap<String, f64> = facts
+            .observation
+            .gauges
+            .iter()
+            .map(|(name, value)| (format!("navigator_{}_{name}", flavour.word), *value))
+            .collect();
+        let message = report::phase(state).to_string();
+        self.answers.send_if_modified(|answers| {
+            let changed = answers.ready != ready || answers.message != message;
+            answers.ready = ready;
+            // A process that survives KILL is stuck in the kernel: only a new container helps.
+            answers.live = !matches!(state.life, Life::Stopping { stage: Stage::Kill, .. });
+            answers.message = message;
+            answers.gauges = gauges;
+            changed
+        });
+    }
+
+    fn is_left(&self) -> bool {
+        self.state.life == Life::Held(Held::Decommissioned)
+    }
+}
+
+async fn exited(child: &mut Option<Child>) -> Exit {
+    match child {
+        Some(child) => child.exited().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn due(timer: Option<(Timer, Instant)>) -> Timer {
+    match timer {
+        Some((timer, at)) => {
+            sleep_until(at).await;
+            timer
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The node as the flavour sees it.
+fn node(settings: &Settings, pilot: &Pilot, peers: &[Pilot], may_found: bool) -> Node {
+    let path = |path: &PathBuf| path.clone();
+    Node {
+        pilot: pilot.clone(),
+        peers: peers.to_vec(),
+        cluster_uid: cluster::owner(pilot).map(|owner| owner.uid.clone()),
+        address: settings.address,
+        home: path(&settings.home),
+        data: path(&settings.data),
+        config: path(&settings.config),
+        shared: path(&settings.shared),
+        memory_limit: super::cgroup::memory_limit(),
+        may_found,
+    }
+}

@@ -1,0 +1,370 @@
+//! One effect, one act: processes, timers, and tasks that ask the database or the API.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::{News, Runner, node};
+use crate::{
+    api::v1beta1::{Identity, Pilot, Process},
+    error::chain,
+    pilot::{
+        database::{self, Observation},
+        election,
+        files::{Mark, Run},
+        machine::{Effect, Event, Life},
+        preflight,
+        supervisor::{Command, Output, signal_name},
+    },
+    runtime::build,
+};
+
+/// Between two questions, until it serves and then.
+const OBSERVE_STARTING: Duration = Duration::from_secs(1);
+const OBSERVE_SERVING: Duration = Duration::from_secs(5);
+/// A database that takes longer to say how it is does not answer.
+const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
+const RETIRE_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at the peers.
+const PEERS_EVERY: Duration = Duration::from_secs(30);
+/// An API that takes longer is away; what is known already is used.
+const PEERS_LIMIT: Duration = Duration::from_secs(5);
+
+impl Runner {
+    pub(super) fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Preflight(attempt) => self.preflight(attempt),
+            Effect::TakeTurn(attempt) => self.take_turn(attempt),
+            Effect::Configure { attempt, may_found } => self.configure(attempt, may_found),
+            Effect::Spawn => self.spawn(),
+            Effect::Signal { pid, signal } => {
+                debug!(pid, signal = %signal_name(signal), "Signalling the database");
+                if signal == nix::libc::SIGQUIT && self.is_suspected() {
+                    warn!(pid, "Database does not answer; asked for a thread dump");
+                    self.metrics.hangs.inc();
+                }
+                self.supervisor.signal(pid, signal);
+            }
+            Effect::SignalGroup { pid, signal } => {
+                if self.state.pid() == Some(pid) {
+                    warn!(pid, "Database outlived its time; killing its process group");
+                }
+                self.supervisor.signal_group(pid, signal);
+            }
+            Effect::Drain => self.drain(),
+            Effect::Retire => self.retire(),
+            Effect::CancelRetirement => self.cancel_retirement(),
+            Effect::RememberLeft => {
+                info!("Node left its database cluster");
+                if let Err(error) = self.files.set_left(Time(Timestamp::now())) {
+                    // The database itself knows, and the next retirement says so again.
+                    warn!(%error, "Cannot write down that the node left its cluster");
+                }
+            }
+            Effect::Arm(timer, delay) => {
+                self.timers.insert(timer, Instant::now() + delay);
+            }
+            Effect::Disarm(timer) => {
+                self.timers.remove(&timer);
+            }
+            Effect::Exit(code) => {
+                info!(code, "Ending");
+                self.preparing.cancel();
+                self.following.cancel();
+            }
+        }
+    }
+
+    fn is_suspected(&self) -> bool {
+        matches!(&self.state.life, Life::Up(up) if up.suspected)
+    }
+
+    /// A task that prepares a start; an earlier one is no longer wanted.
+    fn prepare<F>(&mut self, name: &'static str, work: F)
+    where
+        F: Future<Output = News> + Send + 'static,
+    {
+        self.preparing.cancel();
+        self.preparing = CancellationToken::new();
+        let (token, news) = (self.preparing.clone(), self.news.clone());
+        self.rt.tasks().spawn(name, async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                // An error means that the loop is gone.
+                answer = work => drop(news.send(answer).await),
+            }
+        });
+    }
+
+    /// A task about the running process, ended with it. An error means that the loop is gone.
+    fn follow<F>(&self, name: &'static str, work: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let token = self.following.clone();
+        self.rt.tasks().spawn(name, async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = work => {}
+            }
+        });
+    }
+
+    fn preflight(&mut self, attempt: u64) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let node = node(&self.settings, &pilot, &self.peers, self.may_found);
+        let host = preflight::Host {
+            require_mount: self.settings.require_mount,
+            ports: self.settings.flavour.ports.to_vec(),
+            namespace: self.settings.namespace.clone(),
+        };
+        let database = self.database.clone();
+        let mut lock = self.lock.take();
+        // Here and not in the task, which may be cancelled: the lock would be lost with it.
+        let mut failed = preflight::check(&node, &host, &mut lock);
+        self.lock = lock;
+        self.prepare("preflight", async move {
+            if failed.is_empty() {
+                failed = database.preflight(&node).await;
+            }
+            News::Checked { attempt, failed }
+        });
+    }
+
+    fn take_turn(&mut self, attempt: u64) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let (cluster, files) = (self.cluster.clone(), self.files.clone());
+        let (flavour, news) = (self.settings.flavour, self.news.clone());
+        self.prepare("election", async move {
+            // A full queue only delays what is said to people.
+            let say = |what| drop(news.try_send(News::Waiting(what)));
+            let may_found =
+                election::take_turn(cluster.as_ref(), flavour, &pilot, &files, say).await;
+            News::Turn { attempt, may_found }
+        });
+    }
+
+    fn configure(&mut self, attempt: u64, may_found: bool) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let (settings, known) = (self.settings.clone(), self.peers.clone());
+        let (cluster, database) = (self.cluster.clone(), self.database.clone());
+        self.prepare("configure", async move {
+            let peers = match &cluster {
+                Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
+                    Ok(Ok(peers)) => peers,
+                    _ => known,
+                },
+                None => known,
+            };
+            let node = node(&settings, &pilot, &peers, may_found);
+            News::Configured { attempt, result: database.configure(&node).await }
+        });
+    }
+
+    fn spawn(&mut self) {
+        let Some(process) = self.process.clone() else {
+            self.step(Event::SpawnFailed);
+            return;
+        };
+        let command = Command {
+            program: process.program.clone(),
+            args: process.args.iter().map(Into::into).collect(),
+            env: process.env.iter().map(|(key, value)| (key.into(), value.into())).collect(),
+            working_directory: process.working_directory.clone(),
+            user: self.settings.user,
+            output: Output::Tee,
+        };
+        self.oom_kills = crate::pilot::cgroup::oom_kills();
+        match self.supervisor.spawn(&command) {
+            Ok(child) => {
+                let pid = child.pid;
+                info!(pid, program = %process.program.display(), "Started the database");
+                self.restarts += 1;
+                self.metrics.starts.inc();
+                let start_time = Time(Timestamp::now());
+                let run = Run {
+                    pid,
+                    start_time: start_time.clone(),
+                    pilot_version: build::VERSION.to_owned(),
+                };
+                if let Err(error) = self.files.begin_run(&run) {
+                    warn!(%error, "Run cannot be written down");
+                }
+                let restarts = self.restarts;
+                self.facts.process = Some(Process { pid, start_time: Some(start_time), restarts });
+                let intended = self.pilot.as_ref().and_then(|pilot| pilot.spec.config_hash.clone());
+                self.facts.running_hash = Some(intended.unwrap_or(process.config_hash));
+                // Addresses and figures of the last run stand until this one has its own.
+                let Observation { version, endpoints, detail, .. } =
+                    std::mem::take(&mut self.facts.observation);
+                self.facts.observation =
+                    Observation { version, endpoints, detail, ..Observation::default() };
+                self.child = Some(child);
+                self.following = CancellationToken::new();
+                self.observe(pid);
+                self.watch_peers();
+                self.step(Event::Spawned { pid });
+            }
+            Err(error) => {
+                error!(program = %process.program.display(), %error, "Database cannot be started");
+                self.facts.rejected =
+                    Some(format!("{} cannot be started: {error}", process.program.display()));
+                self.step(Event::SpawnFailed);
+            }
+        }
+    }
+
+    fn observe(&self, pid: i32) {
+        let (database, news) = (self.database.clone(), self.news.clone());
+        self.follow("observe", async move {
+            loop {
+                let result =
+                    timeout(OBSERVE_LIMIT, database.observe()).await.unwrap_or_else(|late| {
+                        Err(database::Error::Unreachable { source: Box::new(late) })
+                    });
+                let serving = result.as_ref().is_ok_and(|observation| observation.serving);
+                if news.send(News::Observed { pid, result: Box::new(result) }).await.is_err() {
+                    return;
+                }
+                sleep(if serving { OBSERVE_SERVING } else { OBSERVE_STARTING }).await;
+            }
+        });
+    }
+
+    fn watch_peers(&self) {
+        let (Some(cluster), Some(pilot)) = (self.cluster.clone(), self.pilot.clone()) else {
+            return;
+        };
+        let news = self.news.clone();
+        self.follow("peers", async move {
+            loop {
+                // Jitter keeps the pilots of a cluster from asking in step.
+                sleep(PEERS_EVERY.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
+                match cluster.peers(&pilot).await {
+                    Ok(peers) => drop(news.send(News::Peers(peers)).await),
+                    Err(error) => debug!(error = %chain(&error), "Peers cannot be listed"),
+                }
+            }
+        });
+    }
+
+    /// Tells a running database what is new about its peers.
+    pub(super) fn refresh(&self) {
+        let Some(pilot) = &self.pilot else { return };
+        if !matches!(self.state.life, Life::Up(_)) {
+            return;
+        }
+        let node = node(&self.settings, pilot, &self.peers, self.may_found);
+        let database = self.database.clone();
+        self.follow("refresh", async move {
+            if let Err(error) = database.refresh(&node).await {
+                debug!(error = %chain(&error), "Database was not told about its peers");
+            }
+        });
+    }
+
+    fn drain(&mut self) {
+        info!("Draining the database");
+        let (database, news) = (self.database.clone(), self.news.clone());
+        self.follow("drain", async move {
+            match database.drain().await {
+                Ok(()) => info!("Drained the database"),
+                Err(error) => warn!(error = %chain(&error), "Drain failed; stopping without"),
+            }
+            drop(news.send(News::Drained).await);
+        });
+    }
+
+    fn retire(&self) {
+        let Some(pilot) = &self.pilot else { return };
+        let node = node(&self.settings, pilot, &self.peers, self.may_found);
+        let (database, news) = (self.database.clone(), self.news.clone());
+        self.follow("retire", async move {
+            let answer = timeout(RETIRE_LIMIT, database.retire(&node)).await;
+            let result = answer.unwrap_or_else(|late| {
+                Err(database::Error::Unreachable { source: Box::new(late) })
+            });
+            drop(news.send(News::Retirement(result)).await);
+        });
+    }
+
+    fn cancel_retirement(&mut self) {
+        self.facts.decommission = None;
+        self.facts.refused = None;
+        let Some(pilot) = &self.pilot else { return };
+        let node = node(&self.settings, pilot, &self.peers, self.may_found);
+        let database = self.database.clone();
+        self.follow("cancel-retirement", async move {
+            if let Err(error) = database.cancel_retirement(&node).await {
+                warn!(error = %chain(&error), "Decommission cannot be taken back");
+            }
+        });
+    }
+
+    /// The first time that a node serves, and whenever its id changed, it is written down whose
+    /// it is: on its disk, and by the report in the API.
+    pub(super) fn establish_identity(&mut self, observation: &Observation) {
+        let Some(node_id) = observation.node_id.clone() else { return };
+        if self.marked.as_ref() == Some(&node_id) {
+            return;
+        }
+        let mark = match self.files.mark() {
+            Ok(mark) => mark.unwrap_or_default(),
+            Err(error) => {
+                warn!(%error, "Mark of the data cannot be read");
+                return;
+            }
+        };
+        let own = observation.cluster_id.clone();
+        let cluster_id = own.or(mark.cluster_uid.clone());
+        let since = Some(Time(Timestamp::now()));
+        let mark = Mark { cluster_id, node_id: Some(node_id), since, ..mark };
+        if let Err(error) = self.files.set_mark(&mark) {
+            warn!(%error, "Identity of the node cannot be written down");
+            return;
+        }
+        info!(node_id = mark.node_id, cluster_id = mark.cluster_id, "Node has its identity");
+        self.marked.clone_from(&mark.node_id);
+        self.facts.identity = identity(&mark);
+    }
+
+    /// Keeps the intent on the disk, for a start without the API. Only when the volume is ours.
+    pub(super) fn remember_intent(&self) {
+        let Some(pilot) = self.pilot.as_ref().filter(|_| self.lock.is_some() && !self.remembered)
+        else {
+            return;
+        };
+        let kept = Pilot { status: crate::api::v1beta1::PilotStatus::default(), ..pilot.clone() };
+        if let Err(error) = self.files.set_intent(&kept) {
+            warn!(%error, "Intent cannot be remembered");
+        }
+    }
+
+    pub(super) fn watch_storage(&self) {
+        let (data, news) = (self.settings.data.clone(), self.news.clone());
+        let shutdown = self.rt.shutdown();
+        self.rt.tasks().spawn("storage", async move {
+            loop {
+                drop(news.send(News::Storage(preflight::storage(&data))).await);
+                tokio::select! {
+                    () = shutdown.triggered() => return,
+                    () = sleep(super::STORAGE_EVERY) => {}
+                }
+            }
+        });
+    }
+}
+
+/// As the API shows it.
+pub(super) fn identity(mark: &Mark) -> Option<Identity> {
+    mark.node_id.as_ref()?;
+    Some(Identity {
+        cluster_id: mark.cluster_id.clone(),
+        node_id: mark.node_id.clone(),
+        since: mark.since.clone(),
+    })
+}

@@ -1,0 +1,50 @@
+//! What a pilot is told when it starts.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use crate::{
+    api::v1beta1::{Instance, Pilot},
+    pilot::{flavour::Flavour, probes::Ports, supervisor::User},
+};
+
+/// Where the intent comes from and the report goes to.
+#[derive(Clone)]
+pub enum Api {
+    Client(kube::Client),
+    /// No API at all: the intent is this file's.
+    Alone(Box<Pilot>),
+}
+
+#[derive(Clone)]
+pub struct Settings {
+    pub flavour: &'static Flavour,
+    pub api: Api,
+    /// Name and namespace of the Pilot.
+    pub name: String,
+    pub namespace: String,
+    pub address: IpAddr,
+    pub home: PathBuf,
+    pub data: PathBuf,
+    pub config: PathBuf,
+    pub shared: PathBuf,
+    /// The data directory must be a mount.
+    pub require_mount: bool,
+    /// The pod's uid, in Kubernetes.
+    pub pod_uid: Option<String>,
+    pub machine: Option<String>,
+    pub grace: Duration,
+    pub termination_log: PathBuf,
+    pub user: Option<User>,
+    pub bind: IpAddr,
+    pub ports: Ports,
+}
+
+impl Settings {
+    pub(super) fn instance(&self) -> Instance {
+        Instance {
+            runtime: if self.pod_uid.is_some() { "Kubernetes" } else { "Process" }.to_owned(),
+            node: self.machine.clone(),
+            uid: self.pod_uid.clone(),
+        }
+    }
+}
