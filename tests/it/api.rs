@@ -3,5 +3,6 @@
 mod conversion;
 mod corpus;
 mod generate;
+mod reference;
 mod rules;
 mod versions;
