@@ -57,6 +57,9 @@ test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface
 	@scripts/need.sh unshare=util-linux
 	$(CARGO) test
 
+fuzz: deps ## decodes damaged manifests for 60 s
+	$(CARGO) test --test fuzz -- 60
+
 golden: deps ## rewrites expected outputs; read the diff
 	UPDATE_GOLDEN=1 $(CARGO) test
 
