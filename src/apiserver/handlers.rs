@@ -128,6 +128,7 @@ struct Target<'a> {
     query: &'a str,
     warnings: Warnings,
     subject: Option<&'a Subject>,
+    guard: &'a Guard,
     shutdown: &'a Shutdown,
     requests: &'a RequestMetrics,
 }
@@ -174,6 +175,7 @@ async fn resource(
         query: parts.uri.query().unwrap_or_default(),
         warnings: parts.extensions.get::<Warnings>().cloned().unwrap_or_default(),
         subject: parts.extensions.get::<Subject>(),
+        guard: &state.guard,
         shutdown: &state.shutdown,
         requests: &state.requests,
     };

@@ -67,6 +67,14 @@ impl Guard {
         self.0.borrow().clone()
     }
 
+    /// Waits until objects may not be served any more. Cancel-safe.
+    pub async fn until_refused(&mut self) {
+        if self.0.wait_for(|verdict| *verdict != Verdict::Ours).await.is_err() {
+            // Nobody judges any more, so the verdict stays.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Waits for the first verdict. Cancel-safe.
     pub async fn until_decided(&mut self) {
         // An error means that the judge is gone, and with it the process.

@@ -272,7 +272,8 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// The body wins; the query counts only when there is none.
+    /// The body wins; the query counts only when there is none. Except that `dryRun` counts
+    /// wherever it stands: upstream would delete for good what was meant as a trial.
     pub fn parse(query: &str, body: Option<&Value>) -> Result<Self> {
         let from_query;
         let given = if let Some(body) = body {
@@ -328,7 +329,7 @@ impl DeleteOptions {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
             errors.push(FieldError::new(&path, Problem::Invalid(json!(policy)), detail));
         }
-        let dry_run = match &given["dryRun"] {
+        let mut dry_run = match &given["dryRun"] {
             Value::Null => Vec::new(),
             Value::Array(list) => list
                 .iter()
@@ -336,6 +337,10 @@ impl DeleteOptions {
                 .collect::<Result<_>>()?,
             _ => return Err(wrong("dryRun")),
         };
+        if body.is_some() {
+            let in_query = query_pairs(query).filter(|(key, _)| key == "dryRun");
+            dry_run.extend(in_query.map(|(_, value)| value));
+        }
         options.dry_run = validate_dry_run(&dry_run, &mut errors);
         refuse("DeleteOptions", &errors)?;
         Ok(options)
@@ -469,7 +474,7 @@ mod tests {
         assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Orphan), true));
         let body = json!({"preconditions": {"uid": "u"}, "propagationPolicy": "Foreground"});
         let options = DeleteOptions::parse(query, Some(&body)).unwrap();
-        assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Foreground), false));
+        assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Foreground), true));
         assert_eq!(options.uid.as_deref(), Some("u"));
         let both = json!({"orphanDependents": true, "propagationPolicy": "Orphan"});
         assert_eq!(DeleteOptions::parse("", Some(&both)).unwrap_err().code(), 422);

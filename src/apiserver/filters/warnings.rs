@@ -22,6 +22,11 @@ impl Warnings {
         }
     }
 
+    /// What was said so far.
+    pub fn texts(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn headers(&self) -> Vec<HeaderValue> {
         let texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let long = texts.iter().map(|text| text.chars().count()).sum::<usize>() > TOTAL;

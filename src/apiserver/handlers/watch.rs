@@ -18,6 +18,7 @@ use super::{Target, read::selection};
 use crate::{
     apiserver::{
         cache::Cached,
+        identity::Guard,
         negotiate::Output,
         registry::{Events, Observed, Registry},
         status::{ApiError, Result},
@@ -39,11 +40,11 @@ pub(super) async fn watch(target: &Target<'_>) -> Result<Response<Body>> {
     let viewer = Viewer::new(target.registry.kind(), target.version, &output, target.query)?;
     let (selector, options) = selection(target, true)?;
     let registry = target.registry;
-    let events = match registry.watch(&target.info.namespace, selector, &options).await {
-        Ok(events) => Ok(events),
-        // Clients expect these two before the stream begins and every other one in it.
+    let events = registry.watch(&target.info.namespace, selector, &options).await;
+    // Clients expect these two before the stream begins and every other one in it.
+    let events = match events {
         Err(error) if matches!(error.code().as_u16(), 400 | 429) => return Err(error),
-        Err(error) => Err(error),
+        outcome => outcome,
     };
     let timeout =
         options.timeout.unwrap_or_else(|| LEAST + rand::rng().random_range(Duration::ZERO..LEAST));
@@ -54,6 +55,7 @@ pub(super) async fn watch(target: &Target<'_>) -> Result<Response<Body>> {
         events: None,
         bookmarks: options.allow_watch_bookmarks.then(|| Schedule::new(timeout)),
         end: Instant::now() + timeout,
+        guard: target.guard.clone(),
         shutdown: target.shutdown.clone(),
         first: true,
         sent: target.requests.watch_events(registry.kind().kind(), target.version),
@@ -107,6 +109,7 @@ struct Feed {
     events: Option<Events>,
     bookmarks: Option<Schedule>,
     end: Instant,
+    guard: Guard,
     shutdown: Shutdown,
     /// Nothing was sent yet; the first Table names its columns.
     first: bool,
@@ -147,6 +150,8 @@ impl Feed {
             tokio::select! {
                 biased;
                 () = self.shutdown.triggered() => return None,
+                // What this store says about an object that it lacks must not be believed.
+                () = self.guard.until_refused() => return None,
                 observed = events.next() => match observed {
                     Ok(observed) => {
                         let line = self.observed_line(&observed);

@@ -8,6 +8,7 @@ use crate::{
         cache::{self, Cached},
         options::ReadAt,
         status::{ApiError, Result},
+        storage::Key,
     },
     error,
 };
@@ -19,16 +20,22 @@ impl Registry {
         let at_least = match at {
             ReadAt::NotOlderThan(revision) | ReadAt::Exact(revision) => Some(revision),
             ReadAt::Any if self.cache.is_ready() => None,
-            ReadAt::Any | ReadAt::Latest => {
-                let entry = self.store.get(&key).await.map_err(|e| self.store_error(name, &e))?;
-                let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-                return self.object(&entry);
-            }
+            ReadAt::Any | ReadAt::Latest => return self.latest(&key, name).await,
         };
         let found =
             self.cache.get(&key, at_least).await.map_err(|error| self.cache_error(error))?;
-        let found = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-        Ok(found.as_ref().into())
+        match found {
+            Some(found) => Ok(found.as_ref().into()),
+            // The cache may be behind, and "not found" is believed more than it should be.
+            None if at == ReadAt::Any => self.latest(&key, name).await,
+            None => Err(ApiError::not_found(self.resource(), name)),
+        }
+    }
+
+    async fn latest(&self, key: &Key, name: &str) -> Result<Object> {
+        let entry = self.store.get(key).await.map_err(|e| self.store_error(name, &e))?;
+        let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+        self.object(&entry)
     }
 
     /// The cache's refusal in a client's words.

@@ -1,0 +1,138 @@
+//! Delete: preconditions, finalizers, propagation, collections.
+
+use serde_json::{Value, json};
+
+use super::{Server, pilot, pilots, revision};
+
+#[tokio::test]
+async fn an_object_without_finalizers_is_gone_at_once() {
+    let server = Server::start().await;
+    let object = server.pilot("a").await;
+    let path = format!("{}/a", pilots());
+    let options =
+        json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
+    let status = server.delete(&path, &options).await.expect(200);
+    assert_eq!(
+        status,
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": "a", "group": "navigator.jetstack.io", "kind": "pilots", "uid": object["metadata"]["uid"]},
+        })
+    );
+    server.get(&path).await.refusal(404, "NotFound");
+    server.delete(&path, &options).await.refusal(404, "NotFound");
+}
+
+#[tokio::test]
+async fn a_finalizer_holds_the_object_until_it_is_removed() {
+    let server = Server::start().await;
+    let mut body = pilot("a");
+    body["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    let created = server.post(&pilots(), &body).await.expect(201);
+    let path = format!("{}/a", pilots());
+    let pending = server.delete(&path, &json!({})).await.expect(200);
+    assert_eq!(pending["kind"], "Pilot");
+    assert!(pending["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(pending["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(pending["metadata"]["generation"], 2);
+    // Once more changes nothing.
+    assert_eq!(server.delete(&path, &json!({})).await.expect(200), pending);
+    let taken = server.post(&pilots(), &body).await.refusal(409, "AlreadyExists");
+    assert!(taken["message"].as_str().unwrap().starts_with("object is being deleted: "), "{taken}");
+
+    let more = json!({"metadata": {"finalizers": ["example.org/hold", "example.org/new"]}});
+    let status = server.merge(&path, &more).await.refusal(422, "Invalid");
+    assert!(
+        status["message"].as_str().unwrap().contains("no new finalizers can be added"),
+        "{status}"
+    );
+
+    let last = server.merge(&path, &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    assert_eq!(last["metadata"]["uid"], created["metadata"]["uid"]);
+    server.get(&path).await.refusal(404, "NotFound");
+}
+
+#[tokio::test]
+async fn propagation_is_left_to_the_garbage_collector_by_finalizers() {
+    let server = Server::start().await;
+    for (name, options, query, finalizers) in [
+        ("a", json!({"propagationPolicy": "Foreground"}), "", json!(["foregroundDeletion"])),
+        ("b", json!({"propagationPolicy": "Orphan"}), "", json!(["orphan"])),
+        ("c", json!({"orphanDependents": true}), "", json!(["orphan"])),
+        ("d", Value::Null, "?propagationPolicy=Foreground", json!(["foregroundDeletion"])),
+    ] {
+        server.pilot(name).await;
+        let path = format!("{}/{name}{query}", pilots());
+        let body = if options.is_null() { String::new() } else { options.to_string() };
+        let pending = server.send("DELETE", &path, &[], body).await.expect(200);
+        assert_eq!(pending["metadata"]["finalizers"], finalizers, "{name}");
+    }
+    // An explicit policy replaces the earlier one.
+    let path = format!("{}/a", pilots());
+    let status =
+        server.delete(&path, &json!({"propagationPolicy": "Background"})).await.expect(200);
+    assert_eq!(status["status"], "Success");
+    // As the garbage collector ends it.
+    let path = format!("{}/b", pilots());
+    let current = server.get(&path).await.expect(200);
+    let rv = current["metadata"]["resourceVersion"].clone();
+    let patch = json!({"metadata": {"resourceVersion": rv, "finalizers": []}});
+    server.merge(&path, &patch).await.expect(200);
+    server.get(&path).await.refusal(404, "NotFound");
+}
+
+#[tokio::test]
+async fn preconditions_protect_another_object_of_the_name() {
+    let server = Server::start().await;
+    let object = server.pilot("a").await;
+    let path = format!("{}/a", pilots());
+    let wrong = json!({"preconditions": {"uid": "other"}});
+    let status = server.delete(&path, &wrong).await.refusal(409, "Conflict");
+    let text = "the UID in the precondition (other) does not match the UID in record";
+    assert!(status["message"].as_str().unwrap().contains(text), "{status}");
+    let stale = json!({"preconditions": {"resourceVersion": "1"}});
+    assert_ne!(revision(&object), 1);
+    server.delete(&path, &stale).await.refusal(409, "Conflict");
+    let right = json!({"preconditions": {
+        "uid": object["metadata"]["uid"], "resourceVersion": object["metadata"]["resourceVersion"],
+    }});
+    server.delete(&path, &right).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_by_selector_and_returned() {
+    let server = Server::start().await;
+    for (name, app) in [("a", "x"), ("b", "x"), ("c", "y")] {
+        let mut body = pilot(name);
+        body["metadata"]["labels"] = json!({"app": app});
+        server.post(&pilots(), &body).await.expect(201);
+    }
+    let path = format!("{}?labelSelector=app%3Dx", pilots());
+    let options = json!({"propagationPolicy": "Background"});
+    let list = server.delete(&path, &options).await.expect(200);
+    assert_eq!(list["kind"], "PilotList");
+    assert_eq!(list["items"].as_array().unwrap().len(), 2);
+    let left = server.get(&pilots()).await.expect(200);
+    let names: Vec<_> =
+        left["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["name"]).collect();
+    assert_eq!(names, ["c"]);
+    server.delete(&pilots(), &options).await.expect(200);
+    assert_eq!(server.get(&pilots()).await.expect(200)["items"], json!([]));
+}
+
+#[tokio::test]
+async fn contradictory_delete_options_are_refused() {
+    let server = Server::start().await;
+    server.pilot("a").await;
+    let path = format!("{}/a", pilots());
+    for options in [
+        json!({"propagationPolicy": "Sideways"}),
+        json!({"propagationPolicy": "Orphan", "orphanDependents": true}),
+        json!({"dryRun": ["Maybe"]}),
+    ] {
+        let status = server.delete(&path, &options).await.refusal(422, "Invalid");
+        assert_eq!(status["details"]["kind"], "DeleteOptions", "{options}");
+    }
+    server.delete(&path, &json!({"kind": "Pod"})).await.refusal(400, "BadRequest");
+    server.get(&path).await.expect(200);
+}

@@ -1,0 +1,98 @@
+//! What is not served, and that nothing is called absent before that is known.
+
+use navigator::apiserver::identity::Verdict;
+use serde_json::json;
+
+use super::{ALPHA, BETA, Server, pilot, pilots};
+
+#[tokio::test]
+async fn paths_outside_of_the_api_are_404_with_a_status() {
+    let server = Server::start().await;
+    for path in [
+        format!("{BETA}/namespaces/db/nopes"),
+        format!("{BETA}/namespaces/db/pilots/a/scale"),
+        format!("{BETA}/namespaces/db/pilots/a/status/x"),
+        format!("{BETA}/namespaces/db/leaderleases/a/status"),
+        format!("{ALPHA}/namespaces/db/leaderleases"),
+        // A namespaced object has no name without its namespace.
+        format!("{BETA}/pilots/a"),
+        "/apis/navigator.jetstack.io/v1/namespaces/db/pilots".into(),
+        "/apis/other.example.org/v1/namespaces/db/pilots".into(),
+    ] {
+        let status = server.get(&path).await.refusal(404, "NotFound");
+        assert_eq!(status["message"], "the server could not find the requested resource", "{path}");
+        assert_eq!(status["details"], json!({}), "{path}");
+    }
+    let status = server.get(&format!("{}/a", pilots())).await.refusal(404, "NotFound");
+    assert_eq!(status["message"], "pilots.navigator.jetstack.io \"a\" not found");
+    assert_eq!(
+        status["details"],
+        json!({"name": "a", "group": "navigator.jetstack.io", "kind": "pilots"})
+    );
+}
+
+#[tokio::test]
+async fn methods_that_a_path_does_not_have_are_405() {
+    let server = Server::start().await;
+    server.pilot("a").await;
+    let one = format!("{}/a", pilots());
+    for (method, path) in [
+        ("POST", one.clone()),
+        ("PUT", pilots()),
+        ("PATCH", pilots()),
+        ("DELETE", format!("{one}/status")),
+        // Writes need a namespace.
+        ("POST", format!("{BETA}/pilots")),
+        ("DELETE", format!("{BETA}/pilots")),
+        ("OPTIONS", one.clone()),
+    ] {
+        let answer = server.write(method, &path, &pilot("a")).await;
+        answer.refusal(405, "MethodNotAllowed");
+    }
+    assert_eq!(server.send("HEAD", &one, &[], "").await.code, 405);
+    server.get(&one).await.expect(200);
+}
+
+/// Kubernetes' garbage collector deletes what an absent owner owned.
+#[tokio::test]
+async fn a_store_that_is_not_ours_is_503_and_never_404() {
+    let server = Server::start().await;
+    let object = server.pilot("a").await;
+    for verdict in [
+        Verdict::Unknown("nobody has looked yet".into()),
+        Verdict::Foreign("the store was lost; see docs/store.md".into()),
+    ] {
+        let (Verdict::Unknown(why) | Verdict::Foreign(why)) = verdict.clone() else {
+            unreachable!("both carry a text")
+        };
+        server.verdict.send(verdict).unwrap();
+        let one = format!("{}/a", pilots());
+        for (method, path, body) in [
+            ("GET", one.clone(), json!(null)),
+            ("GET", format!("{}/nope", pilots()), json!(null)),
+            ("GET", pilots(), json!(null)),
+            ("GET", format!("{}?watch=1", pilots()), json!(null)),
+            ("POST", pilots(), pilot("b")),
+            ("PUT", one.clone(), object.clone()),
+            ("DELETE", one.clone(), json!({})),
+            ("DELETE", pilots(), json!({})),
+        ] {
+            let answer = server.write(method, &path, &body).await;
+            let status = answer.refusal(503, "ServiceUnavailable");
+            assert_eq!(status["message"], why.as_str(), "{method} {path}");
+            assert_eq!(answer.headers["retry-after"], "5");
+        }
+        assert_eq!(server.get("/readyz").await.code, 500);
+        server.get("/apis").await.expect(200);
+    }
+    server.verdict.send(Verdict::Ours).unwrap();
+    assert_eq!(server.get(&format!("{}/a", pilots())).await.expect(200), object);
+}
+
+#[tokio::test]
+async fn a_request_without_a_user_is_not_served() {
+    let server = Server::start().await;
+    let request = http::Request::get(pilots()).body(axum::body::Body::empty()).unwrap();
+    let Ok(response) = tower::ServiceExt::oneshot(server.router.clone(), request).await;
+    assert_eq!(response.status(), 401);
+}
