@@ -105,8 +105,9 @@ impl Known {
                 for (name, value) in old {
                     match (fields.get(name), new.get_mut(name)) {
                         (Some(known), Some(new)) => known.carry(value, new),
-                        (Some(_), None) => {}
-                        (None, _) => {
+                        // Who read an object of which nothing is known did not see it.
+                        (Some(known), None) if !known.unseen(value) => {}
+                        (_, _) => {
                             new.insert(name.clone(), value.clone());
                         }
                     }
@@ -144,6 +145,15 @@ impl Known {
                 self.carry(old, new);
             }
         }
+    }
+
+    /// Is this an object that holds fields, and none that is known?
+    fn unseen(&self, value: &Value) -> bool {
+        let (Self::Object(fields), Value::Object(object)) = (self, value) else { return false };
+        let unseen = |(name, value): (&String, &Value)| {
+            fields.get(name).is_none_or(|known| known.unseen(value))
+        };
+        !object.is_empty() && object.iter().all(unseen)
     }
 
     /// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.

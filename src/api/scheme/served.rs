@@ -137,14 +137,11 @@ impl<T: Hub> Kind for Served<T> {
     }
 
     fn encode(&self, version: Version, hub: &Value) -> Value {
-        let mut value = match version {
-            Version::V1beta1 => {
-                let mut value = hub.clone();
-                Self::known(version).prune(&mut value);
-                value
-            }
-            Version::V1alpha1 => Self::hub(hub).into_older(),
-        };
+        let mut value = hub.clone();
+        Self::known(Version::V1beta1).prune(&mut value);
+        if version == Version::V1alpha1 {
+            value = Self::hub(&value).into_older();
+        }
         head(&mut value, version, Self::NAMES.kind);
         value
     }

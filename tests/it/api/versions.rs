@@ -166,6 +166,7 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
     let stored = json!({"apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
         "metadata": {"name": "shop", "uid": "u", "new": 1},
         "spec": {"version": "5.0.6", "tls": {"internode": {"mode": "Managed"}},
+            "jvm": {"new": 1}, "podTemplate": {"spec": {"new": 1, "priorityClassName": "db"}},
             "nodePools": [{"name": "a", "replicas": 1, "rack": "a", "new": {"er": true},
                 "datacenter": "navigator-default-datacenter"}]},
         "status": {"phase": "Running", "new": 2}, "new": 3});
