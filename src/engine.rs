@@ -2,7 +2,9 @@
 //! configuration, version rules. No I/O.
 
 pub mod cassandra;
+pub mod elasticsearch;
 pub mod ending;
+pub mod heap;
 pub mod rbac;
 pub mod revision;
 pub mod settings;

@@ -7,7 +7,7 @@ mod release;
 mod render;
 
 pub use exits::explain_exit;
-pub use heap::{HeapError, heap_bytes};
+pub use heap::heap_bytes;
 pub use options::choose_collector;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{Files, Settings, Unrenderable, render, seed_provider};

@@ -34,6 +34,7 @@ use crate::{
         database::{
             Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
         },
+        memory::Remembered,
     },
 };
 

@@ -123,6 +123,8 @@ pub enum Error {
     /// Something must happen elsewhere first; ask again.
     #[error("{0}")]
     NotYet(String),
+    #[error("failed to read {path:?}")]
+    Read { path: PathBuf, source: std::io::Error },
     #[error("failed to write {path:?}")]
     Write { path: PathBuf, source: std::io::Error },
     #[error("database does not answer")]
@@ -137,6 +139,11 @@ pub trait Database: Send + Sync + 'static {
     fn flavour(&self) -> &'static str;
     /// Checks beyond those that every flavour needs. Empty means the database may start.
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
+    /// Programs to run to their end, in order, after [`Database::configure`] and before the
+    /// database: installing and removing plugins. One that fails keeps the database stopped.
+    fn prepare<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Vec<ProcessSpec>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
     /// Writes a complete configuration and says what to start.
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
     /// Brings a running database up to date with what needs no restart: the addresses of its

@@ -1,40 +1,13 @@
 //! How large Cassandra's heap is.
 
-use crate::api::{quantity, v1beta1::Jvm};
+use crate::{
+    api::v1beta1::Jvm,
+    engine::heap::{self, GIB, HeapError},
+};
 
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-/// Measured: a heap of 48 MiB ends in OutOfMemoryError while starting.
-const SMALLEST: u64 = 128 * MIB;
-
-/// Why no heap can be chosen.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeapError {
-    #[error("spec.jvm.heap {0:?} is not a quantity")]
-    NotAQuantity(String),
-    #[error("a heap of {heap} bytes does not fit the memory limit of {limit} bytes")]
-    OverTheLimit { heap: u64, limit: u64 },
-    #[error("a heap of {0} bytes is too small for Cassandra, which needs 128Mi at least")]
-    TooSmall(u64),
-}
-
-/// Heap in bytes: what the user wrote, else `max(min(½ limit, 1Gi), min(¼ limit, 8Gi))`, else
-/// (no memory limit) 1 GiB.
+/// Heap in bytes: what the user wrote, else `max(min(½ limit, 1Gi), min(¼ limit, 8Gi))`.
 pub fn heap_bytes(jvm: Option<&Jvm>, memory_limit: Option<u64>) -> Result<u64, HeapError> {
-    let heap = match (jvm.and_then(|jvm| jvm.heap.as_ref()), memory_limit) {
-        (Some(wanted), _) => quantity::units(&wanted.0)
-            .and_then(|bytes| u64::try_from(bytes).ok())
-            .ok_or_else(|| HeapError::NotAQuantity(wanted.0.clone()))?,
-        (None, Some(limit)) => (limit / 2).min(GIB).max((limit / 4).min(8 * GIB)),
-        (None, None) => GIB,
-    };
-    if let Some(limit) = memory_limit.filter(|limit| heap >= *limit) {
-        return Err(HeapError::OverTheLimit { heap, limit });
-    }
-    if heap < SMALLEST {
-        return Err(HeapError::TooSmall(heap));
-    }
-    Ok(heap)
+    heap::choose(jvm, memory_limit, |limit| (limit / 2).min(GIB).max((limit / 4).min(8 * GIB)))
 }
 
 #[cfg(test)]
@@ -42,6 +15,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     use super::*;
+    use crate::engine::heap::MIB;
 
     #[test]
     fn the_heap_follows_the_memory_limit() {

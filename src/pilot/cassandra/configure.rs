@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, net::IpAddr, path::Path};
 
 use super::{
     jolokia::Jolokia,
-    memory::{Memory, write_whole},
+    memory::Memory,
     seeds::{self, Way},
 };
 use crate::{
@@ -18,7 +18,10 @@ use crate::{
         },
         revision::config_hash,
     },
-    pilot::database::{Error, Node, ProcessSpec},
+    pilot::{
+        database::{Error, Node, ProcessSpec},
+        memory::{Remembered, copy_stock, write_whole},
+    },
 };
 
 /// Folders of the volume that Cassandra writes to.
@@ -62,6 +65,8 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
     }
     copy_stock(&node.home.join("conf"), &node.config)?;
+    let triggers = node.config.join("triggers");
+    fs::create_dir_all(&triggers).map_err(|source| Error::Write { path: triggers, source })?;
     for (name, text) in &files {
         write_whole(&node.config.join(name), text.as_bytes(), 0o644)?;
     }
@@ -186,26 +191,6 @@ fn jmx_port(address: IpAddr) -> Option<u16> {
     }
 }
 
-/// Copies what the vendor ships, links followed; the official image links the folder elsewhere.
-fn copy_stock(from: &Path, to: &Path) -> Result<(), Error> {
-    let write = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Write { path, source }
-    };
-    fs::create_dir_all(to).map_err(write(to))?;
-    let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
-    for entry in entries.flatten() {
-        let source = entry.path();
-        if source.is_file() {
-            let target = to.join(entry.file_name());
-            let content = fs::read(&source).map_err(write(&source))?;
-            write_whole(&target, &content, 0o644)?;
-        }
-    }
-    let triggers = to.join("triggers");
-    fs::create_dir_all(&triggers).map_err(write(&triggers))
-}
-
 /// Writes other seeds into the configuration that the running process was started with.
 /// Returns whether they differ.
 pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
@@ -215,7 +200,7 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
     }
     let way = seeds::choose(node, &memory, has_data(&node.data))?;
     let path = node.config.join("cassandra.yaml");
-    let unreadable = |error: &dyn std::fmt::Display| Error::Write {
+    let unreadable = |error: &dyn std::fmt::Display| Error::Read {
         path: path.clone(),
         source: std::io::Error::other(error.to_string()),
     };

@@ -8,13 +8,13 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 
-use super::memory::write_whole;
 use crate::{
     api::names::port,
     engine::cassandra::{AGENT_PROPERTIES, AGENT_USER},
     pilot::{
         database::Error,
         http::{self as question, Client},
+        memory::write_whole,
     },
 };
 

@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     engine::cassandra::AGENT_JAR,
-    pilot::database::{FailedCheck, Node},
+    pilot::{
+        database::{FailedCheck, Node},
+        memory::Remembered,
+    },
 };
 
 pub(super) fn check(node: &Node) -> Vec<FailedCheck> {

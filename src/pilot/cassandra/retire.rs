@@ -22,6 +22,7 @@ use crate::{
     pilot::{
         blockers::now,
         database::{Error, Node, Retirement},
+        memory::Remembered,
     },
 };
 

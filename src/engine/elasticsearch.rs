@@ -1,0 +1,23 @@
+//! Facts about Elasticsearch, measured on 5.6, 6.8, 7.17 and 8.19.
+
+mod exits;
+mod release;
+mod render;
+
+pub use exits::explain_exit;
+pub use release::{Release, UnsupportedVersion};
+pub use render::{Files, SEED_FILE, Settings, Unrenderable, render};
+
+use crate::{
+    api::v1beta1::Jvm,
+    engine::heap::{self, GIB, HeapError},
+};
+
+/// Where the vendor's image has the database.
+pub const DEFAULT_HOME: &str = "/usr/share/elasticsearch";
+
+/// Heap in bytes: what the user wrote, else half of the memory limit, at most 31 GiB (beyond
+/// that the JVM's pointers double).
+pub fn heap_bytes(jvm: Option<&Jvm>, memory_limit: Option<u64>) -> Result<u64, HeapError> {
+    heap::choose(jvm, memory_limit, |limit| (limit / 2).min(31 * GIB))
+}

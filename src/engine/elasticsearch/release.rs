@@ -1,0 +1,80 @@
+//! Which versions of Elasticsearch this build runs, and what differs between them.
+
+use std::str::FromStr;
+
+/// Major and minor version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Release {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// A version that is accepted and stored, but not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Elasticsearch {0:?} is not run by this build, which runs 5.6 to 8")]
+pub struct UnsupportedVersion(pub String);
+
+impl Release {
+    const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+
+    /// Masters are elected by a voting configuration, not by a minimum that we set.
+    pub fn votes(self) -> bool {
+        self.major >= 7
+    }
+
+    /// `node.roles`, a list; before, one setting per role.
+    pub fn lists_roles(self) -> bool {
+        self >= Self::new(7, 9)
+    }
+
+    /// `POST /_cluster/voting_config_exclusions?node_names=`; 7.0 to 7.7 have the name in the
+    /// path.
+    pub fn excludes_voters_by_query(self) -> bool {
+        self >= Self::new(7, 8)
+    }
+
+    /// Seed hosts are read again from a file while it runs.
+    pub fn reads_seed_file(self) -> bool {
+        self.major >= 7
+    }
+}
+
+impl FromStr for Release {
+    type Err = UnsupportedVersion;
+
+    fn from_str(version: &str) -> Result<Self, UnsupportedVersion> {
+        let mut parts = version.split('.').map(|part| part.parse().ok());
+        match (parts.next().flatten(), parts.next().flatten()) {
+            (Some(major), Some(minor)) if (5..=8).contains(&major) && (major, minor) >= (5, 6) => {
+                Ok(Self { major, minor })
+            }
+            _ => Err(UnsupportedVersion(version.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_six_to_eight_are_run() {
+        for (version, runs) in [
+            ("5.6.16", true),
+            ("6.8.23", true),
+            ("7.17.29", true),
+            ("8.19.4", true),
+            ("5.5.3", false),
+            ("2.4.6", false),
+            ("9.0.0", false),
+            ("7", false),
+            ("", false),
+        ] {
+            assert_eq!(version.parse::<Release>().is_ok(), runs, "{version:?}");
+        }
+        assert!("7.10.0".parse::<Release>().unwrap().lists_roles());
+        assert!(!"7.8.1".parse::<Release>().unwrap().lists_roles());
+    }
+}

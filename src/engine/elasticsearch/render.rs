@@ -1,0 +1,256 @@
+//! Renders a node's configuration folder.
+//!
+//! Keys are flat, so that dotted and nested spelling of an overlay are one. Keys that Navigator
+//! manages are written last, so no overlay can change them. Writes nothing.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    path::Path,
+};
+
+use serde_json::{Map, Value, json};
+
+use super::Release;
+use crate::api::names::port;
+
+/// File name → text.
+pub type Files = BTreeMap<&'static str, String>;
+
+/// Addresses of other nodes, read again by Elasticsearch 7 and later while it runs.
+pub const SEED_FILE: &str = "unicast_hosts.txt";
+
+/// What a node's configuration depends on.
+#[derive(Clone, Debug)]
+pub struct Settings<'a> {
+    pub release: Release,
+    pub cluster_name: &'a str,
+    pub node_name: &'a str,
+    /// Empty: the node only coordinates.
+    pub roles: &'a [String],
+    pub zone: Option<&'a str>,
+    /// Read before version 7.
+    pub minimum_masters: i32,
+    /// Transport addresses of other nodes, with or without a port.
+    pub seeds: &'a [String],
+    /// The node begins a new cluster, alone.
+    pub founds: bool,
+    /// The distribution has a security module, which is switched off until it can be managed.
+    pub has_security: bool,
+    pub address: IpAddr,
+    /// Root of the data volume.
+    pub data: &'a Path,
+    /// The user's settings, cluster and pool already merged.
+    pub overlay: &'a Map<String, Value>,
+}
+
+/// A configuration that Elasticsearch could not read back as it was meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unrenderable {
+    #[error("failed to write elasticsearch.yml: {0}")]
+    Yaml(String),
+    #[error("role {role:?} does not exist before version 7.9")]
+    Role { role: String },
+}
+
+/// Renders every file that we own in the configuration folder.
+pub fn render(settings: &Settings<'_>) -> Result<Files, Unrenderable> {
+    let mut keys = BTreeMap::new();
+    flatten("", settings.overlay, &mut keys);
+    keys.retain(|key, _| !is_managed(key));
+    manage(settings, &mut keys)?;
+    let yaml =
+        serde_yaml::to_string(&keys).map_err(|error| Unrenderable::Yaml(error.to_string()))?;
+    Ok(Files::from([
+        ("elasticsearch.yml", format!("{GENERATED}{yaml}")),
+        ("log4j2.properties", format!("{GENERATED}{LOG4J}")),
+        (SEED_FILE, settings.seeds.join("\n") + "\n"),
+    ]))
+}
+
+const GENERATED: &str =
+    "# Written by Navigator at every start of the database; changes are lost.\n";
+
+/// Log lines go to standard output and nowhere else: the container's log is the log.
+const LOG4J: &str = "\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d{ISO8601}][%-5p][%-25c{1.}] %marker%m%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+";
+
+/// Keys, and beginnings of keys, that Navigator decides.
+const MANAGED: &[&str] = &[
+    "cluster.name",
+    "cluster.initial_master_nodes",
+    "node.name",
+    "node.roles",
+    "node.master",
+    "node.data",
+    "node.ingest",
+    "path.",
+    "network.host",
+    "network.bind_host",
+    "network.publish_host",
+    "http.port",
+    "transport.port",
+    "transport.tcp.port",
+    "discovery.",
+    "xpack.security.",
+];
+
+fn is_managed(key: &str) -> bool {
+    MANAGED.iter().any(|managed| match managed.strip_suffix('.') {
+        Some(_) => key.starts_with(managed),
+        None => key == *managed,
+    })
+}
+
+fn flatten(prefix: &str, settings: &Map<String, Value>, keys: &mut BTreeMap<String, Value>) {
+    for (key, value) in settings {
+        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            Value::Object(inner) => flatten(&path, inner, keys),
+            Value::Null => {}
+            value => {
+                keys.insert(path, value.clone());
+            }
+        }
+    }
+}
+
+fn manage(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result<(), Unrenderable> {
+    let release = settings.release;
+    let mut set = |key: &str, value: Value| keys.insert(key.to_owned(), value);
+    set("cluster.name", json!(settings.cluster_name));
+    set("node.name", json!(settings.node_name));
+    set("path.data", json!(settings.data.join("data")));
+    set("path.logs", json!(settings.data.join("logs")));
+    let bind = match settings.address {
+        // A node on a loopback address shares the machine with others.
+        address if address.is_loopback() => address,
+        IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    set("network.bind_host", json!(bind));
+    set("network.publish_host", json!(settings.address));
+    set("http.port", json!(port::ELASTICSEARCH_HTTP));
+    let transport = if release.major >= 7 { "transport.port" } else { "transport.tcp.port" };
+    set(transport, json!(port::ELASTICSEARCH_TRANSPORT));
+    // Otherwise HTTP opens only after a master was found, or after 30 s (measured).
+    set("discovery.initial_state_timeout", json!("0s"));
+    if release.votes() {
+        set("discovery.seed_providers", json!("file"));
+        set("discovery.seed_hosts", json!([]));
+        if settings.founds {
+            set("cluster.initial_master_nodes", json!([settings.node_name]));
+        }
+    } else {
+        set("discovery.zen.ping.unicast.hosts", json!(settings.seeds));
+        set("discovery.zen.minimum_master_nodes", json!(settings.minimum_masters));
+    }
+    if release.major == 5 {
+        // Later the default: 5.x lets a second process use the same data.
+        set("node.max_local_storage_nodes", json!(1));
+    }
+    if settings.has_security {
+        set("xpack.security.enabled", json!(false));
+    }
+    if let Some(zone) = settings.zone {
+        set("node.attr.zone", json!(zone));
+        set("cluster.routing.allocation.awareness.attributes", json!("zone"));
+    }
+    roles(settings, keys)
+}
+
+fn roles(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result<(), Unrenderable> {
+    let roles: Vec<&String> =
+        settings.roles.iter().filter(|role| *role != "coordinating").collect();
+    if settings.release.lists_roles() {
+        keys.insert("node.roles".to_owned(), json!(roles));
+        return Ok(());
+    }
+    for role in ["master", "data", "ingest"] {
+        let has = roles.iter().any(|given| *given == role);
+        keys.insert(format!("node.{role}"), json!(has));
+    }
+    match roles.into_iter().find(|role| !["master", "data", "ingest"].contains(&role.as_str())) {
+        Some(role) if role != "ml" && role != "voting_only" => {
+            Err(Unrenderable::Role { role: role.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn yaml(version: &str, overlay: &Value, change: impl FnOnce(&mut Settings<'_>)) -> Value {
+        let roles = ["master".to_owned(), "data".to_owned()];
+        let seeds = ["10.0.0.8:9300".to_owned()];
+        let mut settings = Settings {
+            release: version.parse().unwrap(),
+            cluster_name: "logs",
+            node_name: "es-logs-a-0",
+            roles: &roles,
+            zone: None,
+            minimum_masters: 2,
+            seeds: &seeds,
+            founds: false,
+            has_security: false,
+            address: [10, 0, 0, 7].into(),
+            data: Path::new("/data"),
+            overlay: overlay.as_object().unwrap(),
+        };
+        change(&mut settings);
+        serde_yaml::from_str(&render(&settings).unwrap()["elasticsearch.yml"]).unwrap()
+    }
+
+    #[test]
+    fn only_the_founder_names_initial_masters_and_only_from_seven_on() {
+        let none = json!({});
+        let key = "cluster.initial_master_nodes";
+        assert_eq!(yaml("7.17.29", &none, |_| ()).get(key), None);
+        assert_eq!(yaml("8.19.4", &none, |s| s.founds = true)[key], json!(["es-logs-a-0"]));
+        let old = yaml("6.8.23", &none, |s| s.founds = true);
+        assert_eq!(old.get(key), None);
+        assert_eq!(old["discovery.zen.minimum_master_nodes"], 2);
+    }
+
+    #[test]
+    fn nested_and_dotted_keys_are_one_and_managed_keys_win() {
+        let overlay = json!({
+            "indices": {"recovery.max_bytes_per_sec": "80mb"}, "node.attr.disk": "ssd",
+            "cluster": {"name": "x", "initial_master_nodes": ["x"]}, "discovery": {"type": "single-node"},
+            "xpack.security.enabled": true, "path": {"repo": ["/x"]},
+        });
+        let yaml = yaml("7.17.29", &overlay, |_| ());
+        assert_eq!(yaml["indices.recovery.max_bytes_per_sec"], "80mb");
+        assert_eq!(yaml["node.attr.disk"], "ssd");
+        assert_eq!(yaml["cluster.name"], "logs");
+        for key in [
+            "cluster.initial_master_nodes",
+            "discovery.type",
+            "xpack.security.enabled",
+            "path.repo",
+        ] {
+            assert_eq!(yaml.get(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn roles_are_said_as_each_version_wants_them() {
+        let none = json!({});
+        assert_eq!(yaml("8.19.4", &none, |_| ())["node.roles"], json!(["master", "data"]));
+        let old = yaml("5.6.16", &none, |_| ());
+        assert_eq!(
+            (&old["node.master"], &old["node.data"], &old["node.ingest"]),
+            (&json!(true), &json!(true), &json!(false))
+        );
+        assert_eq!(yaml("8.19.4", &none, |s| s.roles = &[])["node.roles"], json!([]));
+    }
+}

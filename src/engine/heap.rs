@@ -1,0 +1,42 @@
+//! How large a database's heap is: what the user wrote, else what the flavour's rule makes of
+//! the memory limit.
+
+use crate::api::{quantity, v1beta1::Jvm};
+
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+/// Measured: Cassandra ends in OutOfMemoryError at 48 MiB, Elasticsearch starts with 96.
+const SMALLEST: u64 = 128 * MIB;
+
+/// Why no heap can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeapError {
+    #[error("spec.jvm.heap {0:?} is not a quantity")]
+    NotAQuantity(String),
+    #[error("a heap of {heap} bytes does not fit the memory limit of {limit} bytes")]
+    OverTheLimit { heap: u64, limit: u64 },
+    #[error("a heap of {0} bytes is too small for a database, which needs 128Mi at least")]
+    TooSmall(u64),
+}
+
+/// Heap in bytes. `rule` is asked when the user wrote nothing; without a limit it is 1 GiB.
+pub fn choose(
+    jvm: Option<&Jvm>,
+    memory_limit: Option<u64>,
+    rule: impl Fn(u64) -> u64,
+) -> Result<u64, HeapError> {
+    let heap = match (jvm.and_then(|jvm| jvm.heap.as_ref()), memory_limit) {
+        (Some(wanted), _) => quantity::units(&wanted.0)
+            .and_then(|bytes| u64::try_from(bytes).ok())
+            .ok_or_else(|| HeapError::NotAQuantity(wanted.0.clone()))?,
+        (None, Some(limit)) => rule(limit),
+        (None, None) => GIB,
+    };
+    if let Some(limit) = memory_limit.filter(|limit| heap >= *limit) {
+        return Err(HeapError::OverTheLimit { heap, limit });
+    }
+    if heap < SMALLEST {
+        return Err(HeapError::TooSmall(heap));
+    }
+    Ok(heap)
+}

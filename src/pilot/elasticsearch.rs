@@ -1,0 +1,211 @@
+//! The Elasticsearch flavour: what a pilot knows about Elasticsearch.
+//!
+//! Owns the questions to the node's own REST interface. Liveness never depends on other nodes.
+
+mod api;
+mod configure;
+mod memory;
+mod observe;
+mod retire;
+mod seeds;
+
+use std::{path::PathBuf, sync::Mutex, time::Duration};
+
+use futures::future::BoxFuture;
+use http::Method;
+
+use self::{api::Api, memory::Memory, observe::Facts};
+use crate::{
+    api::{names::port, v1beta1::Endpoint},
+    engine::{elasticsearch::explain_exit, ending::Ending},
+    pilot::{
+        blockers::Blockers,
+        database::{
+            Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
+        },
+        memory::Remembered,
+    },
+};
+
+/// A flush writes what is in memory, so that the next start has nothing to replay.
+const FLUSH: Duration = Duration::from_secs(30);
+
+/// One Elasticsearch node.
+#[derive(Debug)]
+pub struct Elasticsearch {
+    data: PathBuf,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    api: Option<Api>,
+    blockers: Blockers,
+    /// Most shards that this retirement found here; progress is counted from it.
+    most_shards: usize,
+}
+
+impl Elasticsearch {
+    /// `data` is the folder of [`Node`]. Takes over a database that an earlier pilot started.
+    pub fn new(data: PathBuf) -> Self {
+        Self { data, seen: Mutex::default() }
+    }
+
+    fn api(&self) -> Result<Api, Error> {
+        let mut seen = self.seen.lock().expect("no panic while held");
+        if seen.api.is_none() {
+            seen.api = Memory::load(&self.data)?.address.map(Api::new);
+        }
+        seen.api
+            .clone()
+            .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
+    }
+}
+
+impl Database for Elasticsearch {
+    fn flavour(&self) -> &'static str {
+        "elasticsearch"
+    }
+
+    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+        Box::pin(async move {
+            let program = node.home.join("bin/elasticsearch");
+            let mut failed = Vec::new();
+            if !program.is_file() {
+                failed.push(FailedCheck {
+                    reason: "PreflightFailed",
+                    message: format!(
+                        "{} is missing; set --home or ES_HOME to where Elasticsearch is",
+                        program.display()
+                    ),
+                });
+            }
+            if let Err(error) = configure::release(node) {
+                failed.push(FailedCheck { reason: "ConfigRejected", message: error.to_string() });
+            }
+            failed
+        })
+    }
+
+    fn prepare<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Vec<ProcessSpec>, Error>> {
+        Box::pin(async move { configure::plugins(node) })
+    }
+
+    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+        Box::pin(async move {
+            let process = configure::configure(node)?;
+            let mut seen = self.seen.lock().expect("no panic while held");
+            *seen = Seen { api: Some(Api::new(node.address)), ..Seen::default() };
+            Ok(process)
+        })
+    }
+
+    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let release = configure::release(node)?;
+            if release.reads_seed_file() {
+                configure::rewrite_seeds(node)?;
+            }
+            retire::tidy(&self.api()?, node, release).await
+        })
+    }
+
+    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+        Box::pin(async move {
+            let facts = Facts::ask(&self.api()?).await?;
+            let mut memory = Memory::load(&self.data)?;
+            if facts.cluster_id.is_some() && facts.cluster_id != memory.cluster_id {
+                memory.cluster_id.clone_from(&facts.cluster_id);
+                memory.save(&self.data)?;
+            }
+            let (mut observation, holding) = observe::judge(&facts);
+            observation.blockers =
+                self.seen.lock().expect("no panic while held").blockers.judged(holding);
+            if let Some(host) = memory.address {
+                // Also before it has a master: others must find it to elect one.
+                for (name, port) in [
+                    (seeds::TRANSPORT, port::ELASTICSEARCH_TRANSPORT),
+                    ("client", port::ELASTICSEARCH_HTTP),
+                ] {
+                    let (name, host) = (name.to_owned(), host.to_string());
+                    observation.endpoints.push(Endpoint { name, host, port: port.into() });
+                }
+            }
+            Ok(observation)
+        })
+    }
+
+    fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>> {
+        Box::pin(async move {
+            if Memory::load(&node.data)?.left {
+                return Ok(Retirement::Left);
+            }
+            let release = configure::release(node)?;
+            let mut most = self.seen.lock().expect("no panic while held").most_shards;
+            let retirement = retire::retire(&self.api()?, node, release, &mut most).await;
+            self.seen.lock().expect("no panic while held").most_shards = most;
+            retirement
+        })
+    }
+
+    fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let release = configure::release(node)?;
+            self.seen.lock().expect("no panic while held").most_shards = 0;
+            let memory = Memory::load(&node.data)?;
+            if memory.retiring_since.is_none() && !memory.left {
+                return Ok(());
+            }
+            retire::cancel(&self.api()?, node, release).await
+        })
+    }
+
+    fn drain(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(
+            async move { self.api()?.change(Method::POST, "/_flush", None, FLUSH).await.map(drop) },
+        )
+    }
+
+    fn stop_plan(&self) -> StopPlan {
+        StopPlan { drain: FLUSH }
+    }
+
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {
+        explain_exit(code, log_tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::api::v1beta1::{Pilot, PilotElasticsearchSpec};
+
+    pub(super) fn node() -> Node {
+        node_in(Path::new("/nowhere"))
+    }
+
+    /// Node `a`, 10.0.0.1, master and data, with all its folders below `place`.
+    pub(super) fn node_in(place: &Path) -> Node {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some("a".to_owned());
+        pilot.spec.version = Some("7.17.29".to_owned());
+        pilot.spec.elasticsearch = Some(PilotElasticsearchSpec {
+            roles: vec!["master".to_owned(), "data".to_owned()],
+            ..PilotElasticsearchSpec::default()
+        });
+        Node {
+            pilot,
+            peers: Vec::new(),
+            cluster_uid: None,
+            address: [10, 0, 0, 1].into(),
+            home: place.join("home"),
+            data: place.join("data"),
+            config: place.join("config"),
+            shared: place.join("shared"),
+            memory_limit: None,
+            may_found: false,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The few calls of Elasticsearch's REST interface that the pilot makes.
+//!
+//! Everything that may wait for an elected master says how long: without `master_timeout` a
+//! cluster without one answers after 30 s (measured).
+
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    api::names::port,
+    pilot::{
+        database::Error,
+        http::{Answer, Client},
+    },
+};
+
+/// Longer than `master_timeout`, shorter than the probes' patience.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug)]
+pub(super) struct Api(Client);
+
+impl Api {
+    /// A node in a pod listens on every address, one on a loopback address on that only.
+    pub(super) fn new(address: IpAddr) -> Self {
+        let host = match address {
+            IpAddr::V4(v4) if v4.is_loopback() => v4.to_string(),
+            _ => "127.0.0.1".to_owned(),
+        };
+        Self(Client::new(format!("http://{host}:{}", port::ELASTICSEARCH_HTTP), None))
+    }
+
+    /// An answer, whatever its status.
+    pub(super) async fn ask(&self, path: &str) -> Result<Answer, Error> {
+        self.0
+            .send(Method::GET, path, None, PATIENCE)
+            .await
+            .map_err(|error| Error::Unreachable { source: error.into() })
+    }
+
+    /// The body of a good answer, `Null` of any other.
+    pub(super) async fn get(&self, path: &str) -> Result<Value, Error> {
+        let answer = self.ask(path).await?;
+        Ok(if answer.status.is_success() { answer.body } else { Value::Null })
+    }
+
+    /// Changes something; a refusal is an error in Elasticsearch's words.
+    pub(super) async fn change(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Result<Value, Error> {
+        let answer = self
+            .0
+            .send(method, path, body, patience)
+            .await
+            .map_err(|error| Error::Unreachable { source: error.into() })?;
+        if answer.status.is_success() {
+            return Ok(answer.body);
+        }
+        let reason = answer.body["error"]["reason"].as_str().map(str::to_owned);
+        Err(Error::Refused(reason.unwrap_or_else(|| answer.body.to_string())))
+    }
+
+    /// Nodes that no shard may be on, by id. The ids are ours; people exclude by name or address.
+    pub(super) async fn excluded(&self) -> Result<BTreeSet<String>, Error> {
+        let settings = self.get("/_cluster/settings?flat_settings=true&master_timeout=2s").await?;
+        let text = settings["persistent"][EXCLUDE].as_str().unwrap_or_default();
+        Ok(text.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect())
+    }
+
+    pub(super) async fn exclude(&self, ids: &BTreeSet<String>) -> Result<(), Error> {
+        // 5 and 6 want an empty text where 7 and later take null; both take the text.
+        let text = ids.iter().cloned().collect::<Vec<_>>().join(",");
+        self.set(EXCLUDE, &json!(text)).await
+    }
+
+    pub(super) async fn set(&self, key: &str, value: &Value) -> Result<(), Error> {
+        let body = json!({"persistent": {key: value}});
+        let path = "/_cluster/settings?master_timeout=2s";
+        self.change(Method::PUT, path, Some(&body), PATIENCE).await.map(drop)
+    }
+}
+
+const EXCLUDE: &str = "cluster.routing.allocation.exclude._id";

@@ -1,0 +1,221 @@
+//! Writes a node's configuration folder and says what to start.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use super::{memory::Memory, seeds};
+use crate::{
+    engine::{
+        elasticsearch::{Release, SEED_FILE, Settings, heap_bytes, render},
+        heap::MIB,
+        revision::config_hash,
+    },
+    pilot::{
+        database::{Error, Node, ProcessSpec},
+        memory::{Remembered, copy_stock, write_whole},
+    },
+};
+
+/// Everything is rendered and judged before the first file is touched, so a rejected intent
+/// leaves the running database's folder as it is.
+pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
+    let mut memory = Memory::load(&node.data)?;
+    let spec = &node.pilot.spec;
+    let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
+    let release = release(node)?;
+    let heap =
+        heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|error| rejected(&error))?;
+    let options = spec.jvm.clone().unwrap_or_default().options;
+    if let Some(option) = options.iter().find(|option| option.contains(char::is_whitespace)) {
+        return Err(rejected(&format!("jvm option {option:?} contains white space")));
+    }
+    let elasticsearch = spec.elasticsearch.clone().unwrap_or_default();
+    let way = seeds::choose(node, &memory, has_data(&node.data))?;
+    let files = render(&Settings {
+        release,
+        cluster_name: spec.cluster_ref.as_ref().map_or("elasticsearch", |cluster| &cluster.name),
+        node_name: node_name(node)?,
+        roles: &elasticsearch.roles,
+        zone: elasticsearch.zone.as_deref(),
+        minimum_masters: elasticsearch.minimum_masters.unwrap_or(1),
+        seeds: &way.seeds,
+        founds: way.founds,
+        has_security: has_security(&node.home),
+        address: node.address,
+        data: &node.data,
+        overlay: &spec.config,
+    })
+    .map_err(|error| rejected(&error))?;
+
+    for folder in ["data", "logs"] {
+        let path = node.data.join(folder);
+        fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
+    }
+    copy_stock(&node.home.join("config"), &node.config)?;
+    for (name, text) in &files {
+        write_whole(&node.config.join(name), text.as_bytes(), 0o644)?;
+    }
+    memory.address = Some(node.address);
+    memory.save(&node.data)?;
+
+    let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
+    java.extend(options);
+    let mut env = environment(node, release);
+    env.insert("ES_JAVA_OPTS".to_owned(), java.join(" "));
+    Ok(ProcessSpec {
+        program: node.home.join("bin/elasticsearch"),
+        args: match release.major {
+            5 => vec![format!("-Epath.conf={}", node.config.display())],
+            _ => Vec::new(),
+        },
+        env,
+        working_directory: Some(node.home.clone()),
+        config_hash: spec.config_hash.clone().unwrap_or_else(|| config_hash(spec)),
+    })
+}
+
+/// What the vendor's programs read to find the node's own configuration.
+pub(super) fn environment(node: &Node, release: Release) -> BTreeMap<String, String> {
+    let config = node.config.display();
+    let (name, value) = match release.major {
+        // 5.x takes its folder as an argument, and only the JVM's options from here.
+        5 => ("ES_JVM_OPTIONS", format!("{config}/jvm.options")),
+        _ => ("ES_PATH_CONF", config.to_string()),
+    };
+    BTreeMap::from([(name.to_owned(), value)])
+}
+
+pub(super) fn release(node: &Node) -> Result<Release, Error> {
+    let version = node.pilot.spec.version.as_deref().unwrap_or_default();
+    version.parse().map_err(|error: crate::engine::elasticsearch::UnsupportedVersion| {
+        Error::ConfigRejected(error.to_string())
+    })
+}
+
+/// The Pilot's name is the node's name: exclusions and voting go by it.
+fn node_name(node: &Node) -> Result<&str, Error> {
+    let name = node.pilot.metadata.name.as_deref();
+    name.ok_or_else(|| Error::ConfigRejected("the Pilot has no name".to_owned()))
+}
+
+pub(super) fn has_data(data: &Path) -> bool {
+    fs::read_dir(data.join("data")).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Distributions without the module refuse its settings.
+fn has_security(home: &Path) -> bool {
+    ["modules/x-pack-security", "plugins/x-pack"].iter().any(|part| home.join(part).is_dir())
+}
+
+/// Writes the addresses of the other nodes where a running node reads them again.
+pub(super) fn rewrite_seeds(node: &Node) -> Result<(), Error> {
+    let memory = Memory::load(&node.data)?;
+    let text = seeds::choose(node, &memory, true)?.seeds.join("\n") + "\n";
+    let path = node.config.join(SEED_FILE);
+    if fs::read_to_string(&path).is_ok_and(|current| current == text) {
+        return Ok(());
+    }
+    write_whole(&path, text.as_bytes(), 0o644)
+}
+
+/// Programs that bring the installed plugins to what the spec lists. Only plugins that we
+/// installed are removed: the vendor's image may bring its own.
+pub(super) fn plugins(node: &Node) -> Result<Vec<ProcessSpec>, Error> {
+    let release = release(node)?;
+    let mut memory = Memory::load(&node.data)?;
+    let installed = |plugin: &str| node.home.join("plugins").join(plugin).is_dir();
+    let run = |args: &[&str]| ProcessSpec {
+        program: node.home.join("bin/elasticsearch-plugin"),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: environment(node, release),
+        working_directory: Some(node.home.clone()),
+        config_hash: String::new(),
+    };
+    let spec = node.pilot.spec.elasticsearch.clone().unwrap_or_default();
+    let wanted: BTreeMap<&str, &str> = spec
+        .plugins
+        .iter()
+        .map(|plugin| (plugin_name(&plugin.name), plugin.name.as_str()))
+        .collect();
+    let mut programs = Vec::new();
+    for plugin in memory.plugins.iter().filter(|plugin| !wanted.contains_key(plugin.as_str())) {
+        if installed(plugin) {
+            programs.push(run(&["remove", plugin]));
+        }
+    }
+    for (name, source) in &wanted {
+        if !installed(name) {
+            programs.push(run(&["install", "--batch", source]));
+        }
+    }
+    memory.plugins.extend(wanted.keys().map(|name| (*name).to_owned()));
+    memory.plugins.sort();
+    memory.plugins.dedup();
+    memory.save(&node.data)?;
+    Ok(programs)
+}
+
+/// The folder that a plugin is installed into: `analysis-icu`, `https://…/my-plugin-8.19.4.zip`
+/// → `my-plugin`, `org.example:my-plugin:1.0` → `my-plugin`.
+fn plugin_name(source: &str) -> &str {
+    if source.contains('/') {
+        let file = source.rsplit('/').next().unwrap_or(source);
+        let stem = file.strip_suffix(".zip").unwrap_or(file);
+        let version = stem
+            .match_indices('-')
+            .find(|(at, _)| stem[at + 1..].starts_with(|c: char| c.is_ascii_digit()));
+        return version.map_or(stem, |(at, _)| &stem[..at]);
+    }
+    let mut parts = source.split(':');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(_), Some(artifact), Some(_)) => artifact,
+        _ => source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::elasticsearch::tests::node_in;
+
+    #[test]
+    fn a_plugin_is_known_by_the_name_of_its_folder() {
+        for (source, name) in [
+            ("analysis-icu", "analysis-icu"),
+            ("https://example.org/my-plugin-8.19.4.zip", "my-plugin"),
+            ("file:///plugins/demo.zip", "demo"),
+            ("org.example:my-plugin:1.0", "my-plugin"),
+        ] {
+            assert_eq!(plugin_name(source), name);
+        }
+    }
+
+    #[test]
+    fn only_what_we_installed_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        for plugin in ["vendor-own", "old"] {
+            fs::create_dir_all(node.home.join("plugins").join(plugin)).unwrap();
+        }
+        let memory = Memory { plugins: vec!["old".to_owned()], ..Memory::default() };
+        memory.save(&node.data).unwrap();
+        let plugin =
+            |name: &str| serde_json::from_value(serde_json::json!({"name": name})).unwrap();
+        node.pilot.spec.elasticsearch.as_mut().unwrap().plugins = vec![plugin("analysis-icu")];
+        let args: Vec<Vec<String>> =
+            plugins(&node).unwrap().into_iter().map(|program| program.args).collect();
+        assert_eq!(args, [vec!["remove", "old"], vec!["install", "--batch", "analysis-icu"]]);
+    }
+
+    #[test]
+    fn a_rejected_intent_touches_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.may_found = true;
+        configure(&node).unwrap();
+        let before = fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
+        assert!(before.contains("cluster.initial_master_nodes"), "{before}");
+        node.pilot.spec.version = Some("2.4.6".to_owned());
+        assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
+        assert_eq!(fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap(), before);
+    }
+}

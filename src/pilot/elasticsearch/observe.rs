@@ -1,0 +1,306 @@
+//! What Elasticsearch says about itself, and what follows from it.
+//!
+//! Liveness needs no master; readiness needs one. Blockers regard this node's own shards and
+//! vote only: its pilot judges for it alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::api::Api;
+use crate::{
+    api::v1beta1::{Health, PilotElasticsearchStatus, PluginStatus},
+    pilot::database::{Error, FlavourStatus, Observation},
+};
+
+/// What one round of questions brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Facts {
+    pub(super) node_id: String,
+    pub(super) version: Option<String>,
+    pub(super) master_eligible: bool,
+    /// UUID of the cluster; absent until it was founded.
+    pub(super) cluster_id: Option<String>,
+    /// Id of the elected master, when this node follows one.
+    pub(super) master: Option<String>,
+    /// `green`, `yellow`, `red`; absent without a master.
+    pub(super) health: Option<String>,
+    /// Shards on the move or being built, in the whole cluster.
+    pub(super) moving: u64,
+    /// Id → name of the nodes in the cluster.
+    pub(super) nodes: BTreeMap<String, String>,
+    pub(super) shards: Vec<Shard>,
+    /// Ids that vote, in version 7 and later.
+    pub(super) voters: BTreeSet<String>,
+    /// Names that were excluded from voting.
+    pub(super) excluded_voters: BTreeSet<String>,
+    pub(super) documents: Option<i64>,
+    pub(super) bytes: Option<i64>,
+    pub(super) heap_used: Option<f64>,
+    pub(super) plugins: Vec<PluginStatus>,
+}
+
+/// One shard with all its copies.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Shard {
+    pub(super) name: String,
+    /// Node and state of each copy; a copy without a node is unassigned.
+    pub(super) copies: Vec<(Option<String>, String)>,
+}
+
+impl Shard {
+    pub(super) fn is_on(&self, node: &str) -> bool {
+        self.copies.iter().any(|(at, _)| at.as_deref() == Some(node))
+    }
+
+    /// The only copy that serves is on this node, and another one is wanted. Where none is
+    /// wanted, waiting would not help.
+    fn only_started_on(&self, node: &str) -> bool {
+        let serves = |state: &str| matches!(state, "STARTED" | "RELOCATING");
+        let here =
+            self.copies.iter().any(|(at, state)| at.as_deref() == Some(node) && serves(state));
+        let elsewhere =
+            self.copies.iter().any(|(at, state)| at.as_deref() != Some(node) && serves(state));
+        here && !elsewhere && self.copies.len() > 1
+    }
+}
+
+const LOCAL: &str = "/_nodes/_local?filter_path=nodes.*.version,nodes.*.roles,\
+                     nodes.*.plugins.name,nodes.*.plugins.version";
+const HEALTH: &str = "/_cluster/health?timeout=1s&master_timeout=1s";
+const STATE: &str = "/_cluster/state/master_node,nodes,routing_table,metadata?local=true\
+                     &filter_path=cluster_uuid,master_node,nodes.*.name,\
+                     routing_table.indices.*.shards.*.state,routing_table.indices.*.shards.*.node,\
+                     metadata.cluster_uuid,metadata.cluster_coordination";
+const STATS: &str = "/_nodes/_local/stats/indices,jvm?filter_path=nodes.*.indices.docs.count,\
+                     nodes.*.indices.store.size_in_bytes,nodes.*.jvm.mem.heap_used_in_bytes";
+
+impl Facts {
+    pub(super) async fn ask(api: &Api) -> Result<Self, Error> {
+        let (local, health, state, stats) =
+            futures::join!(api.ask(LOCAL), api.get(HEALTH), api.get(STATE), api.get(STATS));
+        // Only the first decides whether it lives: the others may wait for a master.
+        let local = local?.body;
+        let or_nothing = |answer: Result<Value, Error>| answer.unwrap_or_default();
+        Ok(Self::parse(&local, &or_nothing(health), &or_nothing(state), &or_nothing(stats)))
+    }
+
+    fn parse(local: &Value, health: &Value, state: &Value, stats: &Value) -> Self {
+        let own = local["nodes"].as_object().and_then(|nodes| nodes.iter().next());
+        let node_id = own.map(|(id, _)| id.clone()).unwrap_or_default();
+        let node = own.map_or(&Value::Null, |(_, node)| node);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let list = |value: &Value| -> BTreeSet<String> {
+            value.as_array().into_iter().flatten().filter_map(text).collect()
+        };
+        let coordination = &state["metadata"]["cluster_coordination"];
+        let stats = &stats["nodes"][&node_id];
+        let count = |name: &str| health[name].as_u64().unwrap_or_default();
+        Self {
+            version: text(&node["version"]),
+            master_eligible: list(&node["roles"]).contains("master"),
+            cluster_id: text(&state["metadata"]["cluster_uuid"])
+                .or_else(|| text(&state["cluster_uuid"]))
+                .filter(|uuid| uuid != "_na_"),
+            master: text(&state["master_node"]),
+            health: text(&health["status"]),
+            moving: count("relocating_shards") + count("initializing_shards"),
+            nodes: entries(&state["nodes"])
+                .map(|(id, node)| (id.clone(), text(&node["name"]).unwrap_or_default()))
+                .collect(),
+            shards: shards(&state["routing_table"]["indices"]),
+            voters: list(&coordination["last_committed_config"]),
+            excluded_voters: coordination["voting_config_exclusions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|exclusion| text(&exclusion["node_name"]))
+                .collect(),
+            documents: stats["indices"]["docs"]["count"].as_i64(),
+            bytes: stats["indices"]["store"]["size_in_bytes"].as_i64(),
+            heap_used: stats["jvm"]["mem"]["heap_used_in_bytes"].as_f64(),
+            plugins: node["plugins"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|plugin| PluginStatus {
+                    name: text(&plugin["name"]).unwrap_or_default(),
+                    status: Some("Installed".to_owned()),
+                    version: text(&plugin["version"]),
+                    message: None,
+                })
+                .collect(),
+            node_id,
+        }
+    }
+
+    pub(super) fn shards_here(&self) -> usize {
+        self.shards.iter().filter(|shard| shard.is_on(&self.node_id)).count()
+    }
+}
+
+fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+fn shards(indices: &Value) -> Vec<Shard> {
+    let mut found = Vec::new();
+    for (index, routing) in entries(indices) {
+        for (number, copies) in entries(&routing["shards"]) {
+            let copies = copies.as_array().into_iter().flatten().map(|copy| {
+                let state = copy["state"].as_str().unwrap_or_default().to_owned();
+                (copy["node"].as_str().map(str::to_owned), state)
+            });
+            found.push(Shard { name: format!("{index} shard {number}"), copies: copies.collect() });
+        }
+    }
+    found
+}
+
+/// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
+pub(super) fn judge(facts: &Facts) -> (Observation, Vec<(&'static str, String)>) {
+    let serving = facts.health.is_some();
+    #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
+    let number = |value: i64| value as f64;
+    let shards = i64::try_from(facts.shards_here()).unwrap_or(i64::MAX);
+    let mut gauges = BTreeMap::from([
+        ("elasticsearch_nodes", number(i64::try_from(facts.nodes.len()).unwrap_or(i64::MAX))),
+        ("elasticsearch_shards", number(shards)),
+    ]);
+    for (name, value) in [
+        ("elasticsearch_documents", facts.documents.map(number)),
+        ("elasticsearch_store_bytes", facts.bytes.map(number)),
+        ("elasticsearch_heap_used_bytes", facts.heap_used),
+    ] {
+        if let Some(value) = value {
+            gauges.insert(name, value);
+        }
+    }
+    let observation = Observation {
+        alive: true,
+        serving,
+        reason: (!serving).then_some("Joining"),
+        message: (!serving).then(|| "no elected master is known".to_owned()),
+        version: facts.version.clone(),
+        node_id: facts.cluster_id.as_ref().map(|_| facts.node_id.clone()),
+        cluster_id: facts.cluster_id.clone(),
+        health: facts.health.as_deref().and_then(|health| match health {
+            "green" => Some(Health::Green),
+            "yellow" => Some(Health::Yellow),
+            "red" => Some(Health::Red),
+            _ => None,
+        }),
+        blockers: Vec::new(),
+        endpoints: Vec::new(),
+        gauges,
+        detail: FlavourStatus {
+            cassandra: None,
+            elasticsearch: Some(PilotElasticsearchStatus {
+                documents: facts.documents,
+                version: facts.version.clone(),
+                plugins: facts.plugins.clone(),
+            }),
+        },
+    };
+    (observation, blockers(facts))
+}
+
+fn blockers(facts: &Facts) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    if facts.health.as_deref() == Some("red") {
+        found.push(("HealthNotRed", "some shard has no copy that serves".to_owned()));
+    }
+    if facts.moving > 0 {
+        found.push(("NoShardMovement", format!("{} shards move or recover", facts.moving)));
+    }
+    let alone: Vec<&Shard> =
+        facts.shards.iter().filter(|shard| shard.only_started_on(&facts.node_id)).collect();
+    if let Some(shard) = alone.first() {
+        found.push((
+            "ShardCopyElsewhere",
+            match alone.len() {
+                1 => format!("index {} has its only started copy here", shard.name),
+                more => format!(
+                    "{more} shards have their only started copy here, one of them: index {}",
+                    shard.name
+                ),
+            },
+        ));
+    }
+    let live = facts.voters.iter().filter(|voter| facts.nodes.contains_key(*voter)).count();
+    // With one or two voters no order of restarts keeps the quorum.
+    if facts.voters.contains(&facts.node_id)
+        && facts.voters.len() > 2
+        && live.saturating_sub(1) < facts.voters.len() / 2 + 1
+    {
+        found.push((
+            "QuorumKept",
+            format!("only {live} of {} voting masters are up", facts.voters.len()),
+        ));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts::parse(
+            &json!({"nodes": {"n1": {"version": "7.17.29", "roles": ["master", "data"]}}}),
+            &json!({"status": "green", "relocating_shards": 0, "initializing_shards": 0}),
+            &json!({
+                "master_node": "n2", "nodes": {"n1": {"name": "a"}, "n2": {"name": "b"}, "n3": {"name": "c"}},
+                "routing_table": {"indices": {"logs": {"shards": {"0": [
+                    {"state": "STARTED", "node": "n1"}, {"state": "STARTED", "node": "n2"},
+                ]}}}},
+                "metadata": {"cluster_uuid": "u", "cluster_coordination": {
+                    "last_committed_config": ["n1", "n2", "n3"],
+                    "voting_config_exclusions": [{"node_id": "n9", "node_name": "z"}]}},
+            }),
+            &json!({"nodes": {"n1": {"indices": {"docs": {"count": 7}, "store": {"size_in_bytes": 9}}}}}),
+        )
+    }
+
+    fn rules(facts: &Facts) -> Vec<&'static str> {
+        judge(facts).1.into_iter().map(|(rule, _)| rule).collect()
+    }
+
+    #[test]
+    fn a_settled_node_serves_and_may_stop() {
+        let facts = facts();
+        let (seen, blockers) = judge(&facts);
+        assert!(seen.serving && blockers.is_empty(), "{blockers:?}");
+        assert_eq!(seen.cluster_id.as_deref(), Some("u"));
+        assert_eq!(seen.detail.elasticsearch.unwrap().documents, Some(7));
+        assert!(facts.excluded_voters.contains("z"));
+    }
+
+    #[test]
+    fn a_node_without_a_master_lives_and_does_not_serve() {
+        let local = json!({"nodes": {"n1": {"version": "7.17.29"}}});
+        let facts = Facts::parse(&local, &Value::Null, &Value::Null, &Value::Null);
+        let (seen, _) = judge(&facts);
+        assert!(seen.alive && !seen.serving);
+        assert_eq!((seen.node_id, seen.health), (None, None));
+        assert_eq!(seen.detail.elasticsearch.unwrap().documents, None);
+    }
+
+    #[test]
+    fn every_reason_not_to_stop_is_named() {
+        let settled = facts();
+        let red = Facts { health: Some("red".to_owned()), ..settled.clone() };
+        assert_eq!(rules(&red), ["HealthNotRed"]);
+        assert_eq!(rules(&Facts { moving: 2, ..settled.clone() }), ["NoShardMovement"]);
+        let mut alone = settled.clone();
+        alone.shards[0].copies[1] = (None, "UNASSIGNED".to_owned());
+        assert_eq!(rules(&alone), ["ShardCopyElsewhere"]);
+        alone.shards[0].copies.pop();
+        assert!(rules(&alone).is_empty(), "no other copy is wanted");
+        let mut outage = settled;
+        outage.nodes.remove("n3");
+        assert_eq!(rules(&outage), ["QuorumKept"]);
+    }
+}

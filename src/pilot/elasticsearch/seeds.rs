@@ -1,0 +1,93 @@
+//! Whom a node asks for its cluster, and whether it begins one.
+//!
+//! Only the recorded founder may name initial masters, itself alone, and only while nobody was
+//! ever a member. All others wait for a member's identity.
+
+use super::memory::Memory;
+use crate::{
+    api::{names, v1beta1::Pilot},
+    pilot::database::{Error, Node},
+};
+
+/// Name of the endpoint that other nodes connect to.
+pub(super) const TRANSPORT: &str = "transport";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) seeds: Vec<String>,
+    /// The node begins a cluster.
+    pub(super) founds: bool,
+}
+
+/// `has_data`: the node's state lies on its volume.
+pub(super) fn choose(node: &Node, memory: &Memory, has_data: bool) -> Result<Way, Error> {
+    let mut seeds: Vec<String> = node.peers.iter().filter_map(transport).collect();
+    seeds.sort();
+    if let Some(cluster) = node.pilot.spec.cluster_ref.as_ref().filter(|_| in_a_pod(node)) {
+        // Addresses change with pods; the name stands for all of them.
+        seeds.push(names::elasticsearch::discovery_service(&cluster.name));
+    }
+    let member = memory.cluster_id.is_some() && has_data;
+    if member || node.peers.iter().any(is_member) {
+        return Ok(Way { seeds, founds: false });
+    }
+    if node.may_found {
+        return Ok(Way { seeds, founds: true });
+    }
+    Err(Error::NotYet("waits for the founder of the cluster".to_owned()))
+}
+
+fn in_a_pod(node: &Node) -> bool {
+    !node.address.is_loopback()
+}
+
+fn is_member(pilot: &Pilot) -> bool {
+    pilot.status.identity.as_ref().is_some_and(|identity| identity.node_id.is_some())
+}
+
+fn transport(pilot: &Pilot) -> Option<String> {
+    let endpoint = pilot.status.endpoints.iter().find(|endpoint| endpoint.name == TRANSPORT)?;
+    let host = if endpoint.host.contains(':') {
+        format!("[{}]", endpoint.host)
+    } else {
+        endpoint.host.clone()
+    };
+    Some(format!("{host}:{}", endpoint.port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::v1beta1::{Endpoint, Identity},
+        pilot::elasticsearch::tests::node,
+    };
+
+    fn member() -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.status.identity =
+            Some(Identity { node_id: Some("n2".to_owned()), ..Identity::default() });
+        pilot.status.endpoints =
+            vec![Endpoint { name: TRANSPORT.to_owned(), host: "10.0.0.2".to_owned(), port: 9300 }];
+        pilot
+    }
+
+    #[test]
+    fn only_the_founder_of_an_unborn_cluster_founds() {
+        let mut node = node();
+        let fresh = Memory::default();
+        assert!(matches!(choose(&node, &fresh, false), Err(Error::NotYet(_))));
+        node.may_found = true;
+        assert!(choose(&node, &fresh, false).unwrap().founds);
+        node.peers = vec![member()];
+        let way = choose(&node, &fresh, false).unwrap();
+        assert_eq!((way.founds, way.seeds), (false, vec!["10.0.0.2:9300".to_owned()]));
+    }
+
+    #[test]
+    fn a_member_with_data_starts_whoever_is_up() {
+        let memory = Memory { cluster_id: Some("u".to_owned()), ..Memory::default() };
+        assert!(!choose(&node(), &memory, true).unwrap().founds);
+        assert!(choose(&node(), &memory, false).is_err(), "its data are gone");
+    }
+}
