@@ -21,6 +21,8 @@ mod reconcile;
 mod status;
 mod stores;
 mod teardown;
+#[cfg(test)]
+mod world;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

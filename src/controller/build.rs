@@ -7,6 +7,8 @@
 mod merge;
 mod pilot;
 mod pod;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,

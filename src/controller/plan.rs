@@ -16,6 +16,8 @@ use super::{
 use crate::api::v1beta1::PilotIntent;
 
 mod roll;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use roll::outdated;
 

@@ -6,6 +6,8 @@
 
 mod conditions;
 mod operation;
+#[cfg(test)]
+mod tests;
 
 use std::{cmp::Ordering, collections::BTreeMap};
 

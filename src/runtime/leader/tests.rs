@@ -46,24 +46,19 @@ impl Api {
         let failure = |code: u16, reason: &str| {
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}))
         };
-        let (code, body) = match *method {
-            Method::GET => match &server.lease {
-                Some(lease) => (200, lease.clone()),
-                None => failure(404, "NotFound"),
-            },
-            _ => {
-                let mut lease: Value = serde_json::from_slice(body).unwrap();
-                let stored =
-                    server.lease.as_ref().map(|l| l["metadata"]["resourceVersion"].clone());
-                let given = lease["metadata"].get("resourceVersion").cloned();
-                if stored == given {
-                    server.version += 1;
-                    lease["metadata"]["resourceVersion"] = json!(server.version.to_string());
-                    server.lease = Some(lease.clone());
-                    (200, lease)
-                } else {
-                    failure(409, "Conflict")
-                }
+        let (code, body) = if *method == Method::GET {
+            server.lease.clone().map_or_else(|| failure(404, "NotFound"), |lease| (200, lease))
+        } else {
+            let mut lease: Value = serde_json::from_slice(body).unwrap();
+            let stored = server.lease.as_ref().map(|l| l["metadata"]["resourceVersion"].clone());
+            let given = lease["metadata"].get("resourceVersion").cloned();
+            if stored == given {
+                server.version += 1;
+                lease["metadata"]["resourceVersion"] = json!(server.version.to_string());
+                server.lease = Some(lease.clone());
+                (200, lease)
+            } else {
+                failure(409, "Conflict")
             }
         };
         let body = Full::new(Bytes::from(body.to_string()));

@@ -1,0 +1,129 @@
+//! Everything that is built from a sample cluster, as it is in `tests/golden/controller`.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    api::v1beta1::CassandraCluster,
+    controller::{flavour::Cluster, observe::Observed},
+};
+
+/// A cluster that says everything that ends up in objects.
+const SHOP: &str = r#"
+apiVersion: navigator.jetstack.io/v1beta1
+kind: CassandraCluster
+metadata: {name: shop, namespace: default, uid: 5d0c7a1e, generation: 3}
+spec:
+  version: "5.0.6"
+  numTokens: 16
+  config: {compaction_throughput: 64MiB/s}
+  jvm: {heap: 1Gi}
+  services: {client: {type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/8]}}
+  podTemplate: {spec: {priorityClassName: databases}}
+  nodePools:
+  - name: a
+    replicas: 3
+    datacenter: eu
+    rack: a
+    zone: eu-west-1a
+    resources: {limits: {memory: 4Gi}, requests: {cpu: "1", memory: 4Gi}}
+    persistence: {size: 500Gi, storageClass: fast, labels: {team: shop}}
+    config: {compaction_throughput: 128MiB/s}
+    podTemplate:
+      spec:
+        tolerations: [{key: databases, operator: Exists}]
+        containers: [{name: cassandra, env: [{name: TZ, value: UTC}]}]
+  - {name: scratch, persistence: {enabled: false}}
+"#;
+
+fn settings() -> Settings {
+    Settings {
+        pilot_image: "quay.io/jetstack/navigator:v0.2.0".into(),
+        store_id: "0b9b6f9c".into(),
+    }
+}
+
+fn shop() -> Desired {
+    serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap().desired(&settings())
+}
+
+fn everything(desired: &Desired) -> Vec<Value> {
+    let mut bodies: Vec<Value> = build(desired, &Observed::default(), &settings())
+        .into_iter()
+        .map(|prepared| prepared.body)
+        .collect();
+    for pool in &desired.pools {
+        let name = names::pilot(&pool.set, 0);
+        bodies.push(pilot_body(desired, pool, &name, 0, &settings()));
+    }
+    bodies
+}
+
+#[test]
+fn a_cassandra_cluster_becomes_exactly_these_objects() {
+    let mut text = String::new();
+    for body in everything(&shop()) {
+        text.push_str("---\n");
+        text.push_str(&serde_yaml::to_string(&body).unwrap());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/controller/cassandra.yaml");
+    #[expect(clippy::disallowed_methods, reason = "a switch of the tests, not of the product")]
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    if update {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).expect("UPDATE_GOLDEN=1 writes it");
+    assert_eq!(text, expected, "{path:?} differs; UPDATE_GOLDEN=1 rewrites it");
+}
+
+#[test]
+fn every_object_is_owned_marked_and_found_by_the_watch() {
+    for body in everything(&shop()) {
+        let meta = &body["metadata"];
+        let what = format!("{} {}", body["kind"], meta["name"]);
+        assert_eq!(meta["namespace"], "default", "{what}");
+        assert_eq!(meta["ownerReferences"][0]["uid"], "5d0c7a1e", "{what}");
+        assert_eq!(meta["ownerReferences"][0]["controller"], true, "{what}");
+        assert_eq!(meta["annotations"][annotation::STORE_ID], "0b9b6f9c", "{what}");
+        assert_eq!(meta["labels"][label::K8S_MANAGED_BY], "navigator", "{what}");
+        assert_eq!(meta["labels"][label::CASSANDRA_CLUSTER], "shop", "{what}");
+    }
+}
+
+#[test]
+fn an_upgrade_of_ours_changes_pod_templates_but_not_what_pods_are_compared_by() {
+    let newer = Settings { pilot_image: "quay.io/jetstack/navigator:v0.3.0".into(), ..settings() };
+    let cluster = serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap();
+    let (before, after) = (cluster.desired(&settings()), cluster.desired(&newer));
+    assert_eq!(before.pools[0].pod_hash, after.pools[0].pod_hash);
+    assert_eq!(before.pools[0].config_hash(), after.pools[0].config_hash());
+    let template = |desired: &Desired| super::pod::template(desired, &desired.pools[0], true);
+    assert_ne!(template(&before), template(&after));
+}
+
+#[test]
+fn a_changed_spec_changes_what_pods_are_compared_by() {
+    let before = shop();
+    for change in ["priorityClassName: other", "memory: 8Gi", r#"version: "5.0.7""#] {
+        let text = match change.split(':').next().unwrap() {
+            "priorityClassName" => SHOP.replace("priorityClassName: databases", change),
+            "memory" => SHOP.replace("memory: 4Gi", change),
+            _ => SHOP.replace(r#"version: "5.0.6""#, change),
+        };
+        let after = serde_yaml::from_str::<CassandraCluster>(&text).unwrap().desired(&settings());
+        assert_ne!(before.pools[0].pod_hash, after.pools[0].pod_hash, "{change}");
+    }
+}
+
+#[test]
+fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
+    let desired = shop();
+    let found = ObservedPool::default();
+    let one = resized(&desired, &desired.pools[0], &found, 1, &settings());
+    let two = resized(&desired, &desired.pools[0], &found, 2, &settings());
+    assert_eq!(one.hash(), two.hash());
+    assert_ne!(one.body, two.body);
+}

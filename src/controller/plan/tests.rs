@@ -1,0 +1,339 @@
+//! Every state and the step that follows from it, and random walks through a whole world.
+
+use super::*;
+use crate::controller::{
+    observe::{PilotFacts, PodFacts, Trouble},
+    world::{World, desired, observed},
+};
+
+/// The plan for a cluster that served before, after `change`.
+fn planned(
+    sizes: &[(&str, u32)],
+    running: &[(&str, u32)],
+    change: impl FnOnce(&mut Desired, &mut Observed),
+) -> Plan {
+    let mut desired = desired(sizes, "new");
+    let mut observed = observed(running, "new");
+    change(&mut desired, &mut observed);
+    plan(&desired, &observed)
+}
+
+fn member(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut Member {
+    observed.pools[pool].members.get_mut(&ordinal).unwrap()
+}
+
+fn pilot(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut PilotFacts {
+    member(observed, pool, ordinal).pilot.as_mut().unwrap()
+}
+
+fn pod(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut PodFacts {
+    member(observed, pool, ordinal).pod.as_mut().unwrap()
+}
+
+fn drained(observed: &mut Observed, ordinal: u32) {
+    let pilot = pilot(observed, 0, ordinal);
+    pilot.spec.phase = Some(PilotIntent::Decommissioned);
+    pilot.phase_ours = true;
+}
+
+#[test]
+fn nothing_is_done_while_all_is_as_desired() {
+    assert_eq!(planned(&[("a", 3)], &[("a", 3)], |_, _| ()), Plan::default());
+}
+
+#[test]
+fn nothing_is_done_while_paused_deleted_or_stalled() {
+    for change in [
+        |d: &mut Desired, _: &mut Observed| d.paused = true,
+        |d: &mut Desired, _: &mut Observed| d.deleted = true,
+        |_: &mut Desired, o: &mut Observed| {
+            o.stalled = Some(crate::controller::desired::Stalled {
+                reason: "ForeignObject",
+                message: String::new(),
+            });
+        },
+    ] {
+        assert_eq!(planned(&[("a", 3)], &[("a", 1)], change), Plan::default());
+    }
+}
+
+#[test]
+fn pools_grow_one_node_at_a_time_in_the_order_of_the_spec() {
+    let step = |running: &[(&str, u32)]| planned(&[("a", 2), ("b", 1)], running, |_, _| ()).step;
+    let raise = |pool: &str, to| Some(Step::Raise { pool: pool.into(), to });
+    assert_eq!(step(&[("a", 0), ("b", 0)]), raise("a", 1));
+    assert_eq!(step(&[("a", 1), ("b", 0)]), raise("a", 2));
+    assert_eq!(step(&[("a", 2), ("b", 0)]), raise("b", 1));
+    assert_eq!(step(&[("a", 2), ("b", 1)]), None);
+}
+
+#[test]
+fn growth_waits_for_every_node_to_serve() {
+    let plan = planned(&[("a", 3)], &[("a", 2)], |_, o| pod(o, 0, 0).ready = false);
+    assert_eq!(plan.step, None);
+    assert_eq!(plan.waiting.unwrap().pilot, "cass-demo-a-0");
+}
+
+#[test]
+fn nodes_with_data_come_back_all_at_once() {
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+        for member in o.pools[0].members.values_mut() {
+            member.pod = None;
+        }
+        o.pools[0].set.as_mut().unwrap().replicas = 0;
+    });
+    assert_eq!(plan.step, Some(Step::Raise { pool: "a".into(), to: 3 }));
+}
+
+#[test]
+fn the_last_node_is_drained_and_removed_only_after_it_left() {
+    let plan = planned(&[("a", 2)], &[("a", 3)], |_, _| ());
+    assert_eq!(plan.step, Some(Step::Drain { pilot: "cass-demo-a-2".into() }));
+    let waits = planned(&[("a", 2)], &[("a", 3)], |_, o| drained(o, 2));
+    assert_eq!((waits.step, waits.waiting.unwrap().step), (None, "DrainPilot"));
+    let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| {
+        drained(o, 2);
+        pilot(o, 0, 2).decommissioned = true;
+    });
+    let remove = Step::Remove { pool: "a".into(), pilot: "cass-demo-a-2".into(), to: 2 };
+    assert_eq!(plan.step, Some(remove));
+}
+
+#[test]
+fn a_drain_is_taken_back_until_it_is_past_return() {
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| drained(o, 2));
+    assert_eq!(plan.step, Some(Step::Keep { pilot: "cass-demo-a-2".into() }));
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+        drained(o, 2);
+        pilot(o, 0, 2).irreversible = true;
+    });
+    assert_eq!(plan.step, None);
+}
+
+#[test]
+fn what_a_gone_node_leaves_is_removed_claim_first() {
+    let gone = |o: &mut Observed| {
+        drained(o, 2);
+        pilot(o, 0, 2).decommissioned = true;
+        member(o, 0, 2).pod = None;
+        o.pools[0].set.as_mut().unwrap().replicas = 2;
+    };
+    let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| gone(o));
+    assert!(matches!(plan.step, Some(Step::DeleteClaim { .. })), "{plan:?}");
+    let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| {
+        gone(o);
+        member(o, 0, 2).claim = None;
+    });
+    assert_eq!(plan.step, Some(Step::DeletePilot { pilot: "cass-demo-a-2".into() }));
+}
+
+#[test]
+fn a_node_that_never_ran_is_removed_without_a_drain() {
+    let plan = planned(&[("a", 1)], &[("a", 2)], |_, o| {
+        *pod(o, 0, 1) = PodFacts::default();
+        let pilot = pilot(o, 0, 1);
+        (pilot.ready, pilot.identity) = (false, false);
+    });
+    let remove = Step::Remove { pool: "a".into(), pilot: "cass-demo-a-1".into(), to: 1 };
+    assert_eq!(plan.step, Some(remove));
+}
+
+#[test]
+fn the_last_node_of_a_cluster_is_never_drained() {
+    let plan = planned(&[("a", 0)], &[("a", 1)], |_, _| ());
+    assert_eq!(plan.step, None);
+    assert_eq!(plan.blocked.len(), 1);
+}
+
+#[test]
+fn a_pool_that_left_the_spec_is_drained_then_deleted() {
+    let plan = planned(&[("a", 1)], &[("a", 1), ("b", 1)], |_, _| ());
+    assert_eq!(plan.step, Some(Step::Drain { pilot: "cass-demo-b-0".into() }));
+    let plan = planned(&[("a", 1)], &[("a", 1), ("b", 0)], |_, _| ());
+    let delete = Step::DeletePool { pool: "b".into(), set: "cass-demo-b".into() };
+    assert_eq!(plan.step, Some(delete));
+}
+
+#[test]
+fn a_roll_takes_the_last_ordinal_first_and_one_node_at_a_time() {
+    let outdated = |o: &mut Observed, ordinals: &[u32]| {
+        for ordinal in ordinals {
+            pod(o, 0, *ordinal).hash = "old".into();
+        }
+    };
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| outdated(o, &[0, 1, 2]));
+    let restart = |ordinal: u32| {
+        let pod = format!("pod-{ordinal}");
+        Some(Step::Restart { pilot: format!("cass-demo-a-{ordinal}"), pod })
+    };
+    assert_eq!(plan.step, restart(2));
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+        outdated(o, &[0, 1]);
+        pod(o, 0, 2).ready = false;
+    });
+    assert_eq!(plan.step, None);
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| outdated(o, &[0, 1]));
+    assert_eq!(plan.step, restart(1));
+}
+
+#[test]
+fn a_changed_setting_is_rolled_like_a_changed_pod() {
+    let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| {
+        pilot(o, 0, 0).spec.config_hash = Some("old".into());
+    });
+    assert!(matches!(plan.step, Some(Step::Restart { .. })), "{plan:?}");
+    assert_eq!(plan.operation, Some(OperationType::Configure));
+}
+
+#[test]
+fn on_delete_leaves_running_nodes_alone() {
+    let plan = planned(&[("a", 1)], &[("a", 1)], |d, o| {
+        d.strategy.on_delete = true;
+        pod(o, 0, 0).hash = "old".into();
+    });
+    assert_eq!(plan, Plan::default());
+}
+
+#[test]
+fn a_blocker_of_its_own_pilot_holds_a_restart_until_a_person_skips_it() {
+    let blocked = |o: &mut Observed| {
+        pod(o, 0, 0).hash = "old".into();
+        pilot(o, 0, 0).blockers = vec![("RangesKeepQuorum".into(), "a range has one copy".into())];
+    };
+    let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| blocked(o));
+    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "RangesKeepQuorum"));
+    let plan = planned(&[("a", 1)], &[("a", 1)], |d, o| {
+        blocked(o);
+        d.strategy.skip_predicates.insert("RangesKeepQuorum".into());
+    });
+    assert!(plan.step.is_some());
+}
+
+#[test]
+fn a_judgement_that_is_old_counts_as_blocking() {
+    let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| {
+        pod(o, 0, 0).hash = "old".into();
+        pilot(o, 0, 0).stale = true;
+    });
+    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "PeersReady"));
+}
+
+#[test]
+fn a_canary_holds_the_roll_and_cannot_be_skipped() {
+    let plan = planned(&[("a", 3)], &[("a", 3)], |d, o| {
+        d.strategy.canary = Some((["a".to_owned()].into(), 1));
+        d.strategy.skip_predicates.insert("*".into());
+        pod(o, 0, 0).hash = "old".into();
+        pod(o, 0, 1).hash = "old".into();
+    });
+    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "CanaryHeld"));
+}
+
+#[test]
+fn a_broken_pod_takes_the_newest_spec_whatever_else_is_wrong() {
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+        pod(o, 0, 0).ready = false;
+        let pod = pod(o, 0, 1);
+        (pod.ready, pod.hash) = (false, "old".into());
+        pod.trouble = Some(Trouble { reason: "ImagePullFailed", message: String::new() });
+    });
+    let mend = Step::Mend { pilot: "cass-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!(plan.step, Some(mend));
+}
+
+#[test]
+fn a_phase_that_a_person_wrote_is_left_alone_and_said() {
+    let plan = planned(&[("a", 2)], &[("a", 2)], |_, o| {
+        pod(o, 0, 1).ready = false;
+        pilot(o, 0, 1).spec.phase = Some(PilotIntent::Fenced);
+    });
+    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "PhaseHeld"));
+}
+
+#[test]
+fn versions_are_not_mixed_with_growth() {
+    let plan = planned(&[("a", 3)], &[("a", 2)], |d, o| {
+        d.version = "5.0.7".into();
+        pod(o, 0, 0).hash = "old".into();
+        pilot(o, 0, 0).blockers = vec![("RingSettled".into(), "streaming".into())];
+    });
+    assert_eq!((plan.step, plan.operation), (None, Some(OperationType::Upgrade)));
+}
+
+#[test]
+fn a_stopped_cluster_stops_its_databases_before_its_pods_go() {
+    let stop = |change: fn(&mut Observed)| {
+        planned(&[("a", 2)], &[("a", 2)], |d, o| {
+            d.stopped = true;
+            change(o);
+        })
+    };
+    let asked = |o: &mut Observed| {
+        for pilot in o.pools[0].members.values_mut().filter_map(|m| m.pilot.as_mut()) {
+            pilot.spec.phase = Some(PilotIntent::Stopped);
+            pilot.phase_ours = true;
+        }
+    };
+    let pilots = vec!["cass-demo-a-0".to_owned(), "cass-demo-a-1".to_owned()];
+    assert_eq!(stop(|_| ()).step, Some(Step::Stop { pilots: pilots.clone() }));
+    assert_eq!(
+        planned(&[("a", 2)], &[("a", 2)], |d, o| {
+            d.stopped = true;
+            asked(o);
+        })
+        .step,
+        None
+    );
+    let plan = planned(&[("a", 2)], &[("a", 2)], |d, o| {
+        d.stopped = true;
+        asked(o);
+        o.pools[0]
+            .members
+            .values_mut()
+            .filter_map(|m| m.pilot.as_mut())
+            .for_each(|p| p.stopped = true);
+    });
+    assert_eq!(plan.step, Some(Step::Empty { pool: "a".into() }));
+    let plan = planned(&[("a", 2)], &[("a", 2)], |_, o| asked(o));
+    assert_eq!(plan.step, Some(Step::Start { pilots }));
+}
+
+/// Lets the world run until everything is as desired.
+fn converge(world: &mut World) {
+    let mut quiet = 0;
+    for _ in 0..2_000 {
+        let plan = world.reconcile();
+        quiet = if plan == Plan::default() && world.settled() { quiet + 1 } else { 0 };
+        if quiet == 3 {
+            return;
+        }
+        world.tick();
+    }
+    let Observed { pools, .. } = &world.observed;
+    panic!(
+        "did not converge; next {:?}\n{}\n{pools:#?}",
+        plan(&world.desired, &world.observed),
+        world.log.join("\n"),
+    );
+}
+
+#[test]
+fn random_walks_keep_the_rules_and_converge() {
+    for seed in 0..300 {
+        let mut world = World::new(desired(&[("a", 2), ("b", 1)], "first"), seed);
+        converge(&mut world);
+        for turn in 0..60 {
+            match (seed + turn) % 7 {
+                0 => world.edit(),
+                3 => world.disturb(),
+                _ => world.tick(),
+            }
+            world.reconcile();
+        }
+        converge(&mut world);
+        // An idle cluster writes nothing.
+        let before = world.desired.status.clone();
+        world.reconcile();
+        assert_eq!(world.desired.status, before, "seed {seed}");
+    }
+}

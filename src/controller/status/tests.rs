@@ -1,0 +1,155 @@
+//! Conditions, phases and operations over the life of a cluster.
+
+use std::time::Duration;
+
+use super::*;
+use crate::controller::{
+    observe::condition,
+    plan::{OperationType, Step, plan},
+    world::{desired, observed},
+};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).unwrap()
+}
+
+fn look(desired: &mut Desired, observed: &Observed, seconds: i64) -> ClusterStatus {
+    let planned = plan(desired, observed);
+    let after = status(desired, observed, &planned, at(seconds));
+    desired.status.clone_from(&after);
+    after
+}
+
+fn reason(status: &ClusterStatus, type_: &str) -> String {
+    condition(&status.conditions, type_)
+        .map_or_else(String::new, |c| format!("{}/{}", c.status, c.reason))
+}
+
+#[test]
+fn a_bootstrap_ends_ready_and_stays_initialized() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    let begun = look(&mut cluster, &observed(&[("a", 1)], "new"), 0);
+    assert_eq!(begun.phase.as_deref(), Some("Creating"));
+    assert_eq!(reason(&begun, "Ready"), "False/BootstrapInProgress");
+    assert_eq!(reason(&begun, "Initialized"), "False/BootstrapInProgress");
+    assert_eq!(reason(&begun, "Reconciling"), "True/BootstrapInProgress");
+    let operation = begun.operation.as_ref().unwrap();
+    assert_eq!((operation.id.as_str(), operation.type_.as_str()), ("1-bootstrap", "Bootstrap"));
+    assert_eq!(operation.steps[0].pilot.as_deref(), Some("cass-demo-a-1"));
+
+    let done = look(&mut cluster, &observed(&[("a", 2)], "new"), 60);
+    assert_eq!(done.phase.as_deref(), Some("Running"));
+    for type_ in ["Ready", "MembersHealthy"] {
+        assert_eq!(reason(&done, type_), "True/AllNodesReady", "{type_}");
+    }
+    assert_eq!(reason(&done, "Available"), "True/ClientsServed");
+    assert_eq!(reason(&done, "Progressing"), "True/ReconcileComplete");
+    assert_eq!(reason(&done, "Reconciling"), "");
+    assert_eq!(done.operation, None);
+    assert_eq!(done.last_operation.as_ref().unwrap().phase, "Done");
+    assert_eq!((done.replicas, done.ready_replicas), (Some(2), Some(2)));
+    assert_eq!(done.node_pools["a"].ready_replicas, 2);
+    assert_eq!(done.health, Some(Health::Green));
+    assert_eq!(done.version.as_deref(), Some("5.0.6"));
+    assert_eq!(done.cluster_id.as_deref(), Some("cluster-uid"));
+
+    let mut down = observed(&[("a", 2)], "new");
+    down.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap().ready = false;
+    let degraded = look(&mut cluster, &down, 120);
+    assert_eq!(degraded.phase.as_deref(), Some("Degraded"));
+    assert_eq!(reason(&degraded, "Ready"), "False/NodesNotReady");
+    assert_eq!(reason(&degraded, "Initialized").split('/').next(), Some("True"));
+    assert_eq!(degraded.health, Some(Health::Yellow));
+    assert_eq!(degraded.operation, None, "an outage is no operation");
+}
+
+#[test]
+fn nothing_moves_while_nothing_changes() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    let world = observed(&[("a", 2)], "new");
+    let first = look(&mut cluster, &world, 0);
+    assert_eq!(look(&mut cluster, &world, 3600), first);
+}
+
+#[test]
+fn a_pause_shows_and_its_end_too() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    let world = observed(&[("a", 2)], "new");
+    look(&mut cluster, &world, 0);
+    cluster.paused = true;
+    let paused = look(&mut cluster, &world, 1);
+    assert_eq!(reason(&paused, "Progressing"), "False/ClusterPaused");
+    assert_eq!(paused.phase.as_deref(), Some("Paused"));
+    cluster.paused = false;
+    assert_eq!(reason(&look(&mut cluster, &world, 2), "Progressing"), "True/ClusterResumed");
+}
+
+#[test]
+fn a_spec_that_is_not_run_is_stalled_and_not_reconciling() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    cluster.stalled = Some(Stalled { reason: "UnsupportedVersion", message: "3.11".into() });
+    let stalled = look(&mut cluster, &Observed::default(), 0);
+    assert_eq!(reason(&stalled, "Stalled"), "True/UnsupportedVersion");
+    assert_eq!(reason(&stalled, "Ready"), "False/UnsupportedVersion");
+    assert_eq!(reason(&stalled, "Reconciling"), "");
+    assert_eq!(stalled.phase.as_deref(), Some("Stalled"));
+}
+
+#[test]
+fn a_step_without_progress_is_stalled_after_its_deadline() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    cluster.strategy.progress_deadline = Duration::from_secs(100);
+    let mut world = observed(&[("a", 2)], "new");
+    world.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap().ready = false;
+    assert_eq!(reason(&look(&mut cluster, &world, 0), "Stalled"), "");
+    assert_eq!(reason(&look(&mut cluster, &world, 99), "Stalled"), "");
+    let late = look(&mut cluster, &world, 100);
+    assert_eq!(reason(&late, "Stalled"), "True/ProgressDeadlineExceeded");
+    // It goes on by itself once the node serves.
+    let done = look(&mut cluster, &observed(&[("a", 2)], "new"), 200);
+    assert_eq!(reason(&done, "Stalled"), "");
+    assert_eq!(reason(&done, "Ready"), "True/AllNodesReady");
+}
+
+#[test]
+fn steps_are_kept_with_their_times_and_blocks_say_since_when() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    let current = observed(&[("a", 2)], "new");
+    look(&mut cluster, &current, 0);
+    let old = observed(&[("a", 2)], "old");
+    let first = look(&mut cluster, &old, 10).operation.unwrap();
+    assert_eq!((first.type_.as_str(), first.phase.as_str()), ("Configure", "Running"));
+    let mut next = observed(&[("a", 2)], "old");
+    next.pools[0].members.insert(1, current.pools[0].members[&1].clone());
+    let blocker = ("RangesKeepQuorum".to_owned(), "one copy".to_owned());
+    let member = next.pools[0].members.get_mut(&0).unwrap();
+    member.pilot.as_mut().unwrap().blockers = vec![blocker];
+    let second = look(&mut cluster, &next, 20).operation.unwrap();
+    assert_eq!(second.id, first.id);
+    assert_eq!((second.phase.as_str(), second.steps.len()), ("Blocked", 2));
+    assert_eq!(second.steps[0].phase, "Blocked");
+    assert_eq!(second.steps[1].phase, "Done");
+    assert_eq!(second.steps[1].completion_time.as_ref().unwrap().0, at(20));
+    let third = look(&mut cluster, &next, 30).operation.unwrap();
+    assert_eq!(third.blocked_by[0].since.as_ref().unwrap().0, at(20));
+    assert_eq!(third, second);
+}
+
+#[test]
+fn versions_are_ordered_by_number() {
+    assert_eq!(by_version("4.1.9", "4.1.10"), Ordering::Less);
+    assert_eq!(by_version("5.0", "4.1.10"), Ordering::Greater);
+}
+
+#[test]
+fn a_stopped_cluster_is_said_to_be_stopped() {
+    let mut cluster = desired(&[("a", 1)], "new");
+    look(&mut cluster, &observed(&[("a", 1)], "new"), 0);
+    cluster.stopped = true;
+    let planned = plan(&cluster, &observed(&[("a", 1)], "new"));
+    assert_eq!(planned.operation, Some(OperationType::Stop));
+    assert!(matches!(planned.step, Some(Step::Stop { .. })));
+    let stopped = look(&mut cluster, &observed(&[("a", 0)], "new"), 10);
+    assert_eq!(stopped.phase.as_deref(), Some("Stopped"));
+    assert_eq!(reason(&stopped, "Ready"), "False/ClusterStopped");
+}

@@ -1,0 +1,502 @@
+//! A world for tests: an orchestrator and pilots in memory, driven by the plan.
+//!
+//! It keeps the rules that the plan must never break, and panics when one is broken. Everything
+//! random comes from one seed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
+    jiff::Timestamp,
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::{
+    cassandra::FLAVOUR,
+    desired::{Desired, Image, Pool, Strategy},
+    observe::{ClaimFacts, Member, Observed, ObservedPool, PilotFacts, PodFacts, Set},
+    plan::{Plan, Step, plan},
+    status::status,
+};
+use crate::api::{
+    names,
+    v1beta1::{ClusterStatus, Health, Persistence, PilotIntent, PilotSpec, Services},
+};
+
+/// A cluster with these pools and sizes, configured as `revision` says.
+pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
+    Desired {
+        flavour: &FLAVOUR,
+        namespace: "default".into(),
+        name: "demo".into(),
+        uid: "cluster-uid".into(),
+        generation: 1,
+        deleted: false,
+        force_delete: false,
+        finalizers: Vec::new(),
+        paused: false,
+        stopped: false,
+        version: "5.0.6".into(),
+        image: Image::named("docker.io/cassandra:5.0.6"),
+        pilot_image: Image::named("navigator"),
+        run_as_user: 999,
+        services: Services::default(),
+        pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
+        strategy: Strategy::of(None),
+        stalled: None,
+        status: ClusterStatus::default(),
+    }
+}
+
+fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
+    Pool {
+        name: name.into(),
+        set: names::cassandra::stateful_set("demo", name),
+        replicas,
+        zone: None,
+        resources: ResourceRequirements::default(),
+        persistence: Some(Persistence {
+            size: Some(Quantity("1Gi".into())),
+            ..Persistence::default()
+        }),
+        overlays: Vec::new(),
+        pilot: PilotSpec {
+            version: Some("5.0.6".into()),
+            config_hash: Some(revision.into()),
+            ..PilotSpec::default()
+        },
+        pod_hash: revision.into(),
+        labels: Vec::new(),
+    }
+}
+
+/// A node that serves, as `revision` says.
+pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
+    Member {
+        name: names::pilot(set, ordinal),
+        pod: Some(PodFacts {
+            uid: format!("pod-{ordinal}"),
+            ready: true,
+            started: true,
+            hash: revision.into(),
+            ..PodFacts::default()
+        }),
+        pilot: Some(PilotFacts {
+            spec: PilotSpec {
+                version: Some("5.0.6".into()),
+                config_hash: Some(revision.into()),
+                ..PilotSpec::default()
+            },
+            owned: true,
+            ready: true,
+            identity: true,
+            running_hash: Some(revision.into()),
+            version: Some("5.0.6".into()),
+            health: Some(Health::Green),
+            ..PilotFacts::default()
+        }),
+        claim: Some(ClaimFacts {
+            name: format!("cassandra-data-{}", names::pilot(set, ordinal)),
+            uid: format!("claim-{ordinal}"),
+            ..ClaimFacts::default()
+        }),
+    }
+}
+
+/// Pools of nodes that all serve.
+pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> Observed {
+    let pools = pools.iter().map(|(name, replicas)| {
+        let set_name = names::cassandra::stateful_set("demo", name);
+        let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
+        let set = Some(Set { replicas: *replicas, ..Set::default() });
+        ObservedPool { name: (*name).into(), set_name, set, members }
+    });
+    Observed { pools: pools.collect(), stalled: None }
+}
+
+pub(crate) struct World {
+    pub(crate) desired: Desired,
+    pub(crate) observed: Observed,
+    rng: StdRng,
+    uids: u64,
+    /// Everything that happened, for the message of a broken rule.
+    pub(crate) log: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn new(desired: Desired, seed: u64) -> Self {
+        let rng = StdRng::seed_from_u64(seed);
+        Self {
+            desired,
+            observed: Observed::default(),
+            rng,
+            uids: 0,
+            log: vec![format!("seed {seed}")],
+        }
+    }
+
+    fn note(&mut self, text: impl std::fmt::Debug) {
+        self.log.push(format!("{text:?}"));
+    }
+
+    fn rule(&self, holds: bool, rule: &str) {
+        assert!(holds, "broken rule: {rule}\n{}", self.log.join("\n"));
+    }
+
+    /// One look of the controller.
+    pub(crate) fn reconcile(&mut self) -> Plan {
+        self.ensure();
+        let planned = plan(&self.desired, &self.observed);
+        if let Some(step) = &planned.step {
+            self.note(step);
+            self.check(step);
+            self.execute(step);
+        }
+        let now = Timestamp::UNIX_EPOCH;
+        let after = status(&self.desired, &self.observed, &planned, now);
+        let has =
+            |type_: &str| after.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
+        self.rule(!(has("Ready") && has("Stalled")), "never Ready and Stalled");
+        self.rule(!(has("Reconciling") && has("Stalled")), "never Reconciling and Stalled");
+        self.desired.status = after;
+        planned
+    }
+
+    /// What `apply::ensure` does: missing StatefulSets and Pilots.
+    fn ensure(&mut self) {
+        let wanted: Vec<Pool> = self.desired.pools.clone();
+        let mut pools = Vec::new();
+        for pool in &wanted {
+            let found = self.observed.pools.iter().position(|found| found.name == pool.name);
+            pools.push(match found {
+                Some(index) => self.observed.pools.remove(index),
+                None => ObservedPool {
+                    name: pool.name.clone(),
+                    set_name: pool.set.clone(),
+                    ..ObservedPool::default()
+                },
+            });
+        }
+        pools.append(&mut self.observed.pools);
+        self.observed.pools = pools;
+        if self.desired.paused {
+            return;
+        }
+        for pool in &mut self.observed.pools {
+            let Some(wanted) = wanted.iter().find(|wanted| wanted.name == pool.name) else {
+                continue;
+            };
+            if pool.set.is_none() {
+                pool.set = Some(Set { replicas: pool.initial(), ..Set::default() });
+            }
+            for ordinal in 0..pool.replicas() {
+                ensure_pilot(pool, wanted, ordinal);
+            }
+        }
+    }
+
+    /// The rules.
+    fn check(&self, step: &Step) {
+        let members = || {
+            self.observed.pools.iter().flat_map(|pool| {
+                pool.running().map(move |(_, member)| member.cloned().unwrap_or_default())
+            })
+        };
+        let others_serve =
+            |name: &str| members().all(|member| member.name == name || member.serving());
+        match step {
+            Step::Restart { pilot, .. } | Step::Drain { pilot } => {
+                self.rule(others_serve(pilot), "only while every other node serves");
+                let draining = members().any(|m| m.intends(&PilotIntent::Decommissioned));
+                self.rule(!draining, "not while another node is drained");
+            }
+            Step::Raise { pool, to } => {
+                let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
+                let returns = *to <= pool.returning();
+                self.rule(returns || others_serve(""), "nodes join one by one");
+                self.rule(returns || *to == pool.replicas() + 1, "nodes join one by one");
+            }
+            Step::Remove { pool, pilot, to } => {
+                let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
+                self.rule(*to + 1 == pool.replicas(), "one node is removed at a time");
+                let member = pool.members.get(to).unwrap();
+                self.rule(member.name == *pilot, "the last ordinal is removed");
+                self.rule(
+                    member.decommissioned() || member.never_ran(),
+                    "a node with data is removed only after it left",
+                );
+            }
+            Step::DeleteClaim { pilot, .. } | Step::DeletePilot { pilot } => {
+                let mut all = self.observed.pools.iter().flat_map(|p| p.members.values());
+                let member = all.find(|member| member.name == *pilot).unwrap();
+                self.rule(
+                    member.decommissioned() || member.never_ran(),
+                    "what belongs to a node with data is kept",
+                );
+                self.rule(member.pod.is_none(), "what belongs to a pod is kept while it is there");
+            }
+            Step::Empty { pool } => {
+                let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
+                let down = pool.members.values().filter(|m| m.pod.is_some()).all(|member| {
+                    member.never_ran()
+                        || member.pilot.as_ref().is_some_and(|p| p.stopped || p.decommissioned)
+                });
+                self.rule(down, "pods of a stopped pool go after their databases stopped");
+            }
+            Step::DeletePool { pool, .. } => {
+                let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
+                self.rule(pool.replicas() == 0, "a pool is deleted when it is empty");
+            }
+            Step::Mend { .. } | Step::Keep { .. } | Step::Stop { .. } | Step::Start { .. } => {}
+        }
+    }
+
+    fn execute(&mut self, step: &Step) {
+        let wanted: Vec<Pool> = self.desired.pools.clone();
+        let find = |pools: &[ObservedPool], name: &str| {
+            pools.iter().position(|pool| pool.name == name).unwrap()
+        };
+        match step {
+            Step::Raise { pool, to } | Step::Remove { pool, to, .. } => {
+                let index = find(&self.observed.pools, pool);
+                let pool = &mut self.observed.pools[index];
+                let from = pool.replicas();
+                pool.set.as_mut().unwrap().replicas = *to;
+                if let Some(wanted) = wanted.iter().find(|wanted| wanted.name == pool.name) {
+                    for ordinal in from..*to {
+                        ensure_pilot(pool, wanted, ordinal);
+                    }
+                }
+            }
+            Step::Empty { pool } => {
+                let index = find(&self.observed.pools, pool);
+                self.observed.pools[index].set.as_mut().unwrap().replicas = 0;
+            }
+            Step::Mend { pilot, .. } | Step::Restart { pilot, .. } => {
+                for pool in &mut self.observed.pools {
+                    let wanted = wanted.iter().find(|wanted| wanted.name == pool.name);
+                    for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
+                        if let (Some(facts), Some(wanted)) = (&mut member.pilot, wanted) {
+                            let phase = facts.spec.phase.clone();
+                            facts.spec = PilotSpec { phase, ..wanted.pilot.clone() };
+                        }
+                        if let Some(pod) = &mut member.pod {
+                            pod.terminating = true;
+                            pod.ready = false;
+                        }
+                    }
+                }
+            }
+            Step::Drain { pilot } => self.intend(pilot, Some(&PilotIntent::Decommissioned)),
+            Step::Keep { pilot } => self.intend(pilot, None),
+            Step::Stop { pilots } => {
+                for pilot in pilots {
+                    self.intend(pilot, Some(&PilotIntent::Stopped));
+                }
+            }
+            Step::Start { pilots } => {
+                for pilot in pilots {
+                    self.intend(pilot, None);
+                }
+            }
+            Step::DeleteClaim { pilot, .. } => {
+                self.each(pilot, |member| member.claim = None);
+            }
+            Step::DeletePilot { pilot } => self.each(pilot, |member| member.pilot = None),
+            Step::DeletePool { pool, .. } => {
+                self.observed.pools.retain(|found| found.name != *pool);
+            }
+        }
+        for pool in &mut self.observed.pools {
+            pool.members.retain(|_, m| m.pod.is_some() || m.pilot.is_some() || m.claim.is_some());
+        }
+    }
+
+    fn each(&mut self, name: &str, change: impl Fn(&mut Member)) {
+        let members = self.observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut());
+        members.filter(|member| member.name == name).for_each(change);
+    }
+
+    fn intend(&mut self, name: &str, phase: Option<&PilotIntent>) {
+        self.each(name, |member| {
+            if let Some(pilot) = &mut member.pilot {
+                pilot.phase_ours = phase.is_some();
+                pilot.spec.phase = phase.cloned();
+            }
+        });
+    }
+
+    /// Kubernetes and the pilots do a little of what they have to do.
+    pub(crate) fn tick(&mut self) {
+        let hashes: BTreeMap<String, String> =
+            self.desired.pools.iter().map(|p| (p.name.clone(), p.pod_hash.clone())).collect();
+        let Self { observed, rng, uids, .. } = self;
+        for pool in &mut observed.pools {
+            let replicas = pool.replicas();
+            for ordinal in 0..replicas {
+                let name = names::pilot(&pool.set_name, ordinal);
+                let member = pool
+                    .members
+                    .entry(ordinal)
+                    .or_insert_with(|| Member { name, ..Member::default() });
+                if member.pod.is_none() && rng.random_bool(0.5) {
+                    *uids += 1;
+                    let hash = hashes.get(&pool.name).cloned().unwrap_or_default();
+                    member.pod =
+                        Some(PodFacts { uid: uids.to_string(), hash, ..PodFacts::default() });
+                    member.claim.get_or_insert_with(|| ClaimFacts {
+                        name: format!("cassandra-data-{}", member.name),
+                        uid: uids.to_string(),
+                        ..ClaimFacts::default()
+                    });
+                }
+            }
+            for (ordinal, member) in &mut pool.members {
+                let surplus = *ordinal >= replicas;
+                if let Some(pod) = &mut member.pod {
+                    if surplus {
+                        pod.terminating = true;
+                        pod.ready = false;
+                    }
+                    if pod.terminating && rng.random_bool(0.5) {
+                        member.pod = None;
+                        if let Some(pilot) = &mut member.pilot {
+                            pilot.ready = false;
+                        }
+                    }
+                }
+                if rng.random_bool(0.5) {
+                    live(member);
+                }
+            }
+        }
+    }
+
+    /// A pod that fails, for a while.
+    pub(crate) fn disturb(&mut self) {
+        let mut pods: Vec<_> = self
+            .observed
+            .pools
+            .iter_mut()
+            .flat_map(|pool| pool.members.values_mut())
+            .filter(|member| member.pod.is_some())
+            .collect();
+        if pods.is_empty() {
+            return;
+        }
+        let index = self.rng.random_range(0..pods.len());
+        let member = &mut *pods[index];
+        let name = member.name.clone();
+        if self.rng.random_bool(0.5) {
+            member.pod = None;
+        } else if let Some(pod) = &mut member.pod {
+            pod.ready = false;
+        }
+        if let Some(pilot) = &mut member.pilot {
+            pilot.ready = false;
+        }
+        self.note(format!("{name} fails"));
+    }
+
+    /// A person edits the spec.
+    pub(crate) fn edit(&mut self) {
+        let choice = self.rng.random_range(0..6);
+        let revision = self.rng.random_range(0..1000).to_string();
+        let size = self.rng.random_range(1..4);
+        let index = self.rng.random_range(0..self.desired.pools.len());
+        match choice {
+            0 | 1 => self.desired.pools[index].replicas = size,
+            2 => {
+                for pool in &mut self.desired.pools {
+                    pool.pilot.config_hash = Some(revision.clone());
+                }
+            }
+            3 => {
+                for pool in &mut self.desired.pools {
+                    pool.pod_hash.clone_from(&revision);
+                }
+            }
+            4 => self.desired.stopped = !self.desired.stopped,
+            _ if self.desired.pools.len() > 1 => {
+                self.desired.pools.remove(index);
+            }
+            _ => {
+                let name = format!("p{}", self.desired.generation);
+                let same = self.desired.pools[0].pod_hash.clone();
+                self.desired.pools.push(pool(&name, size, &same));
+            }
+        }
+        self.desired.generation += 1;
+        let sizes: Vec<_> =
+            self.desired.pools.iter().map(|pool| (pool.name.clone(), pool.replicas)).collect();
+        self.note(("edit", choice, sizes, self.desired.stopped));
+    }
+
+    /// Is everything as desired?
+    pub(crate) fn settled(&self) -> bool {
+        let desired = &self.desired;
+        if desired.stopped {
+            // A pool that left the spec is drained after the cluster was started again.
+            let mut wanted = self.observed.pools.iter().take(desired.pools.len());
+            return wanted.all(|pool| pool.replicas() == 0);
+        }
+        self.observed.pools.len() == desired.pools.len()
+            && self.observed.pools.iter().zip(&desired.pools).all(|(found, wanted)| {
+                found.replicas() == wanted.replicas
+                    && found.running().all(|(_, member)| {
+                        member.is_some_and(|member| {
+                            member.serving() && !super::plan::outdated(member, wanted)
+                        })
+                    })
+            })
+    }
+}
+
+fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32) {
+    let name = names::pilot(&pool.set_name, ordinal);
+    let member =
+        pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() });
+    let absent = member.pod.is_none();
+    let pilot = member.pilot.get_or_insert_with(|| PilotFacts {
+        owned: true,
+        spec: wanted.pilot.clone(),
+        ..PilotFacts::default()
+    });
+    if absent {
+        let phase = pilot.spec.phase.clone();
+        pilot.spec = PilotSpec { phase, ..wanted.pilot.clone() };
+    }
+}
+
+/// A pilot does what its Pilot says.
+fn live(member: &mut Member) {
+    let intent = member.intent();
+    let (Some(pod), Some(pilot)) = (&mut member.pod, &mut member.pilot) else { return };
+    if pod.terminating {
+        return;
+    }
+    match intent {
+        PilotIntent::Decommissioned if pilot.irreversible => {
+            pilot.decommissioned = true;
+            pilot.ready = false;
+            pod.ready = false;
+        }
+        PilotIntent::Decommissioned if pilot.identity => pilot.irreversible = true,
+        PilotIntent::Decommissioned => pilot.decommissioned = true,
+        PilotIntent::Stopped => {
+            pilot.stopped = true;
+            pilot.ready = false;
+            pod.ready = false;
+        }
+        _ => {
+            pod.started = true;
+            pod.ready = true;
+            pilot.ready = true;
+            pilot.stopped = false;
+            pilot.identity = true;
+            pilot.version.clone_from(&pilot.spec.version);
+            pilot.health = Some(Health::Green);
+            pilot.running_hash.clone_from(&pilot.spec.config_hash);
+        }
+    }
+}
