@@ -124,3 +124,18 @@ impl fmt::Display for FieldError {
 
 /// Everything that is wrong, in the order in which it was found.
 pub type ErrorList = Vec<FieldError>;
+
+/// One message of many: `a`, or `[a, b]`, each text once.
+pub fn aggregate(errors: &[FieldError]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}

@@ -21,22 +21,3 @@ mod ratchet;
 mod status;
 mod transition;
 pub mod warning;
-
-use super::field::ErrorList;
-
-/// Message of a Status of reason Invalid: `Pilot.navigator.jetstack.io "a" is invalid: …`, many
-/// problems in brackets, each once.
-pub fn invalid_message(kind: &str, name: &str, errors: &ErrorList) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    let all = match &texts[..] {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    };
-    format!("{kind}.{} {name:?} is invalid: {all}", super::GROUP)
-}

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::field::{ErrorList, FieldError};
+use crate::api::field::{self, ErrorList};
 
 /// A resource of a group, as messages name it: `pilots.navigator.jetstack.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,7 +268,7 @@ impl ApiError {
     /// 422 with every cause. `name` may be empty.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
         let qualified = Resource { group, resource: kind };
-        let message = format!("{qualified} {name:?} is invalid: {}", aggregate(errors));
+        let message = format!("{qualified} {name:?} is invalid: {}", field::aggregate(errors));
         let mut details = Details::of(qualified, name);
         details.causes = errors
             .iter()
@@ -375,27 +375,12 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// One message of many: `a`, or `[a, b]`, each text once.
-fn aggregate(errors: &[FieldError]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    match texts.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::field::{Path, Problem};
+    use crate::api::field::{FieldError, Path, Problem};
 
     const PILOTS: Resource<'_> = Resource { group: "navigator.jetstack.io", resource: "pilots" };
 

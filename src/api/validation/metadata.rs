@@ -1,6 +1,7 @@
 //! ObjectMeta, as apimachinery `pkg/api/validation/objectmeta.go` judges it.
 //!
-//! resourceVersion, uid and timestamps are the registry's business.
+//! resourceVersion, uid and timestamps are the registry's business. Finalizers without a domain
+//! are accepted with the warning that CustomResources give.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
@@ -135,7 +136,12 @@ fn finalizers(judge: &mut Judge, metadata: &ObjectMeta, path: &Path) {
     let path = path.child("finalizers");
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     for finalizer in finalizers {
-        judge.invalid_each(&path, finalizer, &format::qualified_name(finalizer));
+        let wrong = format::qualified_name(finalizer);
+        let known = ["orphan", "foregroundDeletion"].contains(&finalizer.as_str());
+        if wrong.is_empty() && !known && !finalizer.contains('/') {
+            judge.warn(format!("{path}: {finalizer:?}: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"));
+        }
+        judge.invalid_each(&path, finalizer, &wrong);
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {

@@ -4,10 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Call, Object, Registry, meta};
 use crate::{
-    api::{
-        decode::Document,
-        scheme::{Part, Verdict},
-    },
+    api::{decode::Document, scheme::Part, validation::warning},
     apiserver::{
         admission::Operation,
         options::WriteOptions,
@@ -72,14 +69,8 @@ impl Registry {
         let name = meta::text(&hub, "name").to_owned();
         self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
             .await?;
-        let Verdict { mut errors, warnings } = self.kind.validate_create(call.version, &hub);
-        for error in meta::validate(&hub) {
-            // Kinds may judge names as well.
-            if !errors.iter().any(|known| known.path == error.path) {
-                errors.push(error);
-            }
-        }
-        self.judge(call, &name, Verdict { errors, warnings })?;
+        let verdict = self.kind.validate_create(call.version, &hub);
+        self.judge(call, &name, verdict)?;
         let key = self.key(call.namespace, &name)?;
         let stored = Self::to_stored(&hub);
         if options.dry_run {
@@ -120,12 +111,9 @@ impl Registry {
 
     /// Status has a way of its own.
     fn drop_status(&self, call: &mut Call<'_>, hub: &mut Value) {
-        let fields = hub.as_object_mut().expect("hub objects are JSON objects");
-        let given = fields.remove("status");
-        let meant =
-            given.is_some_and(|status| status.as_object().is_some_and(|map| !map.is_empty()));
-        if meant && self.kind.has_status() {
-            call.warnings.push(super::update::STATUS_IGNORED.to_owned());
+        if self.kind.has_status() {
+            call.warnings.extend(warning::status_ignored(hub, None));
         }
+        hub.as_object_mut().expect("hub objects are JSON objects").remove("status");
     }
 }

@@ -9,7 +9,8 @@ use crate::{
         GROUP,
         decode::Document,
         field::{FieldError, Path, Problem},
-        scheme::{Part, Verdict},
+        scheme::Part,
+        validation::warning,
     },
     apiserver::{
         admission::Operation,
@@ -21,9 +22,6 @@ use crate::{
 
 /// Times that a patch is computed anew before the client hears of the conflict.
 const ATTEMPTS: usize = 5;
-
-pub(super) const STATUS_IGNORED: &str =
-    "status is ignored here; write it through the status subresource";
 
 /// How an object shall change.
 #[derive(Clone, Copy)]
@@ -115,8 +113,8 @@ impl Registry {
             });
         }
         self.check_identity(call, name, &mut given, current)?;
-        if part == Part::Main && self.kind.has_status() && changes_status(&given, &current.hub) {
-            call.warnings.push(STATUS_IGNORED.to_owned());
+        if part == Part::Main && self.kind.has_status() {
+            call.warnings.extend(warning::status_ignored(&given, Some(&current.hub)));
         }
         call.warnings.extend(meta::dedup_owners(&mut given));
 
@@ -128,12 +126,8 @@ impl Registry {
         }
         let objects = (Some(&next), Some(&current.hub));
         self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
-        let Verdict { mut errors, warnings } =
-            self.kind.validate_update(call.version, part, &next, &current.hub);
-        if part == Part::Main && next["metadata"] != current.hub["metadata"] {
-            errors.extend(meta::validate_update(&next, &current.hub));
-        }
-        self.judge(call, name, Verdict { errors, warnings })?;
+        let verdict = self.kind.validate_update(call.version, part, &next, &current.hub);
+        self.judge(call, name, verdict)?;
         Ok(next)
     }
 
@@ -188,14 +182,6 @@ impl Registry {
             }
         }
     }
-}
-
-/// Does the body carry a status that differs from the stored one?
-fn changes_status(given: &Value, current: &Value) -> bool {
-    let empty = json!({});
-    let status = |hub: &Value| hub.get("status").filter(|s| !s.is_null()).unwrap_or(&empty).clone();
-    let given = status(given);
-    given != empty && given != status(current)
 }
 
 fn strict_patch_error(patched: &Value, strict: &[String]) -> ApiError {

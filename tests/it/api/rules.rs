@@ -7,8 +7,9 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
 use navigator::api::{
+    GROUP,
     decode::{self, Document},
-    field::ErrorList,
+    field::{ErrorList, aggregate},
     scheme::{DecodeError, Kind, Part, Version, kinds},
     validation,
 };
@@ -140,7 +141,8 @@ impl Object {
 
     fn refusal(&self, errors: &ErrorList) -> String {
         let name = self.body.value["metadata"]["name"].as_str().unwrap_or_default();
-        let message = validation::invalid_message(self.kind.kind(), name, errors);
+        let (kind, all) = (self.kind.kind(), aggregate(errors));
+        let message = format!("{kind}.{GROUP} {name:?} is invalid: {all}");
         let mut answer = format!("422 {}\n", shortened(&message));
         for error in errors {
             let (reason, body) = (error.reason(), shortened(&error.body()));
