@@ -118,7 +118,12 @@ pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Run
     let shutdown = rt.shutdown();
     rt.tasks().spawn("store-identity", async move {
         loop {
-            match tokio::time::timeout(ANSWER, judge.look()).await.unwrap_or(Err(Error::Timeout)) {
+            // Writing the record is one request: dropped half-way it happened or it did not.
+            let looked = tokio::select! {
+                looked = tokio::time::timeout(ANSWER, judge.look()) => looked,
+                () = shutdown.triggered() => return,
+            };
+            match looked.unwrap_or(Err(Error::Timeout)) {
                 Ok(verdict) => announce(&sender, verdict),
                 Err(error) => {
                     warn!(error = %chain(&error), "Failed to compare the store with its record");

@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{net::TcpListener, sync::oneshot};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{
     admission::{Admit, Plugins, namespace::NamespaceLifecycle, pilot_status::PilotStatus},
@@ -33,9 +33,9 @@ use crate::{
     runtime::{Runtime, Shutdown, signals},
 };
 
-/// Connections get this long to finish after the last accept: writes end after 34 s, watches at
-/// once.
-const DRAIN: Duration = Duration::from_secs(35);
+/// Connections get this long to finish after the last accept. Watches end at once and requests
+/// mostly; the kubelet kills after 30 s.
+const DRAIN: Duration = Duration::from_secs(25);
 /// Between tries to reach etcd.
 const STORE_RETRY: Duration = Duration::from_secs(2);
 
@@ -236,20 +236,13 @@ async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
         }
         Store::Etcd(config) => config,
     };
+    let store = etcd::Etcd::connect(config).await?;
     let _waiting = rt.readiness().add("etcd");
-    loop {
-        match etcd::Etcd::connect(config).await {
-            Ok(store) => return Ok(Arc::new(store)),
-            Err(etcd::ConnectError::Client(error)) => {
-                warn!(error = %chain(&error), "Failed to reach etcd; trying again");
-                tokio::time::sleep(STORE_RETRY).await;
-            }
-            Err(error) => {
-                error!(error = %chain(&error), "The settings for etcd cannot work");
-                return Err(error.into());
-            }
-        }
+    while let Err(error) = store.id().await {
+        warn!(error = %chain(&error), "Failed to reach etcd; trying again");
+        tokio::time::sleep(STORE_RETRY).await;
     }
+    Ok(Arc::new(store))
 }
 
 async fn client(kubeconfig: Option<&std::path::Path>) -> Result<kube::Client, Error> {

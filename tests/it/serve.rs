@@ -2,6 +2,7 @@
 
 mod authn;
 mod client;
+mod filters;
 mod kube;
 mod pki;
 mod process;

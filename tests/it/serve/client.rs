@@ -25,7 +25,7 @@ pub(crate) const SERVICE: &str = "navigator-apiserver.navigator.svc";
 
 pub(crate) struct Client {
     address: SocketAddr,
-    connector: TlsConnector,
+    config: Arc<ClientConfig>,
 }
 
 #[derive(Debug)]
@@ -63,12 +63,13 @@ impl Client {
             }
             None => builder.with_no_client_auth(),
         };
-        Self { address, connector: TlsConnector::from(Arc::new(config)) }
+        Self { address, config: Arc::new(config) }
     }
 
     pub(crate) async fn connect(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
-        self.connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await
     }
 
     pub(crate) async fn send(&self, request: Request<String>) -> std::io::Result<Reply> {
@@ -90,6 +91,40 @@ impl Client {
         tokio::select! {
             reply = asked.as_mut() => reply,
             _ = connection.as_mut() => asked.await,
+        }
+    }
+
+    /// Sends requests at one time over one HTTP/2 connection, as the aggregator does.
+    pub(crate) async fn send_together(&self, requests: Vec<Request<String>>) -> Vec<Reply> {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let connector = TlsConnector::from(Arc::new(config));
+        let stream =
+            connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
+        let asked = futures::future::join_all(requests.into_iter().map(|request| {
+            let mut sender = sender.clone();
+            async move {
+                let (mut parts, body) = request.into_parts();
+                parts.uri = format!("https://{SERVICE}{}", parts.uri).parse().unwrap();
+                let request = Request::from_parts(parts, Full::new(bytes::Bytes::from(body)));
+                let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let body = String::from_utf8_lossy(&body).into_owned();
+                Reply { status: parts.status.as_u16(), headers: parts.headers, body }
+            }
+        }));
+        let mut asked = std::pin::pin!(asked);
+        tokio::select! {
+            replies = asked.as_mut() => replies,
+            ended = connection => {
+                ended.unwrap();
+                asked.await
+            }
         }
     }
 

@@ -112,6 +112,51 @@ async fn the_aggregators_own_checks_pass() {
 }
 
 #[tokio::test]
+async fn one_http2_connection_carries_many_users_each_with_their_own_rights() {
+    let world = World::new().await;
+    world.kube.allow("jane", "list", "pilots");
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), None);
+    let users = ["jane", "bob"].into_iter().cycle().take(100);
+    let requests =
+        users.map(|user| as_user(Request::get(PILOTS), user).body(String::new()).unwrap());
+    let replies = client.send_together(requests.collect()).await;
+    for (number, reply) in replies.iter().enumerate() {
+        let expected = if number % 2 == 0 { 200 } else { 403 };
+        assert_eq!(reply.status, expected, "{number}: {}", brief(reply));
+    }
+    assert_eq!(world.kube.reviews("SubjectAccessReview"), 2, "equal questions are asked once");
+}
+
+#[tokio::test]
+async fn an_etcd_that_does_not_answer_is_waited_for() {
+    let world = World::new().await;
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let etcd = format!("http://{}", free.local_addr().unwrap());
+    drop(free);
+    let mut server = world.start("unused", &["--store=etcd", "--etcd-servers", &etcd]);
+    server
+        .until("readyz says that it waits for etcd", async || {
+            let reply = server.stranger().get("/readyz").await;
+            let told = reply.status == 500 && reply.body.contains("[-]etcd failed");
+            if told { Ok(()) } else { Err(brief(&reply)) }
+        })
+        .await;
+    assert_eq!(server.stranger().get("/livez").await.status, 200);
+    assert_eq!(server.stranger().get(PILOTS).await.status, 503);
+    server
+        .until("the log says why", async || {
+            let told = server.log().contains("Failed to reach etcd");
+            if told { Ok(()) } else { Err("nothing".to_owned()) }
+        })
+        .await;
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended().await.code(), Some(0), "{}", server.log());
+}
+
+#[tokio::test]
 async fn tokens_are_reviewed_once_and_bad_ones_are_nobodys() {
     let world = World::new().await;
     world.kube.add_token("good", json!({"username": "pod", "groups": ["g"]}));

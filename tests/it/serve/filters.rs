@@ -1,0 +1,197 @@
+//! The filter chain around a router, without listener or store.
+
+use std::{
+    collections::BTreeMap,
+    future::pending,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{Extension, Router, body::Body, response::Redirect, routing::get};
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt;
+use navigator::{
+    apiserver::{
+        authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
+        authz::{Authorizer, Decision, ReviewAccess},
+        delegate::CallError,
+        filters::{Chain, Deadlines, Installed, Limits, Warnings},
+        metrics::Metrics,
+        request_info::RequestInfo,
+    },
+    runtime::{Readiness, Shutdown},
+};
+use tokio::sync::watch;
+
+use super::pki::Ca;
+
+/// Says yes, no, or nothing; keeps what it was asked.
+#[derive(Clone, Default)]
+struct Reviews(Arc<Mutex<Vec<RequestInfo>>>, Answer);
+
+#[derive(Clone, Copy, Default)]
+enum Answer {
+    #[default]
+    Yes,
+    Down,
+}
+
+impl ReviewAccess for Reviews {
+    fn review<'a>(
+        &'a self,
+        _: &'a User,
+        request: &'a RequestInfo,
+    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+        self.0.lock().unwrap().push(request.clone());
+        Box::pin(std::future::ready(match self.1 {
+            Answer::Yes => Ok(Decision::Allow),
+            Answer::Down => Err(Arc::new(CallError::Timeout)),
+        }))
+    }
+}
+
+impl ReviewTokens for Reviews {
+    fn review<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+fn chain(limits: Limits, reviews: Reviews) -> Arc<Chain> {
+    let metrics = Arc::new(Metrics::new());
+    let readiness = Readiness::new();
+    let chain = Chain::new(
+        limits,
+        Deadlines { request: Duration::from_secs(60) },
+        None,
+        Arc::clone(&metrics),
+        readiness,
+        Shutdown::new(),
+    );
+    let config = BTreeMap::from([
+        ("requestheader-client-ca-file".to_owned(), Ca::new("proxy").pem),
+        ("requestheader-allowed-names".to_owned(), "[\"proxy\"]".to_owned()),
+        ("requestheader-username-headers".to_owned(), "[\"X-Remote-User\"]".to_owned()),
+    ]);
+    let trust = watch::channel(Arc::new(Trust::parse(&config).unwrap())).1;
+    let tokens = Arc::new(reviews.clone());
+    let router = Router::new()
+        .route("/panic", get(panicking))
+        .route("/redirect", get(|| async { Redirect::temporary("http://elsewhere/") }))
+        .route("/forever", get(pending::<()>))
+        .route(
+            "/warn",
+            get(|Extension(warnings): Extension<Warnings>| async move {
+                warnings.add("careful");
+                "warned"
+            }),
+        )
+        .route(
+            "/who",
+            get(|Extension(user): Extension<User>, headers: HeaderMap| async move {
+                format!("{} {}", user.name, headers.contains_key("x-remote-user"))
+            }),
+        )
+        .fallback(|| async { "served" });
+    chain.install(Installed {
+        authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
+        authorizer: Authorizer::new(Arc::new(reviews), metrics),
+        router,
+    });
+    Arc::new(chain)
+}
+
+async fn panicking() {
+    panic!("on purpose")
+}
+
+async fn send(chain: &Chain, uri: &str) -> Response<Body> {
+    chain
+        .handle(Request::get(uri).header("X-Remote-User", "root").body(Body::empty()).unwrap())
+        .await
+}
+
+async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_and_the_next_request_is_served() {
+    let chain = chain(Limits::default(), Reviews::default());
+    let response = send(&chain, "/panic").await;
+    assert_eq!(response.status(), 500);
+    assert!(response.headers().contains_key("audit-id"));
+    let told = "This request caused apiserver to panic. Look in the logs for details.";
+    assert_eq!(text(response).await, told);
+    assert_eq!(send(&chain, "/who").await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_redirect_never_leaves_the_server() {
+    let chain = chain(Limits::default(), Reviews::default());
+    let response = send(&chain, "/redirect").await;
+    assert_eq!(response.status(), 500);
+    assert!(!response.headers().contains_key("location"));
+}
+
+#[tokio::test]
+async fn warnings_become_headers_and_identity_headers_are_gone() {
+    let chain = chain(Limits::default(), Reviews::default());
+    let response = send(&chain, "/warn").await;
+    assert_eq!(response.headers()["warning"], "299 - \"careful\"");
+    assert_eq!(response.headers()["cache-control"], "no-cache, private");
+    assert_eq!(text(send(&chain, "/who").await).await, "system:anonymous false");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_takes_too_long_is_a_504() {
+    let chain = chain(Limits::default(), Reviews::default());
+    let begun = tokio::time::Instant::now();
+    let response = send(&chain, "/forever?timeout=3s").await;
+    assert_eq!((response.status().as_u16(), begun.elapsed().as_secs()), (504, 3));
+    let body: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!(body["reason"], "Timeout");
+    let told = "Timeout: request did not complete within the allotted timeout";
+    assert_eq!(body["message"], told);
+    assert_eq!(send(&chain, "/who?timeout=soon").await.status(), 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_house_is_a_429_and_probes_still_pass() {
+    let chain = chain(Limits { reading: 2, mutating: 1 }, Reviews::default());
+    let mut waiting = Box::pin(futures::future::join(
+        send(&chain, "/forever?timeout=5s"),
+        send(&chain, "/forever?timeout=5s"),
+    ));
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    let response = send(&chain, "/who").await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(send(&chain, "/livez").await.status(), 200);
+    waiting.await;
+    assert_eq!(send(&chain, "/who").await.status(), 200);
+}
+
+#[tokio::test]
+async fn nobody_who_could_tell_means_no() {
+    let chain = chain(Limits::default(), Reviews(Arc::default(), Answer::Down));
+    let response = send(&chain, "/who").await;
+    assert_eq!(response.status(), 500);
+    assert!(text(response).await.contains("failed to authorize"));
+    for probe in ["/livez", "/readyz", "/healthz"] {
+        assert_eq!(send(&chain, probe).await.status(), 200, "{probe} needs nobody");
+    }
+}
+
+#[tokio::test]
+async fn what_is_authorized_is_what_the_handler_gets() {
+    let reviews = Reviews::default();
+    let chain = chain(Limits::default(), reviews.clone());
+    let uri =
+        "/apis/navigator.jetstack.io/v1beta1/namespaces/a/pilots?fieldSelector=metadata.name%3Dx";
+    send(&chain, uri).await;
+    let asked = reviews.0.lock().unwrap().clone();
+    assert_eq!(asked, [RequestInfo::parse(&http::Method::GET, &uri.parse().unwrap())]);
+    assert_eq!((asked[0].verb.as_str(), asked[0].name.as_str()), ("list", "x"));
+}
