@@ -207,8 +207,7 @@ async fn health_is_told_as_kubernetes_tells_it() {
     let text = server.get("/readyz?verbose").await.text();
     assert_eq!(
         text,
-        "[+]ping ok\n[+]etcd ok\n[+]store-identity ok\n[+]informer-sync ok\n[+]shutdown ok\n\
-         readyz check passed\n"
+        "[+]ping ok\n[+]etcd ok\n[+]informer-sync ok\n[+]shutdown ok\nreadyz check passed\n"
     );
     let text = server.get("/readyz?verbose&exclude=etcd&exclude=nope").await.text();
     assert!(text.contains("[+]etcd excluded: ok\n"), "{text}");
@@ -219,11 +218,12 @@ async fn health_is_told_as_kubernetes_tells_it() {
     server.get("/readyz/nope").await.refusal(404, "NotFound");
 
     server.verdict.send(Verdict::Foreign("the store was lost".into())).unwrap();
-    let answer = server.get("/readyz").await;
+    let answer = server.get("/healthz").await;
     assert_eq!(answer.code, 500);
     assert!(answer.text().contains("[-]store-identity failed: the store was lost\n"), "{answer:?}");
-    assert!(answer.text().ends_with("readyz check failed\n"));
+    assert!(answer.text().ends_with("healthz check failed\n"));
     assert_eq!(server.get("/livez").await.code, 200, "a restart would heal nothing");
+    assert_eq!(server.get("/readyz").await.code, 200, "clients shall read what happened");
     server.verdict.send(Verdict::Ours).unwrap();
     server.closing.trigger();
     let answer = server.get("/readyz").await;

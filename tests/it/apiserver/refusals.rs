@@ -82,7 +82,7 @@ async fn a_store_that_is_not_ours_is_503_and_never_404() {
             assert_eq!(status["message"], why.as_str(), "{method} {path}");
             assert_eq!(answer.headers["retry-after"], "5");
         }
-        assert_eq!(server.get("/readyz").await.code, 500);
+        assert_eq!(server.get("/healthz").await.code, 500);
         server.get("/apis").await.expect(200);
     }
     server.verdict.send(Verdict::Ours).unwrap();
