@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench bench-pilot golden clean
+.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench bench-pilot kill-store golden clean
 
 CARGO    ?= cargo
 PROFILE  ?= release
@@ -59,6 +59,12 @@ test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface
 
 fuzz: deps ## decodes damaged manifests for 60 s
 	$(CARGO) test --test fuzz -- 60
+
+bench: deps $(TESTBED)/bin/etcd ## prints what stores and conversions cost
+	$(CARGO) bench --bench conversion --bench store
+
+kill-store: deps ## kills the embedded store a thousand times under load
+	$(CARGO) bench --bench store -- kills
 
 golden: deps ## rewrites expected outputs; read the diff
 	UPDATE_GOLDEN=1 $(CARGO) test

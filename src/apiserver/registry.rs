@@ -9,6 +9,7 @@ mod create;
 mod delete;
 mod list;
 mod meta;
+mod migrate;
 mod patch;
 mod read;
 mod update;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 pub use delete::Deleted;
 pub use list::Page;
+pub use migrate::Migrated;
 pub use patch::Patch;
 pub use update::Change;
 pub use watch::{Events, Initial, Observed};

@@ -2,7 +2,9 @@
 
 mod embedded;
 pub(crate) mod etcd_server;
+mod full_disk;
 mod kill;
+mod migration;
 mod model;
 
 use std::{path::PathBuf, time::Duration};

@@ -1,0 +1,77 @@
+//! Rewrites what lies in the store in an older form, so that a later release may forget it.
+//!
+//! Safe beside running servers and safe to repeat: an object is written only when it would come
+//! out differently, and by compare-and-swap, so whoever wrote meanwhile wins.
+
+use super::Registry;
+use crate::{
+    api::GROUP,
+    apiserver::storage::{Entry, Error, Key, PageRequest, Prefix, Result},
+};
+
+/// Objects that one request to the store reads.
+const PAGE: usize = 500;
+
+/// What a migration found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Migrated {
+    pub rewritten: usize,
+    /// Objects that were in the current form already.
+    pub current: usize,
+    /// Objects that this binary cannot read, left as they are, and why.
+    pub unreadable: Vec<(Key, String)>,
+}
+
+impl Registry {
+    /// Brings every object of this kind into the form that is stored today.
+    pub async fn migrate(&self) -> Result<Migrated> {
+        let range = Prefix::resource(GROUP, self.kind.plural())
+            .expect("our group and plurals are valid parts of a key");
+        let mut found = Migrated::default();
+        let mut request = PageRequest { limit: Some(PAGE), ..PageRequest::default() };
+        loop {
+            // Each page as it is now: what is created meanwhile is created in the current form.
+            let page = self.store.list(&range, request.clone()).await?;
+            request.after = page.entries.last().map(|entry| entry.key.clone());
+            for entry in page.entries {
+                self.migrate_one(entry, &mut found).await?;
+            }
+            if !page.more {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn migrate_one(&self, mut entry: Entry, found: &mut Migrated) -> Result<()> {
+        loop {
+            let (stored, object) = match self.read_stored(&entry.key, &entry.value, entry.revision)
+            {
+                Ok(read) => read,
+                Err(error) => {
+                    found.unreadable.push((entry.key, error.message().to_owned()));
+                    return Ok(());
+                }
+            };
+            let wanted = Self::to_stored(&object.hub);
+            if stored == wanted {
+                found.current += 1;
+                return Ok(());
+            }
+            let bytes = Self::to_bytes(&wanted);
+            match self.store.update(&entry.key, entry.revision, bytes).await {
+                Ok(_) => {
+                    found.rewritten += 1;
+                    return Ok(());
+                }
+                Err(Error::Conflict { .. }) => {}
+                Err(Error::NotFound(_)) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            // Somebody was faster, perhaps a server of the older release: look again.
+            match self.store.get(&entry.key).await? {
+                Some(now) => entry = now,
+                None => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Migration of what is stored, over a real store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use navigator::{
+    api::scheme::kind_by_plural,
+    apiserver::{
+        admission::Plugins,
+        registry::{Migrated, Registry},
+        storage::{Key, Storage},
+    },
+};
+use serde_json::{Value, json};
+
+use super::Scratch;
+
+fn key(name: &str) -> Key {
+    Key::new("navigator.jetstack.io", "pilots", "ns", name).unwrap()
+}
+
+fn pilot(version: &str, name: &str) -> Bytes {
+    json!({
+        "apiVersion": format!("navigator.jetstack.io/{version}"),
+        "kind": "Pilot",
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
+        "spec": {},
+    })
+    .to_string()
+    .into()
+}
+
+#[tokio::test]
+async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
+    let Scratch { store, directory: _directory } = Scratch::new().await;
+    let store: Arc<dyn Storage> = Arc::new(store);
+    for name in ["a", "b"] {
+        store.create(&key(name), pilot("v1alpha1", name)).await.unwrap();
+    }
+    store.create(&key("c"), Bytes::from("{")).await.unwrap();
+    let kind = kind_by_plural("pilots").unwrap();
+    let registry = Registry::new(kind, Arc::clone(&store), Arc::new(Plugins::default()));
+
+    let first = registry.migrate().await.unwrap();
+    assert_eq!((first.rewritten, first.current), (2, 0));
+    assert_eq!(first.unreadable[0].0, key("c"));
+    for name in ["a", "b"] {
+        let entry = store.get(&key(name)).await.unwrap().unwrap();
+        let stored: Value = serde_json::from_slice(&entry.value).unwrap();
+        assert_eq!(stored["apiVersion"], "navigator.jetstack.io/v1beta1");
+        assert_eq!(stored["metadata"]["uid"], format!("uid-{name}"));
+        assert_eq!(stored["metadata"]["resourceVersion"], Value::Null);
+    }
+    let before = store.current_revision().await.unwrap();
+    let again = registry.migrate().await.unwrap();
+    assert_eq!(
+        Migrated { unreadable: Vec::new(), ..again },
+        Migrated { current: 2, ..Migrated::default() }
+    );
+    assert_eq!(store.current_revision().await.unwrap(), before, "nothing was left to write");
+}
