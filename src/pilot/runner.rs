@@ -220,11 +220,12 @@ impl Runner {
     }
 
     fn step(&mut self, event: Event) {
-        let before = self.state.life.clone();
+        let before = report::phase(&self.state);
         let (state, effects) = self.state.clone().step(event);
         self.state = state;
-        if std::mem::discriminant(&before) != std::mem::discriminant(&self.state.life) {
-            info!(phase = %report::phase(&self.state), "Entered a new phase of the node's life");
+        let phase = report::phase(&self.state);
+        if phase != before {
+            info!(%phase, "Entered a new phase of the node's life");
         }
         for effect in effects {
             self.carry_out(effect);
@@ -400,7 +401,7 @@ impl Runner {
             .observation
             .gauges
             .iter()
-            .map(|(name, value)| (format!("navigator_{}_{name}", flavour.word), *value))
+            .map(|(name, value)| (format!("navigator_{name}"), *value))
             .collect();
         let message = report::phase(state).to_string();
         self.answers.send_if_modified(|answers| {

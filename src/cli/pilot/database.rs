@@ -110,7 +110,7 @@ pub(super) fn run(flavour: &'static Flavour, args: Args) -> u8 {
             return exit::FAILURE;
         }
     };
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         let settings = match settings(flavour, args).await {
             Ok(settings) => settings,
             Err(text) => {
@@ -122,7 +122,10 @@ pub(super) fn run(flavour: &'static Flavour, args: Args) -> u8 {
             complain(&format!("failed to run the pilot: {error}"));
             exit::FAILURE
         })
-    })
+    });
+    // A name that is being resolved must not hold up the end of the container.
+    runtime.shutdown_background();
+    code
 }
 
 async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, String> {
