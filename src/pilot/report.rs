@@ -69,7 +69,7 @@ pub fn status(
     let up = matches!(state.life, Life::Up(_));
     let mut status = PilotStatus {
         observed_generation: *generation,
-        phase: Some(phase(state)),
+        phase: Some(phase(state, facts)),
         // Written by itself, so that it never drags conditions along.
         last_heartbeat_time: None,
         pilot_version: Some(format!("v{}", build::VERSION)),
@@ -99,10 +99,12 @@ pub fn status(
 }
 
 /// Where the node is in its life.
-pub fn phase(state: &State) -> PilotPhase {
+pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
     match &state.life {
         Life::Waiting | Life::Turn => PilotPhase::Pending,
         Life::Preflight => PilotPhase::Preflight,
+        // It waits for others, who will come.
+        Life::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
         Life::Refused | Life::Rejected => PilotPhase::Failed,
         Life::Up(up) if up.retiring => PilotPhase::Decommissioning,
         Life::Up(up) if up.serving => PilotPhase::Running,

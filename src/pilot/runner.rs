@@ -25,7 +25,7 @@ use super::{
     database::{self, Database, FailedCheck, Node, Observation, ProcessSpec, Retirement},
     files::Files,
     intent::{self, Intent},
-    machine::{Attempt, Event, Held, Life, Limits, Stage, State, Timer, Want},
+    machine::{Attempt, Effect, Event, Held, Life, Limits, Stage, State, Timer, Want},
     metrics::Metrics,
     preflight::Lock,
     probes::{self, Answers},
@@ -220,10 +220,10 @@ impl Runner {
     }
 
     fn step(&mut self, event: Event) {
-        let before = report::phase(&self.state);
+        let before = report::phase(&self.state, &self.facts);
         let (state, effects) = self.state.clone().step(event);
         self.state = state;
-        let phase = report::phase(&self.state);
+        let phase = report::phase(&self.state, &self.facts);
         if phase != before {
             info!(%phase, "Entered a new phase of the node's life");
         }
@@ -279,6 +279,11 @@ impl Runner {
                         }
                     }
                     self.metrics.preflight_failures.inc();
+                    if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
+                        // Its pilot was killed after the node left and before it wrote so.
+                        self.carry_out(Effect::RememberLeft);
+                        self.step(Event::Left);
+                    }
                     self.facts.preflight = Some(failed);
                     self.step(Event::PreflightFailed(attempt));
                 }
@@ -352,7 +357,14 @@ impl Runner {
                 if serving {
                     self.establish_identity(&observation);
                 }
-                self.facts.observation = observation;
+                // What is not known yet is not news: a node that joins in a dead one's place
+                // needs the old address, and its Pilot is where it stands.
+                let before = std::mem::replace(&mut self.facts.observation, observation);
+                let now = &mut self.facts.observation;
+                if now.endpoints.is_empty() {
+                    now.endpoints = before.endpoints;
+                }
+                now.version = now.version.take().or(before.version);
                 self.step(Event::Observed { alive, serving });
             }
             Err(_) => self.step(Event::Observed { alive: false, serving: false }),
@@ -403,7 +415,7 @@ impl Runner {
             .iter()
             .map(|(name, value)| (format!("navigator_{name}"), *value))
             .collect();
-        let message = report::phase(state).to_string();
+        let message = report::phase(state, facts).to_string();
         self.answers.send_if_modified(|answers| {
             let changed = answers.ready != ready || answers.message != message;
             answers.ready = ready;

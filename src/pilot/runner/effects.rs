@@ -1,6 +1,6 @@
 //! One effect, one act: processes, timers, and tasks that ask the database or the API.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +18,7 @@ use crate::{
         files::{Mark, Run},
         machine::{Effect, Event, Life},
         preflight,
-        supervisor::{Command, Output, signal_name},
+        supervisor::{Command, Output, User, signal_name},
     },
     runtime::build,
 };
@@ -161,7 +161,14 @@ impl Runner {
                 None => known,
             };
             let node = node(&settings, &pilot, &peers, may_found);
-            News::Configured { attempt, result: database.configure(&node).await }
+            let mut result = database.configure(&node).await;
+            if let (Ok(_), Some(user)) = (&result, settings.user)
+                && let Err(source) = give(&settings.config, user)
+            {
+                let path = settings.config.clone();
+                result = Err(database::Error::Write { path, source });
+            }
+            News::Configured { attempt, result }
         });
     }
 
@@ -357,6 +364,17 @@ impl Runner {
             }
         });
     }
+}
+
+/// Rendered as root, read as somebody else: files with secrets are the owner's alone.
+fn give(path: &Path, user: User) -> std::io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid))?;
+    if path.symlink_metadata()?.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            give(&entry?.path(), user)?;
+        }
+    }
+    Ok(())
 }
 
 /// As the API shows it.

@@ -1,0 +1,216 @@
+//! `navigator pilot cassandra --config`: the whole pilot around a scripted Cassandra, which
+//! answers like the Jolokia agent and notes down what it is asked.
+
+#![expect(clippy::disallowed_methods, reason = "tests start processes")]
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use super::harness::{children, folder, signal, state, wait_for};
+
+/// `bin/cassandra` as the pilot sees it: an agent on loopback that calls itself NORMAL.
+const SCRIPT: &str = r#"#!/usr/bin/perl
+use strict; use IO::Socket::INET; $| = 1;
+my $home = $0; $home =~ s{/bin/cassandra$}{};
+open(my $log, ">>", "$home/log"); $log->autoflush(1); print $log "start $$\n";
+$SIG{TERM} = sub { print $log "term\n"; exit 143 };
+my ($host) = map { /^host=(\S+)/ } do { open(my $p, "<", "$ENV{CASSANDRA_CONF}/jolokia.properties") or die "conf: $!"; <$p> };
+my $server = IO::Socket::INET->new(LocalAddr => $host, LocalPort => 8778, Listen => 5, ReuseAddr => 1) or die "listen: $!";
+mkdir "$ENV{SCRIPT_DATA}/data"; mkdir "$ENV{SCRIPT_DATA}/data/system"; mkdir "$ENV{SCRIPT_DATA}/data/system/local";
+print "last words of the script\n";
+my $node = qq({"OperationMode":"NORMAL","ReleaseVersion":"5.0.6","LocalHostId":"id-1","EndpointToHostId":{"$host":"id-1"},"LiveNodes":["$host"],"UnreachableNodes":[],"JoiningNodes":[],"LeavingNodes":[],"MovingNodes":[],"NativeTransportRunning":true,"Tokens":["1"]});
+my $count = qq({"status":200,"value":{"Count":1}});
+my $all = qq([{"status":200,"value":$node},{"status":200,"value":{"CurrentStreams":[]}},$count,$count,$count,{"status":200,"value":{"AllEndpointStates":""}},{"status":200,"value":{"HeapMemoryUsage":{"used":1}}}]);
+while (1) {
+    my $client = $server->accept or next;
+    my $length = 0;
+    while (my $line = <$client>) { last if $line =~ /^\r?$/; $length = $1 if $line =~ /^content-length: (\d+)/i }
+    read($client, my $body, $length);
+    print $log "drain\n" if $body =~ /"drain/;
+    my $answer = $body =~ /^\[/ ? $all : '{"status":200,"value":null}';
+    print $client "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " . length($answer) . "\r\n\r\n$answer";
+    close $client;
+}
+"#;
+
+struct World {
+    _kept: tempfile::TempDir,
+    root: PathBuf,
+    address: String,
+}
+
+impl World {
+    /// Each test has a loopback address of its own: the ports of a database are fixed.
+    fn new(host: u8) -> Self {
+        let (kept, root) = folder();
+        for name in ["home/bin", "home/conf", "data", "config", "shared"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        fs::write(root.join("shared/jolokia.jar"), "").unwrap();
+        let program = root.join("home/bin/cassandra");
+        fs::write(&program, SCRIPT).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { _kept: kept, root, address: format!("127.0.66.{host}") }
+    }
+
+    fn start(&self, phase: &str) -> Running<'_> {
+        let pilot = format!(
+            "metadata: {{name: cass-demo-a-0, namespace: default}}\nspec:\n  phase: {phase}\n  \
+             version: 5.0.6\n  jvm: {{heap: 384Mi}}\n  cassandra: {{clusterName: demo, \
+             datacenter: d, rack: r}}\n"
+        );
+        let file = self.root.join("pilot.yaml");
+        fs::write(&file, pilot).unwrap();
+        let path = |name: &str| self.root.join(name);
+        let child = Command::new(env!("CARGO_BIN_EXE_navigator"))
+            .args(["pilot", "cassandra", "--address", &self.address])
+            .args(["--bind-address", &self.address, "--termination-grace-period", "60"])
+            .args(["--config".into(), file, "--home".into(), path("home")])
+            .args(["--data-dir".into(), path("data"), "--config-dir".into(), path("config")])
+            .args(["--shared-dir".into(), path("shared")])
+            .env("SCRIPT_DATA", path("data"))
+            .env("NAVIGATOR_TERMINATION_LOG", "/nonexistent")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(fs::File::create(path("stderr")).unwrap()))
+            .spawn()
+            .unwrap();
+        Running { world: self, child }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.root.join("home/log")).unwrap_or_default()
+    }
+
+    fn get(&self, port: u16) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect((self.address.as_str(), port)).ok()?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let code = text.split(' ').nth(1)?.parse().ok()?;
+        Some((code, text.split("\r\n\r\n").nth(1)?.trim_end().to_owned()))
+    }
+}
+
+struct Running<'a> {
+    world: &'a World,
+    child: Child,
+}
+
+impl Running<'_> {
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    fn database(&self) -> i32 {
+        wait_for("the database", || children(self.pid()).first().copied())
+    }
+
+    fn until(&self, code: u16, word: &str) {
+        let mut last = None;
+        let wanted = Some((code, word.to_owned()));
+        let until = std::time::Instant::now() + super::harness::DEADLINE;
+        while last != wanted {
+            last = self.world.get(12001);
+            let stderr = || fs::read_to_string(self.world.root.join("stderr")).unwrap_or_default();
+            assert!(
+                std::time::Instant::now() < until,
+                "want {wanted:?}, saw {last:?}\n{}",
+                stderr()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    fn stop(mut self) -> Option<i32> {
+        signal(self.pid(), 15);
+        wait_for("the pilot's end", || self.child.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_node_serves_and_is_drained_before_it_is_stopped() {
+    let world = World::new(1);
+    let pilot = world.start("Running");
+    pilot.until(200, "Running");
+    assert_eq!(world.get(12000).unwrap().0, 200);
+    assert_eq!(world.get(12002).unwrap().0, 200);
+    let metrics = world.get(8080).unwrap().1;
+    assert!(metrics.contains("\nnavigator_pilot_ready 1\n"), "{metrics}");
+    assert!(metrics.contains("\nnavigator_cassandra_live_nodes 1\n"), "{metrics}");
+    let pid = pilot.database();
+    assert_eq!(pilot.stop(), Some(0));
+    assert_eq!(world.log(), format!("start {pid}\ndrain\nterm\n"));
+    let left: Vec<_> = fs::read_dir(world.root.join("data/.navigator")).unwrap().collect();
+    assert!(!left.iter().any(|entry| entry.as_ref().unwrap().file_name() == "run.json"));
+}
+
+#[test]
+fn a_crashed_database_is_started_again_under_the_same_pilot() {
+    let world = World::new(2);
+    let pilot = world.start("Running");
+    pilot.until(200, "Running");
+    let first = pilot.database();
+    signal(first, 9);
+    let second = wait_for("another process", || {
+        children(pilot.pid()).first().copied().filter(|pid| *pid != first)
+    });
+    pilot.until(200, "Running");
+    assert_ne!(first, second);
+    assert!(world.get(8080).unwrap().1.contains("navigator_pilot_process_crashes_total 1\n"));
+    assert_eq!(pilot.stop(), Some(0));
+}
+
+#[test]
+fn a_killed_pilot_takes_the_database_along_and_the_next_one_takes_over() {
+    let world = World::new(3);
+    let mut pilot = world.start("Running");
+    pilot.until(200, "Running");
+    let database = pilot.database();
+    pilot.child.kill().unwrap();
+    pilot.child.wait().unwrap();
+    wait_for("the database's end", || state(database).is_none_or(|s| s == 'Z').then_some(()));
+    drop(pilot);
+    let next = world.start("Running");
+    next.until(200, "Running");
+    let stderr = fs::read_to_string(world.root.join("stderr")).unwrap();
+    assert!(stderr.contains("An earlier run has no end"), "{stderr}");
+    assert_eq!(next.stop(), Some(0));
+}
+
+#[test]
+fn a_fenced_or_stopped_node_is_kept_down() {
+    for (host, phase) in [(4, "Fenced"), (5, "Stopped")] {
+        let world = World::new(host);
+        let pilot = world.start(phase);
+        pilot.until(503, phase);
+        assert_eq!(world.get(12000).unwrap().0, 200, "the container is kept");
+        assert_eq!(world.log(), "");
+        assert_eq!(pilot.stop(), Some(0));
+    }
+}
+
+#[test]
+fn foreign_data_are_not_touched() {
+    let world = World::new(6);
+    fs::write(world.root.join("data/rows"), "x").unwrap();
+    let pilot = world.start("Running");
+    pilot.until(503, "Failed");
+    assert_eq!(world.log(), "");
+    let stderr = fs::read_to_string(world.root.join("stderr")).unwrap();
+    assert!(stderr.contains("IdentityMismatch"), "{stderr}");
+    assert_eq!(pilot.stop(), Some(0));
+}
