@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -36,6 +37,25 @@ pub(crate) fn java_home() -> PathBuf {
         .expect("Java 17 is missing: apt-get install openjdk-17-jre-headless")
 }
 
+/// The user that databases run as when the tests are root.
+const USER: u32 = 9200;
+
+/// Gives a folder and all below it to that user.
+pub(crate) fn give(folder: &Path) {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    std::os::unix::fs::chown(folder, Some(USER), Some(USER)).unwrap();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            give(&path);
+        } else {
+            std::os::unix::fs::chown(&path, Some(USER), Some(USER)).unwrap();
+        }
+    }
+}
+
 /// A running database. Dropping it kills it.
 pub(crate) struct Running {
     child: Child,
@@ -44,8 +64,17 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts what a flavour said, its output going to a file.
-    #[expect(clippy::disallowed_methods, reason = "tests start what they test")]
     pub(crate) fn start(process: &ProcessSpec, log: &Path) -> Self {
+        Self::run(process, log, None)
+    }
+
+    /// The same, never as root, which Elasticsearch refuses.
+    pub(crate) fn start_as_user(process: &ProcessSpec, log: &Path) -> Self {
+        Self::run(process, log, nix::unistd::geteuid().is_root().then_some(USER))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests start what they test")]
+    fn run(process: &ProcessSpec, log: &Path, user: Option<u32>) -> Self {
         let output = fs::File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new(&process.program);
         command
@@ -58,6 +87,9 @@ impl Running {
             .stderr(output);
         if let Some(folder) = &process.working_directory {
             command.current_dir(folder);
+        }
+        if let Some(user) = user {
+            command.uid(user).gid(user);
         }
         let child = command.spawn().unwrap_or_else(|error| panic!("{process:?}: {error}"));
         Self { child, log: log.to_owned() }

@@ -9,13 +9,17 @@
 
 mod cassandra;
 mod cql;
+mod elasticsearch;
 mod host;
 
 use std::time::Instant;
 
 type Scenario = (&'static str, fn() -> futures::future::LocalBoxFuture<'static, ()>);
 
-const SCENARIOS: &[Scenario] = &[("cassandra", || Box::pin(cassandra::a_node_joins_and_leaves()))];
+const SCENARIOS: &[Scenario] = &[
+    ("cassandra", || Box::pin(cassandra::a_node_joins_and_leaves())),
+    ("elasticsearch", || Box::pin(elasticsearch::three_nodes_form_one_cluster_and_one_leaves())),
+];
 
 fn main() {
     let wanted: Vec<String> =
