@@ -24,8 +24,7 @@ use crate::{
     runtime::{Readiness, Shutdown},
 };
 
-/// The Secret's name.
-pub const SECRET: &str = "navigator-apiserver-tls";
+const SECRET: &str = names::TLS_SECRET;
 const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
