@@ -43,7 +43,7 @@ use super::{
 use crate::{
     api::v1beta1::{CassandraCluster, ElasticsearchCluster, Pilot},
     error::chain,
-    runtime::{Runtime, Shutdown},
+    runtime::{Runtime, Shutdown, readiness},
 };
 
 pub(crate) struct Stores {
@@ -100,7 +100,8 @@ impl Stores {
         }
     }
 
-    /// Waits until every cache holds what the server held.
+    /// Waits until every cache holds what the server held. Call it once: of two that wait for
+    /// one store, kube's initialisation wakes only the last.
     pub(crate) async fn filled(&self) {
         let Self { cassandra, elasticsearch, pilots, sets, pods, claims, others } = self;
         // An error means that the watch ended, which ends the process.
@@ -241,7 +242,7 @@ impl Watches {
             None => Api::all(self.client.clone()),
         };
         let (store, writer) = reflector::store();
-        self.spawn(task, api, config, writer, key, print, store.clone());
+        self.spawn(task, api, config, writer, key, print);
         store
     }
 
@@ -259,11 +260,10 @@ impl Watches {
         let store = writer.as_reader();
         let key = |object: &DynamicObject| of_meta(&object.metadata);
         let print = |object: &DynamicObject| digest(&object.metadata.resource_version);
-        self.spawn(task, api, config, writer, key, print, store.clone());
+        self.spawn(task, api, config, writer, key, print);
         (resource, store)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "both callers are right above")]
     fn spawn<K>(
         &self,
         task: &'static str,
@@ -272,21 +272,15 @@ impl Watches {
         writer: Writer<K>,
         key: fn(&K) -> Option<Key>,
         print: fn(&K) -> u64,
-        store: Store<K>,
     ) where
         K: kube::Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::DynamicType: Eq + Hash + Clone + Send + Sync + Unpin,
     {
         let ready = self.runtime.readiness().add(task);
-        self.runtime.tasks().spawn(task, async move {
-            // Ends when the watch task drops the writer, too.
-            drop(store.wait_until_ready().await);
-            drop(ready);
-        });
         let (queue, shutdown) = (self.queue.clone(), self.runtime.shutdown());
         self.runtime
             .tasks()
-            .spawn_vital(task, pump(task, api, config, writer, queue, key, print, shutdown));
+            .spawn_vital(task, pump(task, api, config, writer, queue, key, print, ready, shutdown));
     }
 }
 
@@ -300,11 +294,14 @@ async fn pump<K>(
     queue: Queue,
     key: fn(&K) -> Option<Key>,
     print: fn(&K) -> u64,
+    ready: readiness::Handle,
     shutdown: Shutdown,
 ) where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
+    // Dropped when the cache was filled once.
+    let mut ready = Some(ready);
     // Prints by uid; a deleted object's entry goes with it.
     let mut prints: HashMap<String, u64> = HashMap::new();
     let mut last_error = String::new();
@@ -347,6 +344,7 @@ async fn pump<K>(
             watcher::Event::Init => {}
             watcher::Event::InitDone => {
                 last_error.clear();
+                ready.take();
                 // What vanished while nobody watched shows as a missing object of its cluster.
                 for key in writer.as_reader().state().iter().filter_map(|object| key(object)) {
                     queue.add(key);
