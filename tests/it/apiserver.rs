@@ -8,6 +8,7 @@ mod negotiation;
 mod objects;
 mod patches;
 mod refusals;
+mod samples;
 mod versions;
 mod watches;
 
