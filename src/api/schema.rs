@@ -2,7 +2,7 @@
 //!
 //! Owns their form: structural, `$ref`s into `#/definitions/`, definitions named as upstream
 //! names them. Kubernetes' own types come from `schema/kubernetes.json`, an extract of the
-//! OpenAPI document of Kubernetes 1.34, so that kube-aggregator finds them equal to its own.
+//! OpenAPI document of Kubernetes 1.34 (`scripts/kubernetes-definitions.py`), so that kube-aggregator finds them equal to its own.
 
 mod closed;
 mod normal;
