@@ -79,5 +79,9 @@ $(TESTBED)/bin/etcd:
 e2e: testbed image ## the main job on a real Kubernetes with a real Cassandra
 	tests/e2e/run.sh $(TESTBED)
 
+test-databases: deps ## the pilot's flavours against real databases on loopback, about 5 minutes
+	@scripts/need.sh mvn=maven
+	$(CARGO) test --test databases
+
 clean: ## forgets what was built (not the testbed)
 	rm -rf target bin .cache
