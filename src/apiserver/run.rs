@@ -242,6 +242,10 @@ async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
         warn!(error = %chain(&error), "Failed to reach etcd; trying again");
         tokio::time::sleep(STORE_RETRY).await;
     }
+    let (compacted, shutdown) = (store.clone(), rt.shutdown().clone());
+    rt.tasks().spawn("etcd-compaction", async move {
+        compacted.compact_periodically(etcd::COMPACTION_INTERVAL, shutdown).await;
+    });
     Ok(Arc::new(store))
 }
 

@@ -20,7 +20,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-pub use self::connect::{Config, ConnectError, Tls};
+pub use self::{
+    compaction::COMPACTION_INTERVAL,
+    connect::{Config, ConnectError, Tls},
+};
 use super::{Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream};
 
 /// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.

@@ -16,6 +16,9 @@ use super::{
 };
 use crate::{error::chain, runtime::Shutdown};
 
+/// Upstream's `--etcd-compaction-interval`.
+pub const COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
+
 const KEY: &str = "compact_rev_key";
 
 /// What this server saw when it last had its turn.
