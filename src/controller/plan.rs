@@ -316,9 +316,12 @@ fn retire(desired: &Desired, observed: &Observed) -> Option<Plan> {
 fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
     for pool in &observed.pools {
         let wanted = desired.pool(&pool.name);
-        for (_, member) in pool.members.range(pool.replicas()..) {
+        for (ordinal, member) in pool.members.range(pool.replicas()..) {
             let Some(pilot) = &member.pilot else { continue };
-            if member.pod.is_some() || !(pilot.decommissioned || member.never_ran()) {
+            // A Pilot is made before the StatefulSet grows: one that is wanted waits for that.
+            let awaited = wanted.is_some_and(|wanted| *ordinal < wanted.replicas);
+            let needless = pilot.decommissioned || (member.never_ran() && !awaited);
+            if member.pod.is_some() || !needless {
                 continue;
             }
             let pilot_name = member.name.clone();

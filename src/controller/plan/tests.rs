@@ -128,6 +128,18 @@ fn what_a_gone_node_leaves_is_removed_claim_first() {
 }
 
 #[test]
+fn a_pilot_made_for_growth_that_met_a_conflict_is_kept() {
+    let plan = planned(&[("a", 2)], &[("a", 2)], |_, o| {
+        o.pools[0].set.as_mut().unwrap().replicas = 1;
+        let member = member(o, 0, 1);
+        (member.pod, member.claim) = (None, None);
+        let pilot = member.pilot.as_mut().unwrap();
+        (pilot.ready, pilot.identity) = (false, false);
+    });
+    assert_eq!(plan.step, Some(Step::Raise { pool: "a".into(), to: 2 }));
+}
+
+#[test]
 fn a_node_that_never_ran_is_removed_without_a_drain() {
     let plan = planned(&[("a", 1)], &[("a", 2)], |_, o| {
         *pod(o, 0, 1) = PodFacts::default();
