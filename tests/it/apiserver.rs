@@ -4,6 +4,7 @@
 mod deletion;
 mod discovery;
 mod lists;
+mod migration;
 mod negotiation;
 mod objects;
 mod patches;
