@@ -25,7 +25,7 @@ def request(method, path, body=None, content_type="application/json", **headers)
             sent["Content-Type"] = content_type
         link.request(method, path, body, sent)
         answer = link.getresponse()
-        text = answer.read().decode()
+        text = answer.read().decode(errors="replace")
         try:
             text = json.loads(text)
         except ValueError:
