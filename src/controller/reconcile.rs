@@ -75,7 +75,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
     let now = Timestamp::now();
     let mut observed = see(ctx, desired, &ctx.stores.objects(desired), now);
     if desired.deleted {
-        return teardown::tear_down::<K>(ctx, desired, &observed).await;
+        return teardown::tear_down(ctx, cluster, desired, &observed).await;
     }
     if desired.status.observed_generation.is_none() {
         // Whoever created the cluster sees at once that it was seen.

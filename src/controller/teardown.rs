@@ -1,7 +1,8 @@
 //! What a cluster's deletion needs beyond garbage collection: claims that shall go with it.
 //!
 //! Everything else is owned by the cluster and collected when it is gone. Nothing is created or
-//! changed for a cluster that is being deleted.
+//! changed for a cluster that is being deleted. Claims are found by name, so they go only while
+//! everything else of these names is this cluster's own.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
@@ -36,8 +37,7 @@ pub(crate) async fn keep_finalizer<K: Cluster>(
     } else {
         finalizers.push(FINALIZER_TEARDOWN.to_owned());
     }
-    let version = cluster.metadata().resource_version.clone();
-    write_finalizers::<K>(ctx, desired, finalizers, version).await?;
+    write_finalizers(ctx, cluster, desired, finalizers).await?;
     // The copy at hand is old now; the watch brings the new one.
     Err(Error::Conflict { kind: K::KIND.to_owned(), name: desired.name.clone() })
 }
@@ -46,13 +46,18 @@ pub(crate) async fn keep_finalizer<K: Cluster>(
 /// Kubernetes until its pod is gone.
 pub(crate) async fn tear_down<K: Cluster>(
     ctx: &Context,
+    cluster: &K,
     desired: &Desired,
     observed: &Observed,
 ) -> Result<Outcome, Error> {
     if !desired.finalizers.iter().any(|finalizer| finalizer == FINALIZER_TEARDOWN) {
         return Ok(Outcome::Settled);
     }
-    if !desired.force_delete {
+    if let Some(stalled) = &observed.stalled {
+        // A database of an earlier cluster of this name, or of a lost store, may run on them.
+        let (name, reason) = (&desired.name, &stalled.message);
+        info!(namespace = desired.namespace, name, reason, "Kept the claims of a cluster");
+    } else if !desired.force_delete {
         for pool in &observed.pools {
             if !desired
                 .pool(&pool.name)
@@ -71,7 +76,7 @@ pub(crate) async fn tear_down<K: Cluster>(
     }
     let mut finalizers = desired.finalizers.clone();
     finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
-    write_finalizers::<K>(ctx, desired, finalizers, None).await?;
+    write_finalizers(ctx, cluster, desired, finalizers).await?;
     Ok(Outcome::Settled)
 }
 
@@ -91,16 +96,18 @@ async fn delete_claim(
     }
 }
 
+/// The list is written as a whole, so it must be the one that was read: other finalizers in it
+/// belong to others.
 async fn write_finalizers<K: Cluster>(
     ctx: &Context,
+    cluster: &K,
     desired: &Desired,
     finalizers: Vec<String>,
-    version: Option<String>,
 ) -> Result<(), Error> {
-    let mut patch = json!({"metadata": {"uid": desired.uid, "finalizers": finalizers}});
-    if let Some(version) = version {
-        patch["metadata"]["resourceVersion"] = json!(version);
-    }
+    let version = &cluster.metadata().resource_version;
+    let patch = json!({
+        "metadata": {"uid": desired.uid, "resourceVersion": version, "finalizers": finalizers},
+    });
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     ctx.write(&ApiResource::erase::<K>(&()), &desired.namespace)?;
     let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
