@@ -13,7 +13,6 @@ pub mod handlers;
 mod health;
 pub mod identity;
 pub mod metrics;
-pub mod migrate_storage;
 pub mod negotiate;
 pub mod options;
 pub mod registry;

@@ -22,6 +22,8 @@ mod status;
 mod stores;
 mod teardown;
 #[cfg(test)]
+mod tests;
+#[cfg(test)]
 mod world;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

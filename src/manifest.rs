@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 use crate::{
     api::{
         GROUP,
-        names::{self, UID, label, port},
+        names::{self, label, port},
         scheme::{Version, kinds},
     },
     engine::rbac,
 };
 
+/// Uid and gid of every process of ours that is no pilot.
+const UID: i64 = 65532;
 /// Where the embedded store's claim is mounted.
 const STORE_PATH: &str = "/var/lib/navigator";
 

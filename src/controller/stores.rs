@@ -139,6 +139,49 @@ impl Stores {
     }
 }
 
+#[cfg(test)]
+impl Stores {
+    /// Caches that hold what the watches would have brought of these objects.
+    pub(crate) fn holding(objects: &[Value]) -> Self {
+        fn filled<K>(objects: &[Value], mut writer: Writer<K>, kind: &str, all: bool) -> Store<K>
+        where
+            K: kube::Resource + Clone + Debug + DeserializeOwned + 'static,
+            K::DynamicType: Eq + Hash + Clone,
+        {
+            let managed_by = crate::api::names::label::K8S_MANAGED_BY;
+            for object in objects.iter().filter(|object| object["kind"] == kind) {
+                if all || object["metadata"]["labels"][managed_by] == "navigator" {
+                    let object = serde_json::from_value(object.clone()).expect("it is of its kind");
+                    writer.apply_watcher_event(&watcher::Event::Apply(object));
+                }
+            }
+            writer.as_reader()
+        }
+        fn other<K: kube::Resource<DynamicType = ()>>(
+            objects: &[Value],
+        ) -> (ApiResource, Store<DynamicObject>) {
+            let resource = ApiResource::erase::<K>(&());
+            let writer = Writer::new(resource.clone());
+            (resource.clone(), filled(objects, writer, &resource.kind, false))
+        }
+        Self {
+            cassandra: filled(objects, Writer::default(), "CassandraCluster", true),
+            elasticsearch: filled(objects, Writer::default(), "ElasticsearchCluster", true),
+            pilots: filled(objects, Writer::default(), "Pilot", true),
+            sets: filled(objects, Writer::default(), "StatefulSet", false),
+            pods: filled(objects, Writer::default(), "Pod", false),
+            claims: filled(objects, Writer::default(), "PersistentVolumeClaim", false),
+            others: vec![
+                other::<Service>(objects),
+                other::<ServiceAccount>(objects),
+                other::<Role>(objects),
+                other::<RoleBinding>(objects),
+                other::<PodDisruptionBudget>(objects),
+            ],
+        }
+    }
+}
+
 /// Does an object belong to the cluster by its label?
 fn belongs(meta: &ObjectMeta, desired: &Desired) -> bool {
     let labels = meta.labels.as_ref();

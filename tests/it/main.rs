@@ -6,7 +6,6 @@ mod api;
 mod apiserver;
 mod architecture;
 mod cache;
-mod cli;
 mod engine;
 mod golden;
 mod pilot;

@@ -4,7 +4,6 @@ mod authn;
 mod client;
 mod filters;
 mod kube;
-mod migrate_storage;
 mod pki;
 mod process;
 mod server;

@@ -1,0 +1,383 @@
+//! Whole looks at a cluster, against a scripted API: what is written, what never is, and that a
+//! look that ended anywhere is made good by the next.
+
+mod api;
+mod rig;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant};
+
+use self::{
+    api::{Fault, id},
+    rig::{Rig, cluster_id},
+};
+use super::queue::Outcome;
+use crate::{
+    api::names::{FINALIZER_TEARDOWN, annotation},
+    runtime::leader::Claim,
+};
+
+/// Everything of a cluster but pods and claims, once.
+const OBJECTS: [(&str, &str); 8] = [
+    ("poddisruptionbudgets", "cass-shop-a"),
+    ("rolebindings", ""),
+    ("roles", ""),
+    ("serviceaccounts", ""),
+    ("services", "cass-shop-a-pods"),
+    ("services", "cass-shop-nodes"),
+    ("services", "cass-shop-seeds"),
+    ("statefulsets", "cass-shop-a"),
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
+    let rig = Rig::new(2);
+    rig.settle().await;
+    check_objects(&rig);
+    assert_eq!(rig.condition("Ready")["status"], "True");
+
+    let writes = rig.writes();
+    for _ in 0..3 {
+        assert_eq!(rig.look().await, Some((Outcome::Settled, "ok")));
+    }
+    assert_eq!(rig.writes(), writes, "an idle cluster is not written");
+}
+
+fn check_objects(rig: &Rig) {
+    let server = rig.api.server();
+    let mut found: Vec<_> = server.objects.keys().cloned().collect();
+    found.retain(|(plural, _)| {
+        !["cassandraclusters", "namespaces", "persistentvolumeclaims", "pods"]
+            .contains(&plural.as_str())
+    });
+    let pilots = [("pilots", "cass-shop-a-0"), ("pilots", "cass-shop-a-1")];
+    let mut wanted: Vec<_> = OBJECTS.into_iter().chain(pilots).collect();
+    wanted.sort_unstable();
+    assert_eq!(found.len(), wanted.len(), "{found:?}");
+    for ((plural, name), (wanted, called)) in found.iter().zip(wanted) {
+        assert_eq!(plural, wanted);
+        assert!(called.is_empty() || name == called, "{plural}/{name}");
+        let object = &server.objects[&(plural.clone(), name.clone())];
+        assert_eq!(object["metadata"]["annotations"][annotation::STORE_ID], rig::STORE);
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "cassandraclusters/shop#1");
+    }
+    let creations: Vec<_> = server
+        .writes
+        .iter()
+        .filter(|write| write.starts_with("POST") || write.contains("PATCH statefulsets"))
+        .collect();
+    // The StatefulSet is made empty and grows twice; each Pilot is made once.
+    assert_eq!(creations.len(), 3 + 2, "{creations:#?}");
+}
+
+/// A cluster's life: two nodes, three, one, none.
+const LIFE: [fn(&Rig); 4] =
+    [|_| {}, |rig| rig.scale(3), |rig| rig.scale(1), |rig| rig.api.server().delete(&cluster_id())];
+
+#[tokio::test(start_paused = true)]
+async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
+    let clean = Rig::new(2);
+    let mut all = BTreeSet::new();
+    for (chapter, change) in LIFE.into_iter().enumerate() {
+        clean.api.server().writes.clear();
+        let before = clean.copy();
+        change(&clean);
+        clean.settle().await;
+        let (wanted, writes) = (clean.state(), clean.api.server().writes.clone());
+        for (at, write) in writes.iter().enumerate() {
+            for fault in Fault::ALL {
+                let rig = before.copy();
+                rig.api.server().fault = Some((at, fault));
+                change(&rig);
+                rig.settle().await;
+                assert!(rig.writes() > at, "the fault was met");
+                assert_eq!(rig.state(), wanted, "{fault:?} at {write}, {at} of chapter {chapter}");
+            }
+        }
+        all.extend(writes.iter().filter_map(|write| Some(write.split_once('/')?.0.to_owned())));
+    }
+    for kind in ["persistentvolumeclaims", "pilots"] {
+        assert!(all.contains(&format!("DELETE {kind}")), "{all:?}");
+    }
+    assert!(clean.object("cassandraclusters", "shop").is_null(), "the cluster is let go");
+    let claims = clean.api.server().of("persistentvolumeclaims").count();
+    assert_eq!(claims, 0, "its claim goes with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_lag_behind_end_in_conflicts_and_change_nothing() {
+    let rig = Rig::new(2);
+    let mut pasts = vec![rig.caches()];
+    for _ in 0..12 {
+        rig.look().await;
+        rig.kubelet();
+        pasts.push(rig.caches());
+    }
+    rig.settle().await;
+    let settled = rig.state();
+    for past in pasts {
+        rig.look_with(&past).await;
+        rig.settle().await;
+        assert_eq!(rig.state(), settled);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_no_events_holds_nothing_up() {
+    let rig = Rig::new(1);
+    rig.api.server().events_refused = true;
+    rig.settle().await;
+    assert_eq!(rig.condition("Ready")["status"], "True");
+}
+
+fn service(name: &str, owner: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name, "namespace": "default", "labels": {}, "ownerReferences": owner,
+        },
+        "spec": {"clusterIP": "10.0.0.1"},
+    })
+}
+
+fn stateful_set(owner: &Value) -> Value {
+    let mut set = json!(StatefulSet::default());
+    set["metadata"] = json!({
+        "name": "cass-shop-a", "namespace": "default", "ownerReferences": owner,
+    });
+    set["spec"] = json!({
+        "replicas": 3,
+        "serviceName": "theirs",
+        "selector": {},
+        "template": {"spec": {"containers": []}},
+    });
+    set
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
+    let nobody = json!([]);
+    let other = json!([{
+        "apiVersion": "apps/v1", "kind": "Deployment", "name": "x", "uid": "x",
+        "controller": true,
+    }]);
+    // Nobody's controller, though it names our cluster.
+    let named = json!([{
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
+        "name": "shop", "uid": "cassandraclusters/shop#1",
+    }]);
+    let ours = json!({"app.kubernetes.io/managed-by": "navigator",
+        "navigator.jetstack.io/cassandra-cluster-name": "shop"});
+    for owner in [nobody, other, named] {
+        for labels in [json!({}), ours.clone()] {
+            for (plural, mut body) in [
+                ("services", service("cass-shop-seeds", &owner)),
+                ("services", service("cass-shop-a-pods", &owner)),
+                ("statefulsets", stateful_set(&owner)),
+            ] {
+                body["metadata"]["labels"] = labels.clone();
+                let rig = Rig::new(2);
+                let theirs = id(plural, body["metadata"]["name"].as_str().unwrap());
+                rig.api.server().add(theirs.clone(), body);
+                let before = rig.object(&theirs.0, &theirs.1);
+                for _ in 0..6 {
+                    rig.look().await;
+                }
+                let stalled = rig.condition("Stalled");
+                assert_eq!(stalled["status"], "True", "{theirs:?} {labels} {owner}");
+                assert_eq!(stalled["reason"], "ForeignObject", "{theirs:?} {labels} {owner}");
+                assert_eq!(rig.object(&theirs.0, &theirs.1), before);
+                assert_eq!(rig.api.server().of("pilots").count(), 0);
+
+                // It goes: the cluster comes up by itself.
+                rig.api.server().delete(&theirs);
+                rig.settle().await;
+                assert_eq!(rig.condition("Ready")["status"], "True", "{theirs:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_in_a_namespace_that_is_being_deleted() {
+    let rig = Rig::new(2);
+    // Seen and with its finalizer, but with no object yet.
+    rig.look().await;
+    rig.look().await;
+    let objects = rig.api.server().objects.len();
+    rig.api.server().objects.get_mut(&id("namespaces", "default")).unwrap()["metadata"]["deletionTimestamp"] =
+        json!("2026-01-01T00:00:00Z");
+    let writes = rig.writes();
+    assert_eq!(rig.look().await, Some((Outcome::Settled, "terminating")));
+    assert_eq!(rig.writes(), writes, "it does not even try");
+    assert_eq!(rig.api.server().objects.len(), objects);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_for_a_cluster_that_is_being_deleted() {
+    let rig = Rig::new(2);
+    // Somebody else keeps it a while.
+    rig.api.server().edit(&cluster_id(), |cluster| {
+        cluster["metadata"]["finalizers"] = json!(["example.org/backup"]);
+    });
+    rig.look().await;
+    rig.look().await;
+    rig.api.server().delete(&cluster_id());
+    let objects = rig.api.server().objects.len();
+    for _ in 0..3 {
+        rig.look().await;
+    }
+    assert_eq!(rig.api.server().objects.len(), objects);
+    let cluster = rig.object("cassandraclusters", "shop");
+    assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_the_cache_has_not_seen_survives_the_teardown() {
+    let rig = Rig::new(1);
+    rig.settle().await;
+    rig.api.server().delete(&cluster_id());
+    let stale = rig.caches();
+    rig.api.server().edit(&cluster_id(), |cluster| {
+        cluster["metadata"]["finalizers"] = json!([FINALIZER_TEARDOWN, "example.org/backup"]);
+    });
+    rig.look_with(&stale).await;
+    rig.look().await;
+    let cluster = rig.object("cassandraclusters", "shop");
+    assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_does_not_lead_writes_nothing() {
+    let until = Instant::now();
+    let expired = Claim::Held { until, transition: 3 };
+    for claim in [Claim::Waiting, Claim::Lost, expired] {
+        let rig = Rig::new(2);
+        assert_eq!(
+            rig.look_as(&rig.caches(), claim).await,
+            Some((Outcome::Settled, "fenced")),
+            "{claim:?}"
+        );
+        // Also where there would be much to do, and at the deletion.
+        rig.look().await;
+        rig.look().await;
+        let writes = rig.writes();
+        rig.look_as(&rig.caches(), claim).await;
+        rig.settle().await;
+        let settled = rig.writes();
+        assert!(settled > writes);
+        rig.scale(3);
+        assert_eq!(rig.look_as(&rig.caches(), claim).await.unwrap().1, "fenced");
+        rig.api.server().delete(&cluster_id());
+        assert_eq!(rig.look_as(&rig.caches(), claim).await.unwrap().1, "fenced");
+        assert_eq!(rig.writes(), settled, "{claim:?}");
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_another_store_are_left_alone_and_the_cluster_says_so() {
+    for (plural, name) in [("statefulsets", "cass-shop-a"), ("pilots", "cass-shop-a-0")] {
+        let rig = Rig::new(2);
+        rig.settle().await;
+        rig.api.server().edit(&id(plural, name), |object| {
+            object["metadata"]["annotations"][annotation::STORE_ID] = json!("another");
+        });
+        rig.scale(3);
+        let mut before = rig.api.server().objects.clone();
+        for _ in 0..4 {
+            rig.look().await;
+        }
+        let stalled = rig.condition("Stalled");
+        assert_eq!(
+            (&stalled["status"], &stalled["reason"]),
+            (&json!("True"), &json!("StoreMismatch"))
+        );
+        let mut after = rig.api.server().objects.clone();
+        before.remove(&cluster_id());
+        after.remove(&cluster_id());
+        assert_eq!(after, before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it() {
+    // The store was lost, the cluster was created again from its manifest, and is deleted.
+    for (key, value) in [
+        (
+            "ownerReferences",
+            json!([{
+                "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
+                "name": "shop", "uid": "earlier", "controller": true,
+            }]),
+        ),
+        ("annotations", json!({annotation::STORE_ID: "another"})),
+    ] {
+        let rig = Rig::new(2);
+        rig.settle().await;
+        rig.api.server().edit(&id("statefulsets", "cass-shop-a"), |set| {
+            set["metadata"][key] = value;
+        });
+        rig.look().await;
+        assert_eq!(rig.condition("Stalled")["status"], "True");
+        rig.api.server().delete(&cluster_id());
+        rig.settle().await;
+        let server = rig.api.server();
+        assert_eq!(server.of("persistentvolumeclaims").count(), 2, "{key}");
+        assert_eq!(server.of("cassandraclusters").count(), 0, "the cluster is let go");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
+    let mut rig = Rig::new(1);
+    rig.settle().await;
+    rig.pods_start = false;
+    rig.scale(3);
+    rig.settle().await;
+    assert_eq!(rig.replicas(), 2, "the third waits for the second");
+    assert_eq!(rig.condition("Ready")["status"], "False");
+    assert!(rig.object("pilots", "cass-shop-a-2").is_null());
+
+    rig.pods_start = true;
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        rig.kubelet();
+        rig.look().await;
+        seen.push(rig.replicas().as_u64().unwrap());
+    }
+    seen.dedup();
+    assert_eq!(seen.last(), Some(&3));
+    assert!(seen.windows(2).all(|pair| pair[1] == pair[0] + 1), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn scale_in_shrinks_only_after_the_pilot_said_that_it_has_left() {
+    let mut rig = Rig::new(3);
+    rig.settle().await;
+    rig.drains_end = false;
+    rig.scale(2);
+    rig.settle().await;
+    assert_eq!(rig.object("pilots", "cass-shop-a-2")["spec"]["phase"], "Decommissioned");
+    assert_eq!(rig.replicas(), 3, "it is still moving its data away");
+
+    // Somebody thinks otherwise: the node is kept.
+    rig.scale(3);
+    rig.settle().await;
+    assert_ne!(rig.object("pilots", "cass-shop-a-2")["spec"]["phase"], "Decommissioned");
+    assert_eq!(rig.replicas(), 3);
+
+    rig.scale(2);
+    rig.settle().await;
+    assert_eq!(rig.replicas(), 3);
+    rig.drains_end = true;
+    rig.settle().await;
+    assert_eq!(rig.replicas(), 2);
+    assert!(rig.object("pilots", "cass-shop-a-2").is_null());
+    assert!(rig.object("persistentvolumeclaims", "cassandra-data-cass-shop-a-2").is_null());
+    assert_eq!(rig.condition("Ready")["status"], "True");
+}

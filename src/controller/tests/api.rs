@@ -1,0 +1,388 @@
+//! A scripted Kubernetes API: objects in memory, behind the real client.
+//!
+//! It keeps what the controller relies on: resource versions and their conflicts, preconditions,
+//! finalizers, `status` as a part of its own, server-side apply that drops what was applied
+//! before, defaults, and no create in a namespace that is being deleted. Events are taken and
+//! forgotten. One write can be made to go wrong.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+/// How a write goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Somebody else was faster.
+    Conflict,
+    Forbidden,
+    /// It fails, and was not done.
+    FailBefore,
+    /// It fails, and was done all the same.
+    FailAfter,
+    /// The process dies before the request arrives.
+    CrashBefore,
+    /// The process dies before the answer arrives.
+    CrashAfter,
+}
+
+impl Fault {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Conflict,
+        Self::Forbidden,
+        Self::FailBefore,
+        Self::FailAfter,
+        Self::CrashBefore,
+        Self::CrashAfter,
+    ];
+}
+
+/// Plural and name; one namespace is enough. A namespace itself is `namespaces/<name>`.
+pub(super) type Id = (String, String);
+
+pub(super) fn id(plural: &str, name: &str) -> Id {
+    (plural.to_owned(), name.to_owned())
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Api(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    server: Mutex<Server>,
+    died: Notify,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Server {
+    pub(super) objects: BTreeMap<Id, Value>,
+    /// Every write that was asked for, also those that were refused.
+    pub(super) writes: Vec<String>,
+    /// The write of this number, from 0, goes wrong.
+    pub(super) fault: Option<(usize, Fault)>,
+    pub(super) events_refused: bool,
+    applied: BTreeMap<Id, Value>,
+    created: BTreeMap<Id, u32>,
+    version: u64,
+}
+
+struct Refusal {
+    code: u16,
+    reason: &'static str,
+    details: Value,
+}
+
+type Answer = Result<Value, Refusal>;
+
+fn refuse(code: u16, reason: &'static str) -> Refusal {
+    Refusal { code, reason, details: json!({}) }
+}
+
+/// What a path names.
+struct Target {
+    id: Id,
+    status: bool,
+    /// A list, or the place where objects are created.
+    collection: bool,
+}
+
+impl Target {
+    fn of(path: &str) -> Self {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
+        let (plural, name, status) = match parts {
+            ["namespaces", name] => ("namespaces", *name, false),
+            ["namespaces", _, plural] => (*plural, "", false),
+            ["namespaces", _, plural, name] => (*plural, *name, false),
+            ["namespaces", _, plural, name, "status"] => (*plural, *name, true),
+            other => panic!("unexpected path {other:?}"),
+        };
+        Self { id: id(plural, name), status, collection: name.is_empty() }
+    }
+}
+
+impl Api {
+    pub(super) fn client(&self) -> Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let patch = parts.headers.get("content-type").map(|t| t.to_str().unwrap());
+                let query = parts.uri.query().unwrap_or_default();
+                let apply = patch.is_some_and(|patch| patch.contains("apply-patch"));
+                let target = Target::of(parts.uri.path());
+                Ok::<_, Infallible>(api.answer(&parts.method, &target, query, apply, &body).await)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Another server that holds the same.
+    pub(super) fn copy(&self) -> Self {
+        let server = Mutex::new(self.server().clone());
+        Self(Arc::new(Shared { server, died: Notify::new() }))
+    }
+
+    /// Returns when the process under test was to die.
+    pub(super) async fn died(&self) {
+        self.0.died.notified().await;
+    }
+
+    pub(super) fn server(&self) -> MutexGuard<'_, Server> {
+        self.0.server.lock().unwrap()
+    }
+
+    async fn answer(
+        &self,
+        method: &Method,
+        target: &Target,
+        query: &str,
+        apply: bool,
+        body: &[u8],
+    ) -> Response<Full<Bytes>> {
+        let body = serde_json::from_slice(body).unwrap_or_default();
+        let (answer, died) = self.server().request(method, target, query, apply, body);
+        if died {
+            self.0.died.notify_one();
+            std::future::pending::<()>().await;
+        }
+        let (code, body) = match answer {
+            Ok(body) => (200, body),
+            Err(Refusal { code, reason, details }) => {
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "code": code, "reason": reason, "message": reason, "details": details,
+                });
+                (code, status)
+            }
+        };
+        let body = Full::new(Bytes::from(body.to_string()));
+        Response::builder().status(code).body(body).unwrap()
+    }
+}
+
+impl Server {
+    /// The answer, and whether the process dies instead of hearing it.
+    fn request(
+        &mut self,
+        method: &Method,
+        target: &Target,
+        query: &str,
+        apply: bool,
+        body: Value,
+    ) -> (Answer, bool) {
+        if *method == Method::GET {
+            return (self.read(target, query), false);
+        }
+        if target.id.0 == "events" {
+            let refused = self.events_refused;
+            return (if refused { Err(refuse(403, "Forbidden")) } else { Ok(body) }, false);
+        }
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        let name = if target.collection { name } else { &target.id.1 };
+        let part = if target.status { "/status" } else { "" };
+        self.writes.push(format!("{method} {}/{name}{part}", target.id.0));
+        let number = self.writes.len() - 1;
+        match self.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault) {
+            None => (self.write(method, target, apply, body), false),
+            Some(Fault::Conflict) => (Err(refuse(409, "Conflict")), false),
+            Some(Fault::Forbidden) => (Err(refuse(403, "Forbidden")), false),
+            Some(Fault::FailBefore) => (Err(refuse(500, "InternalError")), false),
+            Some(Fault::FailAfter) => {
+                drop(self.write(method, target, apply, body));
+                (Err(refuse(500, "InternalError")), false)
+            }
+            Some(Fault::CrashBefore) => (Ok(Value::Null), true),
+            Some(Fault::CrashAfter) => (self.write(method, target, apply, body), true),
+        }
+    }
+
+    fn read(&self, target: &Target, query: &str) -> Answer {
+        if !target.collection {
+            return self.objects.get(&target.id).cloned().ok_or_else(|| refuse(404, "NotFound"));
+        }
+        let selector = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("labelSelector="))
+            .unwrap_or_default()
+            .replace("%2F", "/")
+            .replace("%3D", "=");
+        let (label, wanted) = selector.split_once('=').unwrap();
+        let items: Vec<_> = self
+            .of(&target.id.0)
+            .filter(|object| object["metadata"]["labels"][label] == wanted)
+            .collect();
+        Ok(json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
+    }
+
+    /// Every object of a kind.
+    pub(super) fn of(&self, plural: &str) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |((p, _), _)| p == plural).map(|(_, object)| object)
+    }
+
+    fn write(&mut self, method: &Method, target: &Target, apply: bool, body: Value) -> Answer {
+        let id = if target.collection {
+            (target.id.0.clone(), body["metadata"]["name"].as_str().unwrap().to_owned())
+        } else {
+            target.id.clone()
+        };
+        let found = self.objects.get(&id).cloned();
+        match (method.as_str(), found) {
+            ("POST", Some(_)) => Err(refuse(409, "AlreadyExists")),
+            ("POST", None) => self.create(&id, body),
+            ("PATCH", None) if apply => {
+                if body["metadata"].get("resourceVersion").is_some() {
+                    return Err(refuse(409, "Conflict"));
+                }
+                self.applied.insert(id.clone(), body.clone());
+                self.create(&id, body)
+            }
+            ("PATCH" | "PUT" | "DELETE", None) => Err(refuse(404, "NotFound")),
+            ("DELETE", Some(found)) => {
+                agree(&body["preconditions"], &found)?;
+                self.delete(&id);
+                Ok(found)
+            }
+            ("PUT", Some(found)) => {
+                assert!(target.status, "only status is replaced");
+                agree(&body["metadata"], &found)?;
+                Ok(self.put(&id, Value::Object(with(&found, "status", &body["status"]))))
+            }
+            ("PATCH", Some(found)) => {
+                agree(&body["metadata"], &found)?;
+                let mut next = found.clone();
+                if apply {
+                    let before = self.applied.insert(id.clone(), body.clone());
+                    withdraw(&mut next, &before.unwrap_or_default(), &body);
+                }
+                json_patch::merge(&mut next, &body);
+                let other = if target.status { "spec" } else { "status" };
+                if found.get(other).is_some() || next.get(other).is_some() {
+                    next = Value::Object(with(&next, other, &found[other]));
+                }
+                Ok(self.put(&id, next))
+            }
+            (method, _) => panic!("unexpected {method}"),
+        }
+    }
+
+    /// Makes an object as somebody else would.
+    pub(super) fn add(&mut self, id: Id, body: Value) {
+        assert!(self.create(&id, body).is_ok(), "the namespace is open");
+    }
+
+    fn create(&mut self, id: &Id, mut body: Value) -> Answer {
+        let closed = self.objects.get(&("namespaces".to_owned(), "default".to_owned()));
+        if closed.is_some_and(|ns| ns["metadata"].get("deletionTimestamp").is_some()) {
+            let causes = json!({"causes": [{"reason": "NamespaceTerminating", "message": ""}]});
+            return Err(Refusal { code: 403, reason: "Forbidden", details: causes });
+        }
+        let times = self.created.entry(id.clone()).or_default();
+        *times += 1;
+        body["metadata"]["uid"] = json!(format!("{}/{}#{times}", id.0, id.1));
+        body["metadata"]["generation"] = json!(1);
+        body["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        self.objects.insert(id.clone(), Value::Null);
+        Ok(self.put(id, body))
+    }
+
+    /// Stores an object; an equal one keeps its resource version.
+    pub(super) fn put(&mut self, id: &Id, mut object: Value) -> Value {
+        let before = self.objects[id].clone();
+        defaults(&mut object);
+        object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+        if object == before {
+            return object;
+        }
+        if before["spec"] != object["spec"] && !before.is_null() {
+            let generation = before["metadata"]["generation"].as_i64().unwrap_or_default();
+            object["metadata"]["generation"] = json!(generation + 1);
+        }
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let held = object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+        if object["metadata"].get("deletionTimestamp").is_some() && !held {
+            self.objects.remove(id);
+        } else {
+            self.objects.insert(id.clone(), object.clone());
+        }
+        object
+    }
+
+    /// Changes an object as somebody else would.
+    pub(super) fn edit(&mut self, id: &Id, change: impl FnOnce(&mut Value)) {
+        let mut object = self.objects[id].clone();
+        change(&mut object);
+        self.put(id, object);
+    }
+
+    pub(super) fn delete(&mut self, id: &Id) {
+        self.edit(id, |object| {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        });
+    }
+}
+
+fn with(object: &Value, key: &str, value: &Value) -> serde_json::Map<String, Value> {
+    let mut object = object.as_object().unwrap().clone();
+    if value.is_null() {
+        object.remove(key);
+    } else {
+        object.insert(key.to_owned(), value.clone());
+    }
+    object
+}
+
+/// Does the request mean this very object, at this very version?
+fn agree(given: &Value, found: &Value) -> Result<(), Refusal> {
+    let differs = |key: &str| !given[key].is_null() && given[key] != found["metadata"][key];
+    if differs("uid") || differs("resourceVersion") {
+        return Err(refuse(409, "Conflict"));
+    }
+    Ok(())
+}
+
+/// Takes away what was applied before and is applied no more.
+fn withdraw(object: &mut Value, before: &Value, now: &Value) {
+    let (Some(object), Some(before)) = (object.as_object_mut(), before.as_object()) else {
+        return;
+    };
+    for (key, before) in before {
+        match (now.get(key), object.get_mut(key)) {
+            (None, _) if key != "resourceVersion" => {
+                object.remove(key);
+            }
+            (Some(now), Some(inner)) => withdraw(inner, before, now),
+            _ => {}
+        }
+    }
+}
+
+/// A few of the fields that the server fills in.
+fn defaults(object: &mut Value) {
+    let missing = |part: &mut Value, key: &str, value: Value| {
+        let part = part.as_object_mut().unwrap();
+        part.entry(key.to_owned()).or_insert(value);
+    };
+    match object["kind"].as_str().unwrap() {
+        "Service" => missing(&mut object["spec"], "sessionAffinity", json!("None")),
+        "StatefulSet" => {
+            let pod = &mut object["spec"]["template"]["spec"];
+            missing(pod, "restartPolicy", json!("Always"));
+            for container in pod["containers"].as_array_mut().unwrap() {
+                missing(container, "terminationMessagePolicy", json!("File"));
+            }
+        }
+        _ => {}
+    }
+}

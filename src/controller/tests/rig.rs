@@ -1,0 +1,279 @@
+//! The controller's looks, a kubelet and pilots, around the scripted API.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use prometheus::Registry;
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    time::{Duration, Instant},
+};
+
+use super::{
+    super::{
+        cassandra::FLAVOUR,
+        context::Context,
+        events::Events,
+        flavour::Settings,
+        metrics::Metrics,
+        queue::{Key, Outcome},
+        reconcile::reconcile,
+        stores::Stores,
+    },
+    api::{Api, Id, id},
+};
+use crate::{
+    api::v1beta1::{API_VERSION, CassandraCluster},
+    runtime::leader::Claim,
+};
+
+pub(super) const STORE: &str = "our-store";
+
+pub(super) fn cluster_id() -> Id {
+    id("cassandraclusters", "shop")
+}
+
+pub(super) struct Rig {
+    pub(super) api: Api,
+    /// Pilots that are told to leave have moved their data away.
+    pub(super) drains_end: bool,
+    /// Pods become ready.
+    pub(super) pods_start: bool,
+}
+
+impl Rig {
+    /// An empty namespace with one cluster, of one pool, that nobody has seen yet.
+    pub(super) fn new(replicas: u32) -> Self {
+        let api = Api::default();
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"},
+        });
+        let cluster = json!({
+            "apiVersion": API_VERSION,
+            "kind": "CassandraCluster",
+            "metadata": {"name": "shop", "namespace": "default"},
+            "spec": {
+                "version": "5.0.6",
+                "nodePools": [{
+                    "name": "a",
+                    "replicas": replicas,
+                    "persistence": {"size": "1Gi", "retention": {"whenDeleted": "Delete"}},
+                }],
+            },
+        });
+        for (id, body) in [(id("namespaces", "default"), namespace), (cluster_id(), cluster)] {
+            api.server().add(id, body);
+        }
+        Self { api, drains_end: true, pods_start: true }
+    }
+
+    /// Another world that stands where this one does.
+    pub(super) fn copy(&self) -> Self {
+        let Self { api, drains_end, pods_start } = self;
+        Self { api: api.copy(), drains_end: *drains_end, pods_start: *pods_start }
+    }
+
+    pub(super) fn object(&self, plural: &str, name: &str) -> Value {
+        self.api.server().objects.get(&id(plural, name)).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn scale(&self, replicas: u32) {
+        self.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["nodePools"][0]["replicas"] = json!(replicas);
+        });
+    }
+
+    pub(super) fn replicas(&self) -> Value {
+        self.object("statefulsets", "cass-shop-a")["spec"]["replicas"].clone()
+    }
+
+    pub(super) fn condition(&self, type_: &str) -> Value {
+        let cluster = self.object("cassandraclusters", "shop");
+        let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|c| c["type"] == type_).unwrap_or_default()
+    }
+
+    pub(super) fn writes(&self) -> usize {
+        self.api.server().writes.len()
+    }
+
+    /// What a new process knows: caches that were just filled.
+    pub(super) fn caches(&self) -> Vec<Value> {
+        self.api.server().objects.values().cloned().collect()
+    }
+
+    /// One look of a leader with these caches; `None` when the process died.
+    pub(super) async fn look_with(&self, caches: &[Value]) -> Option<(Outcome, &'static str)> {
+        let until = Instant::now() + Duration::from_secs(3600);
+        self.look_as(caches, Claim::Held { until, transition: 0 }).await
+    }
+
+    pub(super) async fn look_as(
+        &self,
+        caches: &[Value],
+        claim: Claim,
+    ) -> Option<(Outcome, &'static str)> {
+        let (_lead, claim) = watch::channel(claim);
+        let client = self.api.client();
+        let ctx = Context {
+            stores: Stores::holding(caches),
+            settings: Settings { pilot_image: "navigator:1".into(), store_id: STORE.into() },
+            events: Events::new(client.clone(), "controller-0".into()),
+            metrics: Metrics::register(&Registry::new()),
+            client,
+            claim,
+        };
+        let key = Key { kind: FLAVOUR.kind, namespace: "default".into(), name: "shop".into() };
+        let cluster = caches.iter().find(|object| object["kind"] == "CassandraCluster");
+        let cluster = cluster.map(|cluster| {
+            Arc::new(serde_json::from_value::<CassandraCluster>(cluster.clone()).unwrap())
+        });
+        tokio::select! {
+            biased;
+            looked = reconcile(&ctx, &key, cluster) => Some(looked),
+            () = self.api.died() => None,
+        }
+    }
+
+    pub(super) async fn look(&self) -> Option<(Outcome, &'static str)> {
+        let caches = self.caches();
+        self.look_with(&caches).await
+    }
+
+    /// Looks, and lets the others work, until nothing moves any more.
+    pub(super) async fn settle(&self) {
+        let mut quiet = 0;
+        for _ in 0..100 {
+            let before = self.caches();
+            self.look().await;
+            self.kubelet();
+            quiet = if self.caches() == before { quiet + 1 } else { 0 };
+            // One quiet look may be one that went wrong.
+            if quiet == 2 {
+                return;
+            }
+        }
+        let server = self.api.server();
+        panic!("it does not settle; last writes: {:#?}", server.writes.iter().rev().take(20));
+    }
+
+    /// StatefulSet controller, kubelet and pilots do what they have to do.
+    pub(super) fn kubelet(&self) {
+        let mut server = self.api.server();
+        let sets: Vec<Value> = server.of("statefulsets").cloned().collect();
+        let mut wanted = Vec::new();
+        for set in &sets {
+            let name = set["metadata"]["name"].as_str().unwrap();
+            let replicas = set["spec"]["replicas"].as_u64().unwrap();
+            wanted.extend((0..replicas).map(|ordinal| (format!("{name}-{ordinal}"), set)));
+        }
+        let pods: Vec<String> =
+            server.objects.keys().filter(|(p, _)| p == "pods").map(|(_, n)| n.clone()).collect();
+        for pod in pods.iter().filter(|pod| wanted.iter().all(|(name, _)| name != *pod)) {
+            server.delete(&id("pods", pod));
+        }
+        for (name, set) in wanted {
+            let pod = id("pods", &name);
+            if server.objects.contains_key(&pod) {
+                continue;
+            }
+            let claim = id("persistentvolumeclaims", &format!("cassandra-data-{name}"));
+            if !server.objects.contains_key(&claim) {
+                let template = &set["spec"]["volumeClaimTemplates"][0];
+                let body = json!({
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {
+                        "name": claim.1,
+                        "namespace": "default",
+                        "labels": template["metadata"]["labels"],
+                    },
+                    "spec": template["spec"],
+                });
+                server.add(claim, body);
+            }
+            let mut body = set["spec"]["template"].clone();
+            body["apiVersion"] = json!("v1");
+            body["kind"] = json!("Pod");
+            body["metadata"]["name"] = json!(name);
+            body["metadata"]["namespace"] = json!("default");
+            server.add(pod, body);
+        }
+        if self.pods_start {
+            self.start(&mut server);
+        }
+    }
+
+    fn start(&self, server: &mut super::api::Server) {
+        let running: Vec<Id> =
+            server.objects.keys().filter(|(p, _)| p == "pods").cloned().collect();
+        for pod in running {
+            server.edit(&pod, |pod| {
+                pod["status"] = json!({
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "containerStatuses": [{
+                        "name": FLAVOUR.container, "ready": true, "restartCount": 0, "image": "",
+                        "imageID": "", "state": {"running": {}},
+                    }],
+                });
+            });
+            let pilot = id("pilots", &pod.1);
+            if !server.objects.contains_key(&pilot) {
+                continue;
+            }
+            server.edit(&pilot, |pilot| {
+                let leaves = pilot["spec"]["phase"] == "Decommissioned" && self.drains_end;
+                let since = "2026-01-01T00:00:00Z";
+                let condition = |type_: &str| {
+                    json!({
+                        "type": type_, "status": "True", "reason": "Said", "message": "",
+                        "lastTransitionTime": since,
+                    })
+                };
+                let mut conditions = vec![condition("Ready")];
+                if leaves {
+                    conditions.push(condition("Decommissioned"));
+                }
+                // A heartbeat is no change that anybody waits for here.
+                let heard = pilot["status"]["lastHeartbeatTime"].as_str().map(str::to_owned);
+                pilot["status"] = json!({
+                    "phase": "Running",
+                    "conditions": conditions,
+                    "lastHeartbeatTime": heard.unwrap_or_else(|| Timestamp::now().to_string()),
+                    "identity": {},
+                    "configHash": pilot["spec"]["configHash"],
+                    "version": pilot["spec"]["version"],
+                    "health": "Green",
+                });
+            });
+        }
+    }
+
+    /// Everything there is, without what two good ways to the same end may differ in: versions,
+    /// times, and the history of an operation.
+    pub(super) fn state(&self) -> Value {
+        let mut state = json!(self.caches());
+        strip(&mut state);
+        state
+    }
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for volatile in [
+                "resourceVersion",
+                "generation",
+                "lastTransitionTime",
+                "lastHeartbeatTime",
+                "lastOperation",
+            ] {
+                map.remove(volatile);
+            }
+            map.values_mut().for_each(strip);
+        }
+        Value::Array(list) => list.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
