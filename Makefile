@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench bench-pilot kill-store golden clean
+.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases fuzz bench bench-pilot kill-store golden ci clean
 
 CARGO    ?= cargo
 PROFILE  ?= release
@@ -82,6 +82,13 @@ e2e: testbed image ## the main job on a real Kubernetes with a real Cassandra
 test-databases: deps ## the pilot's flavours against real databases on loopback, about 5 minutes
 	@scripts/need.sh mvn=maven
 	$(CARGO) test --test databases
+
+ci: ## all that a change must pass
+	@begun=$$SECONDS; \
+	for target in test fuzz e2e; do \
+	  started=$$SECONDS; echo "=== make $$target"; $(MAKE) --no-print-directory $$target; \
+	  echo "=== make $$target took $$((SECONDS - started)) s"; \
+	done; echo "=== all of it took $$((SECONDS - begun)) s"
 
 clean: ## forgets what was built (not the testbed)
 	rm -rf target bin .cache

@@ -13,6 +13,7 @@ pub mod handlers;
 mod health;
 pub mod identity;
 pub mod metrics;
+pub mod migrate_storage;
 pub mod negotiate;
 pub mod options;
 pub mod registry;

@@ -9,14 +9,12 @@ use serde_json::{Value, json};
 use crate::{
     api::{
         GROUP,
-        names::{self, label, port},
+        names::{self, UID, label, port},
         scheme::{Version, kinds},
     },
     engine::rbac,
 };
 
-/// Uid and gid of every process of ours that is no pilot.
-const UID: i64 = 65532;
 /// Where the embedded store's claim is mounted.
 const STORE_PATH: &str = "/var/lib/navigator";
 

@@ -154,6 +154,8 @@ pub const APISERVER: &str = "navigator-apiserver";
 pub const CONTROLLER: &str = "navigator-controller";
 /// ConfigMap, in the install's namespace, that records the identity of our store.
 pub const STORE_CONFIG_MAP: &str = "navigator-store";
+/// Uid and gid of every process of our own image.
+pub const UID: i64 = 65532;
 /// Secret, in the install's namespace, with our own CA and serving certificate.
 pub const TLS_SECRET: &str = "navigator-apiserver-tls";
 /// Image of the default install. The tag is this build's version.

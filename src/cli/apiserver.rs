@@ -1,12 +1,14 @@
 //! `navigator apiserver`.
 
+mod migrate_storage;
+mod store;
+
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
-use clap::ValueEnum;
 use tracing::error;
 
 use super::{complain, logging};
@@ -16,8 +18,7 @@ use crate::{
         self,
         certs::files::Files,
         filters::{Deadlines, Limits, audit::Target},
-        run::{Config, Store},
-        storage::etcd,
+        run::Config,
     },
     error::{chain, exit},
     runtime::Runtime,
@@ -32,16 +33,20 @@ use crate::{
 ///
 /// Exit codes: 0 ended as asked, 1 failed, 64 unusable arguments or settings, 70 a bug.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(disable_help_subcommand = true)]
 #[command(after_help = "Examples:
   navigator apiserver --store embedded --store-path /var/lib/navigator
   navigator apiserver --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379 \\
     --etcd-cafile ca.crt --etcd-certfile tls.crt --etcd-keyfile tls.key
   navigator apiserver --kubeconfig ~/.kube/config --store-path ./store --audit-log-path -")]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Option<Task>,
     #[command(flatten)]
     listen: Listen,
     #[command(flatten)]
-    store: StoreArgs,
+    store: store::Args,
     /// File that says how to reach kube-apiserver; in-cluster credentials when absent.
     #[arg(long, value_name = "FILE", env = "NAVIGATOR_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -56,6 +61,12 @@ pub(crate) struct Args {
     audit_log_path: Option<PathBuf>,
     #[command(flatten)]
     logging: logging::Args,
+}
+
+/// What can be done with a store instead of serving it.
+#[derive(Debug, clap::Subcommand)]
+enum Task {
+    MigrateStorage(migrate_storage::Args),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -90,54 +101,6 @@ struct Listen {
         requires = "tls_cert_file"
     )]
     tls_private_key_file: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Store")]
-#[group(skip)]
-struct StoreArgs {
-    /// Where objects are kept.
-    #[arg(long, value_enum, env = "NAVIGATOR_STORE", default_value_t = StoreKind::Embedded)]
-    store: StoreKind,
-    /// Folder of the embedded store.
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "NAVIGATOR_STORE_PATH",
-        required_if_eq("store", "embedded")
-    )]
-    store_path: Option<PathBuf>,
-    /// URLs of the etcd members.
-    #[arg(
-        long,
-        value_name = "URLS",
-        env = "NAVIGATOR_ETCD_SERVERS",
-        value_delimiter = ',',
-        required_if_eq("store", "etcd")
-    )]
-    etcd_servers: Vec<String>,
-    /// What every key in etcd begins with.
-    #[arg(
-        long,
-        value_name = "PREFIX",
-        env = "NAVIGATOR_ETCD_PREFIX",
-        default_value = "/registry/navigator.jetstack.io"
-    )]
-    etcd_prefix: String,
-    /// CA of the etcd members, PEM; needed for https.
-    #[arg(long, value_name = "FILE", env = "NAVIGATOR_ETCD_CAFILE")]
-    etcd_cafile: Option<PathBuf>,
-    /// Client certificate for etcd, PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "NAVIGATOR_ETCD_CERTFILE",
-        requires_all = ["etcd_keyfile", "etcd_cafile"]
-    )]
-    etcd_certfile: Option<PathBuf>,
-    /// Key of the client certificate for etcd, PEM.
-    #[arg(long, value_name = "FILE", env = "NAVIGATOR_ETCD_KEYFILE", requires = "etcd_certfile")]
-    etcd_keyfile: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -180,14 +143,6 @@ struct LimitArgs {
     max_mutating_requests_inflight: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum StoreKind {
-    /// A file in a folder; one replica.
-    Embedded,
-    /// An etcd cluster; any number of replicas.
-    Etcd,
-}
-
 /// Whole or decimal seconds, with or without `s`.
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
@@ -196,7 +151,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
-pub(crate) fn run(args: Args) -> u8 {
+pub(crate) fn run(mut args: Args) -> u8 {
+    match args.task.take() {
+        Some(Task::MigrateStorage(args)) => migrate_storage::run(args),
+        None => serve(args),
+    }
+}
+
+fn serve(args: Args) -> u8 {
     if let Err(text) = args.logging.init() {
         complain(&text);
         return exit::USAGE;
@@ -235,7 +197,8 @@ pub(crate) fn run(args: Args) -> u8 {
 }
 
 fn config(args: Args) -> Result<Config, String> {
-    let Args { listen, store, kubeconfig, namespace, limits, audit_log_path, logging: _ } = args;
+    let Args { task: _, listen, store, kubeconfig, namespace, limits, audit_log_path, logging: _ } =
+        args;
     let Listen { bind_address, secure_port, tls_cert_file, tls_private_key_file } = listen;
     let LimitArgs {
         request_timeout,
@@ -258,7 +221,7 @@ fn config(args: Args) -> Result<Config, String> {
         address: SocketAddr::new(bind_address, secure_port),
         namespace,
         kubeconfig,
-        store: store_config(store)?,
+        store: store.config()?,
         certificate: tls_cert_file
             .zip(tls_private_key_file)
             .map(|(certificate, key)| Files { certificate, key }),
@@ -267,33 +230,4 @@ fn config(args: Args) -> Result<Config, String> {
         deadlines: Deadlines { request: request_timeout },
         shutdown_delay: shutdown_delay_duration,
     })
-}
-
-fn store_config(args: StoreArgs) -> Result<Store, String> {
-    let StoreArgs {
-        store,
-        store_path,
-        etcd_servers,
-        etcd_prefix,
-        etcd_cafile,
-        etcd_certfile,
-        etcd_keyfile,
-    } = args;
-    if store == StoreKind::Embedded {
-        let path = store_path.ok_or("--store-path: is needed with --store embedded")?;
-        return Ok(Store::Embedded(path));
-    }
-    for server in &etcd_servers {
-        if server.starts_with("https://") && etcd_cafile.is_none() {
-            return Err(format!("--etcd-cafile: is needed for {server:?}"));
-        }
-        if !server.starts_with("https://") && !server.starts_with("http://") {
-            return Err(format!("--etcd-servers: {server:?} is no http:// or https:// URL"));
-        }
-    }
-    Ok(Store::Etcd(etcd::Config {
-        endpoints: etcd_servers,
-        prefix: etcd_prefix,
-        tls: etcd_cafile.map(|ca| etcd::Tls { ca, identity: etcd_certfile.zip(etcd_keyfile) }),
-    }))
 }

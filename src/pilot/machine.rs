@@ -205,8 +205,7 @@ pub enum Held {
 }
 
 impl State {
-    /// `left`: an earlier pilot wrote down that the node left its cluster. `restart`: the
-    /// request for a restart that an earlier pilot acted upon.
+    /// `left`: an earlier pilot wrote down that the node left its cluster.
     pub fn new(limits: Limits, left: bool) -> Self {
         Self {
             limits,

@@ -33,7 +33,9 @@ impl std::str::FromStr for Format {
 /// # Errors
 /// When `filter` cannot be parsed.
 pub fn init(filter: &str, format: Format) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| format!("{filter:?}: {error}"))?;
+    // kube logs every refused request as an error of its own; those who asked say what it means.
+    let filter = format!("kube_client::client::builder=off,{filter}");
+    let filter = EnvFilter::try_new(&filter).map_err(|error| format!("{filter:?}: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
     let json = match format {
         Format::Auto => !stderr().is_terminal(),
@@ -43,7 +45,7 @@ pub fn init(filter: &str, format: Format) -> Result<(), String> {
     let layer = tracing_subscriber::fmt::layer().with_writer(stderr).with_target(true);
     // A second call, as in tests, leaves the first subscriber in place.
     let installed = if json {
-        registry.with(layer.json().flatten_event(true).with_current_span(true)).try_init()
+        registry.with(layer.json().flatten_event(true).with_span_list(false)).try_init()
     } else {
         registry.with(layer.with_ansi(stderr().is_terminal())).try_init()
     };

@@ -45,7 +45,7 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let task = self.tracker.spawn(future.instrument(info_span!("task", name)));
+        let task = self.tracker.spawn(future.instrument(info_span!("task", task = name)));
         let (shutdown, panicked) = (self.shutdown.clone(), Arc::clone(&self.panicked));
         self.tracker.spawn(async move {
             match task.await {

@@ -157,7 +157,7 @@ def main(job):
         keep_logs()
         for log in sorted(LOGS.glob("navigator.*.log")) + sorted(LOGS.glob("*cass-*.log")):
             tail = log.read_text(errors="replace").splitlines()[-15:]
-            print(f"==> {log.name}", *[re.sub(r"^\[[^]]*\] ", "", line) for line in tail], sep="\n")
+            print(f"==> {log.name}", *[re.sub(r"^\[[^]]*\] ", "", line)[:400] for line in tail if "audit.k8s.io" not in line], sep="\n")
         sys.exit(1)
     for name, took in STEPS:
         print(f"{took:8.1f} s  {name}")

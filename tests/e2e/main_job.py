@@ -64,7 +64,8 @@ def pilots_are_unprivileged():
     pod = get("pod", "-n", NS, f"{SET}-0")
     init = next(c for c in pod["spec"]["initContainers"] if c["name"] == "install-pilot")
     context = {**pod["spec"]["securityContext"], **init.get("securityContext", {})}
-    claim("install runs read-only and not as root", context.get("readOnlyRootFilesystem") and context.get("runAsUser") != 0, context)
+    claim("install runs as uid 65532 with a read-only root",
+          context.get("readOnlyRootFilesystem") is True and context.get("runAsUser") == 65532, context)
     one = kubectl("exec", "-n", NS, f"{SET}-0", "-c", "cassandra", "--", "cat", "/proc/1/cmdline").split("\0")
     claim("the pilot is PID 1 of the database's container", one[:3] == ["/shared/navigator", "pilot", "cassandra"], one)
 

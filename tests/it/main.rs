@@ -6,6 +6,7 @@ mod api;
 mod apiserver;
 mod architecture;
 mod cache;
+mod cli;
 mod engine;
 mod golden;
 mod pilot;

@@ -4,6 +4,7 @@ mod authn;
 mod client;
 mod filters;
 mod kube;
+mod migrate_storage;
 mod pki;
 mod process;
 mod server;

@@ -139,7 +139,7 @@ fn finalizers(judge: &mut Judge, metadata: &ObjectMeta, path: &Path) {
         let wrong = format::qualified_name(finalizer);
         let known = ["orphan", "foregroundDeletion"].contains(&finalizer.as_str());
         if wrong.is_empty() && !known && !finalizer.contains('/') {
-            judge.warn(format!("{path}: {finalizer:?}: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"));
+            judge.warn(format!("{path}: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));
         }
         judge.invalid_each(&path, finalizer, &wrong);
     }

@@ -3,6 +3,8 @@
 //! Safe beside running servers and safe to repeat: an object is written only when it would come
 //! out differently, and by compare-and-swap, so whoever wrote meanwhile wins.
 
+use tracing::{info, warn};
+
 use super::Registry;
 use crate::{
     api::GROUP,
@@ -18,8 +20,16 @@ pub struct Migrated {
     pub rewritten: usize,
     /// Objects that were in the current form already.
     pub current: usize,
-    /// Objects that this binary cannot read, left as they are, and why.
-    pub unreadable: Vec<(Key, String)>,
+    /// Objects that are left as they are, because this binary cannot read them or the store does
+    /// not take their new form. The log says why.
+    pub failed: Vec<Key>,
+}
+
+impl Migrated {
+    fn fail(&mut self, key: Key, why: &str) {
+        warn!(key = key.as_str(), error = why, "Failed to migrate an object; it stays as it is");
+        self.failed.push(key);
+    }
 }
 
 impl Registry {
@@ -36,6 +46,14 @@ impl Registry {
             for entry in page.entries {
                 self.migrate_one(entry, &mut found).await?;
             }
+            info!(
+                resource = self.kind.plural(),
+                rewritten = found.rewritten,
+                current = found.current,
+                failed = found.failed.len(),
+                done = !page.more,
+                "Migrating stored objects"
+            );
             if !page.more {
                 return Ok(found);
             }
@@ -48,7 +66,7 @@ impl Registry {
             {
                 Ok(read) => read,
                 Err(error) => {
-                    found.unreadable.push((entry.key, error.message().to_owned()));
+                    found.fail(entry.key, error.message());
                     return Ok(());
                 }
             };
@@ -65,6 +83,10 @@ impl Registry {
                 }
                 Err(Error::Conflict { .. }) => {}
                 Err(Error::NotFound(_)) => return Ok(()),
+                Err(error @ Error::TooLarge { .. }) => {
+                    found.fail(entry.key, &error.to_string());
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
             // Somebody was faster, perhaps a server of the older release: look again.

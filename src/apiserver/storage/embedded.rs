@@ -64,9 +64,23 @@ pub struct Embedded {
 impl Embedded {
     /// Opens the store in `directory`, or makes one when there is not a trace of one.
     pub async fn open(directory: &Path, history: History) -> Result<Self, OpenError> {
+        Self::open_by(open::open, directory, history).await
+    }
+
+    /// Opens the store in `directory` and never makes one: for tools, whose user may have
+    /// mistyped the directory.
+    pub async fn open_present(directory: &Path, history: History) -> Result<Self, OpenError> {
+        Self::open_by(open::open_present, directory, history).await
+    }
+
+    async fn open_by(
+        open: fn(&Path) -> Result<open::Opened, OpenError>,
+        directory: &Path,
+        history: History,
+    ) -> Result<Self, OpenError> {
         let path = directory.to_owned();
         let opened =
-            tokio::task::spawn_blocking(move || open::open(&path)).await.map_err(|error| {
+            tokio::task::spawn_blocking(move || open(&path)).await.map_err(|error| {
                 OpenError::Open { file: directory.to_owned(), source: error.into() }
             })??;
         let open::Opened { database, file, summary } = opened;

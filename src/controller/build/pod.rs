@@ -91,8 +91,12 @@ fn restricted() -> Value {
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
 }
 
-/// Copies the pilot into the shared volume.
+/// Copies the pilot into the shared volume, as the user of our own image.
 fn install(desired: &Desired) -> Value {
+    let mut security = restricted();
+    security["readOnlyRootFilesystem"] = json!(true);
+    security["runAsUser"] = json!(names::UID);
+    security["runAsGroup"] = json!(names::UID);
     json!({
         "name": names::INSTALL_CONTAINER,
         "image": desired.pilot_image.reference,
@@ -102,7 +106,7 @@ fn install(desired: &Desired) -> Value {
             "requests": {"cpu": "10m", "memory": "50Mi"},
             "limits": {"memory": "50Mi"},
         },
-        "securityContext": restricted(),
+        "securityContext": security,
         "volumeMounts": [{"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR}],
     })
 }

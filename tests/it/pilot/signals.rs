@@ -107,7 +107,10 @@ fn a_stopped_child_is_killed_at_the_deadline_too() {
     let script = r#"$| = 1; print "ready\n"; sleep 60 while 1"#;
     let mut pilot = exec(Mode::Pid1, &["--termination-grace-period", "3"], script);
     pilot.expect("ready");
-    super::harness::signal(pilot.child(), 19);
+    let child = pilot.child();
+    super::harness::signal(child, 19);
+    // Of two pending signals the kernel delivers the lower number first.
+    wait_for("the stopped child", || (super::harness::state(child) == Some('T')).then_some(()));
     pilot.signal(15);
     assert_eq!(pilot.exit_code(), 137);
 }

@@ -117,8 +117,21 @@ fn command() -> std::process::Command {
 
 /// Runs to the end: exit code and standard error.
 pub(crate) fn run(args: &[String]) -> (Option<i32>, String) {
+    let Ended { code, stderr, .. } = run_to_end(args);
+    (code, stderr)
+}
+
+/// What a finished process left.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+pub(crate) fn run_to_end(args: &[String]) -> Ended {
     let output = command().args(args).env_clear().output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 impl Server {

@@ -43,7 +43,7 @@ async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
 
     let first = registry.migrate().await.unwrap();
     assert_eq!((first.rewritten, first.current), (2, 0));
-    assert_eq!(first.unreadable[0].0, key("c"));
+    assert_eq!(first.failed, [key("c")]);
     for name in ["a", "b"] {
         let entry = store.get(&key(name)).await.unwrap().unwrap();
         let stored: Value = serde_json::from_slice(&entry.value).unwrap();
@@ -54,7 +54,7 @@ async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
     let before = store.current_revision().await.unwrap();
     let again = registry.migrate().await.unwrap();
     assert_eq!(
-        Migrated { unreadable: Vec::new(), ..again },
+        Migrated { failed: Vec::new(), ..again },
         Migrated { current: 2, ..Migrated::default() }
     );
     assert_eq!(store.current_revision().await.unwrap(), before, "nothing was left to write");

@@ -37,6 +37,8 @@ pub enum OpenError {
     Directory { directory: PathBuf, source: io::Error },
     #[error("failed to open store {file:?}")]
     Open { file: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("there is no store in {directory:?}")]
+    Absent { directory: PathBuf },
     #[error("failed to create store {file:?}")]
     Create { file: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
@@ -104,6 +106,17 @@ pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
         (Some(_), Some(_)) => {}
     }
     open_existing(file, marker)
+}
+
+/// Opens the store in `directory`, which must hold at least a trace of one.
+pub(super) fn open_present(directory: &Path) -> Result<Opened, OpenError> {
+    for name in [STORE, MARKER] {
+        let found = fs::symlink_metadata(directory.join(name));
+        if !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return open(directory);
+        }
+    }
+    Err(OpenError::Absent { directory: directory.to_owned() })
 }
 
 /// Opens a store again after its file failed under a running process.

@@ -1,0 +1,151 @@
+"""The API through a real kube-apiserver: both versions of one object, watchers of both, explain, every sample, and the
+same answers as a CRD gives."""
+import json
+import re
+import shlex
+from pathlib import Path
+
+import bed
+from bed import ROOT, claim, condition, get, kubectl, main, run, say, step, wait
+from raw import Watch, request
+from twin import twin
+
+NS = "api"
+BASE = "/apis/navigator.jetstack.io"
+SAMPLES = ROOT / "deploy/samples"
+PATCHES = "stop-fence-restart.yaml"
+
+OLD = {
+    "apiVersion": "navigator.jetstack.io/v1alpha1", "kind": "CassandraCluster", "metadata": {"name": "old"},
+    "spec": {"version": "3.11.1", "image": {"repository": "docker.io/cassandra", "tag": "3.11.1", "pullPolicy": "IfNotPresent"},
+             "pilotImage": {"repository": "quay.io/jetstack/navigator-pilot-cassandra", "tag": "v0.1.0"},
+             "nodePools": [{"name": "ringnodes", "replicas": 3, "datacenter": "demo-datacenter", "schedulerName": "special",
+                            "nodeSelector": {"disk": "ssd"}, "persistence": {"enabled": True, "size": "5Gi", "storageClass": "default"}}]}}
+
+
+def both_versions():
+    """One object, written in the older form, read in both, edited in both, watched in both."""
+    path = {version: f"{BASE}/{version}/namespaces/{NS}/cassandraclusters" for version in ("v1alpha1", "v1beta1")}
+    watches = {version: Watch(f"{path[version]}?watch=true") for version in path}
+    created = json.loads(kubectl("create", "-n", NS, "-f", "-", "-o", "json", stdin=json.dumps(OLD)))
+    claim("kubectl creates a v1alpha1 manifest of upstream's", created["apiVersion"].endswith("v1alpha1"), created)
+    new = request("GET", f"{path['v1beta1']}/old")[2]
+    pool = new["spec"]["nodePools"][0]
+    claim("it reads in v1beta1, with scheduling where v1beta1 has it",
+          pool["podTemplate"]["spec"] == {"nodeSelector": {"disk": "ssd"}, "schedulerName": "special"}, pool)
+    kubectl("patch", f"cassandraclusters.v1beta1.{BASE[6:]}", "-n", NS, "old", "--type=merge",
+            "-p", json.dumps({"spec": {"config": {"concurrent_reads": 16}}}))
+    old = request("GET", f"{path['v1alpha1']}/old")[2]
+    shown = json.loads(old["metadata"]["annotations"]["navigator.jetstack.io/v1beta1"])
+    claim("v1alpha1 shows what it cannot say", shown["config"] == {"concurrent_reads": 16}, shown)
+    spec = {key: value for key, value in old["spec"].items() if value != {}}
+    for key, value in OLD["spec"].items():
+        if key != "nodePools":
+            seen = {k: v for k, v in spec[key].items() if k != "pullPolicy" or k in value} if isinstance(value, dict) else spec[key]
+            claim(f"spec.{key} reads back as written", seen == value, (seen, value))
+    kubectl("patch", f"cassandraclusters.v1alpha1.{BASE[6:]}", "-n", NS, "old", "--type=merge", "-p", '{"spec": {"paused": true}}')
+    new = request("GET", f"{path['v1beta1']}/old")[2]
+    claim("an edit in the older form keeps what that cannot say",
+          new["spec"]["paused"] is True and new["spec"]["config"] == {"concurrent_reads": 16}, new["spec"])
+    kubectl("delete", "cassandracluster", "-n", NS, "old")
+    for version, watch in watches.items():
+        wait(f"{version} watcher sees the deletion", lambda w=watch: any(e["type"] == "DELETED" for e in w.events) or str(w.events)[-500:], 60)
+        watch.stop()
+    seen = {version: [(event["type"], event["object"]["metadata"]["resourceVersion"]) for event in watch.events]
+            for version, watch in watches.items()}
+    claim("watchers of both versions see the same events", seen["v1alpha1"] == seen["v1beta1"] and len(seen["v1beta1"]) >= 4, seen)
+    for version, watch in watches.items():
+        claim(f"each event in {version}", all(event["object"]["apiVersion"].endswith(version) for event in watch.events))
+
+
+def explain():
+    for version, resources in {
+        "v1beta1": ["cassandracluster.spec.nodePools.persistence", "elasticsearchcluster.spec.updateStrategy", "pilot.status.conditions", "leaderlease.spec.founder"],
+        "v1alpha1": ["cassandracluster.spec.nodePools", "elasticsearchcluster.spec.plugins", "pilot.spec.decommission"],
+    }.items():
+        for resource in resources:
+            text = kubectl("explain", resource, f"--api-version=navigator.jetstack.io/{version}")
+            claim(f"kubectl explain {resource} ({version})", "DESCRIPTION:" in text and "<empty>" not in text, text)
+    recursive = kubectl("explain", "elasticsearchcluster", "--recursive")
+    claim("kubectl explain --recursive", recursive.count("\n") > 100, recursive)
+
+
+def samples():
+    """Every sample is accepted as it stands; nothing of it runs here, for the controller is scaled to zero."""
+    kubectl("scale", "deployment", "-n", "navigator", "navigator-controller", "--replicas=0")
+    wait("no controller", lambda: bed.pids("controller") == [] or "still there", 60)
+    files = sorted(Path(SAMPLES).rglob("*.yaml"))
+    claim("there are samples", len(files) >= 10, files)
+    used = set()
+    for number, file in enumerate(files):
+        named = re.search(r"^  namespace: (\S+)$|namespace: ([a-z-]+)[,}]", file.read_text(), re.MULTILINE)
+        namespace = next(filter(None, named.groups())) if named else f"sample-{number}"
+        if namespace not in used:
+            kubectl("create", "namespace", namespace)
+            used.add(namespace)
+        if file.name == PATCHES:
+            patches(namespace, file)
+            continue
+        dry = kubectl("apply", "-n", namespace, "--dry-run=server", "--validate=strict", "-f", file, check=False)
+        claim(f"{file.relative_to(ROOT)} is valid", dry.returncode == 0, dry.stderr)
+        kubectl("apply", "-n", namespace, "--validate=strict", "-f", file)
+        first = revisions(namespace)
+        kubectl("apply", "-n", namespace, "-f", file)
+        claim(f"{file.relative_to(ROOT)} applies twice without a write", revisions(namespace) == first, first)
+        kubectl("delete", "-n", namespace, "-f", file)
+    for namespace in used:
+        kubectl("delete", "namespace", namespace, "--wait=false")
+    wait("the samples' namespaces are gone",
+         lambda: not used & {namespace["metadata"]["name"] for namespace in get("namespaces")} or "still there", 300)
+    kubectl("scale", "deployment", "-n", "navigator", "navigator-controller", "--replicas=1")
+
+
+def patches(namespace, file):
+    """The sample that is three patches: each command of its comment, typed as written."""
+    kubectl("apply", "-n", namespace, "-f", SAMPLES / "quickstart-cassandra.yaml")
+    kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot", "metadata": {"name": "cass-demo-ring-0"}}))
+    commands = [line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#   kubectl patch")]
+    claim(f"{file.relative_to(ROOT)} has its three commands", len(commands) == 3, commands)
+    for command in commands:
+        kubectl(*shlex.split(command)[1:], "-n", namespace)
+    spec = get("cassandracluster", "-n", namespace, "demo")["spec"]
+    claim("the patches took effect", spec["stopped"] is True and spec["restartedAt"] == "2026-11-20T10:00:00Z", spec)
+    claim("the Pilot is fenced", get("pilot", "-n", namespace, "cass-demo-ring-0")["spec"]["phase"] == "Fenced")
+
+
+def revisions(namespace):
+    """resourceVersion of each object of ours."""
+    return {thing["metadata"]["name"]: thing["metadata"]["resourceVersion"]
+            for thing in get("cassandraclusters,elasticsearchclusters,pilots,leaderleases", "-n", namespace)}
+
+
+def what_cannot_run_says_so():
+    kubectl("create", "-n", NS, "-f", "-", stdin=json.dumps(OLD))
+
+    def stalled():
+        for entry in get("cassandracluster", "-n", NS, "old")["status"].get("conditions", []):
+            if entry["type"] == "Stalled" and entry["status"] == "True":
+                return [entry["reason"]]
+        return "not stalled"
+    reason = wait("Stalled", stalled, 180)[0]
+    claim("a Cassandra 3.x of upstream's is Stalled/UnsupportedVersion", reason == "UnsupportedVersion", reason)
+    claim("and nothing was started", get("statefulset,pod", "-n", NS) == [])
+
+
+def job():
+    kubectl("create", "namespace", NS)
+    with step("both versions of one object"):
+        both_versions()
+    with step("kubectl explain"):
+        explain()
+    with step("every sample"):
+        samples()
+    with step("what cannot run says so"):
+        what_cannot_run_says_so()
+    twin()
+    kubectl("delete", "namespace", NS, timeout=300)
+
+
+if __name__ == "__main__":
+    main(job)

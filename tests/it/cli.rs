@@ -1,0 +1,88 @@
+//! The binary as it is called: applets, links, exit codes.
+
+use std::{os::unix::process::CommandExt, path::Path, process::Output};
+
+#[expect(clippy::disallowed_methods, reason = "a test runs the built binary")]
+fn called(name: &str, args: &[&str]) -> Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_navigator"))
+        .arg0(name)
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn bad_usage_ends_with_64_and_says_why() {
+    for args in [
+        &["no-such-applet"][..],
+        &["version", "--no-such-flag"],
+        &["version", "--output", "xml"],
+        &["manifest", "--store", "etcd"],
+        &["apiserver", "--store", "cupboard"],
+        &["controller", "--no-such-flag"],
+        &["pilot", "no-such-database"],
+        &["install"],
+    ] {
+        let output = called("navigator", args);
+        assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains("error"), "{args:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn help_of_every_applet_shows_examples_and_exit_codes() {
+    for applet in [
+        &["apiserver"][..],
+        &["controller"],
+        &["pilot", "cassandra"],
+        &["install"],
+        &["manifest"],
+        &["version"],
+    ] {
+        let output = called("navigator", &[applet, &["--help"]].concat());
+        let help = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{applet:?}: {output:?}");
+        for part in ["Usage:", "Example", "Exit codes"] {
+            assert!(help.contains(part), "{applet:?} lacks {part:?}:\n{help}");
+        }
+    }
+}
+
+#[test]
+fn a_link_is_its_applet() {
+    for (link, part) in [
+        ("/usr/bin/navigator-apiserver", "--store"),
+        ("navigator-controller", "--pilot-image"),
+        ("pilot-cassandra", "--pilot-name"),
+    ] {
+        let output = called(link, &["--help"]);
+        assert!(text(&output.stdout).contains(part), "{link}: {output:?}");
+    }
+}
+
+#[test]
+fn version_is_one_json_object() {
+    let output = called("navigator", &["version", "--output", "json"]);
+    let version: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(version["version"], format!("v{}", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "UPDATE_GOLDEN is the tests' own switch")]
+fn deploy_holds_what_manifest_prints() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/navigator.yaml");
+    let printed = text(&called("navigator", &["manifest"]).stdout);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &printed).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        printed == committed,
+        "deploy/navigator.yaml is stale: run make golden and read the diff"
+    );
+}
