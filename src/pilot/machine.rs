@@ -232,6 +232,13 @@ impl State {
         self.want
     }
 
+    /// The node holds nothing that others lack, left its database cluster for good, and its
+    /// process is gone or on its way out with the pilot.
+    pub fn has_left(&self) -> bool {
+        let running = matches!(self.life, Life::Up(_) | Life::Stopping { .. });
+        self.left && (self.ending || !running)
+    }
+
     pub fn is_ending(&self) -> bool {
         self.ending
     }

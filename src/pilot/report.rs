@@ -223,17 +223,17 @@ fn stopped(flavour: &Flavour, state: &State) -> Verdict {
     }
 }
 
+/// Once true it stays true, through the end of this pilot and the start of the next: the
+/// controller would take a node that is no longer decommissioned for one that has data.
 fn decommissioned(state: &State, facts: &Facts) -> Verdict {
-    match &state.life {
-        Life::Held(Held::Decommissioned) => {
-            (true, "NodeDecommissioned", "the node left its database cluster".into())
-        }
-        _ if state.want() == Some(Want::Decommissioned) => {
-            let progress = facts.decommission.as_ref().and_then(|moving| moving.message.clone());
-            let message = facts.refused.clone().or(progress);
-            (false, "NodeDecommissioning", message.unwrap_or_else(|| "data are moved away".into()))
-        }
-        _ => (false, "NotRequested", String::new()),
+    if state.has_left() {
+        (true, "NodeDecommissioned", "the node left its database cluster".into())
+    } else if state.want() == Some(Want::Decommissioned) {
+        let progress = facts.decommission.as_ref().and_then(|moving| moving.message.clone());
+        let message = facts.refused.clone().or(progress);
+        (false, "NodeDecommissioning", message.unwrap_or_else(|| "data are moved away".into()))
+    } else {
+        (false, "NotRequested", String::new())
     }
 }
 
@@ -306,6 +306,21 @@ mod tests {
         let third = status(&CASSANDRA, &state, &facts, &second.conditions, &at(3));
         assert_eq!(find(&third, "Ready"), ("True", "CassandraStarted", 3));
         assert_eq!(third.phase, Some(PilotPhase::Running));
+    }
+
+    #[test]
+    fn a_node_that_left_says_so_while_its_pilot_starts_and_ends() {
+        let limits = Limits { grace: Duration::from_secs(30), drain: Duration::from_secs(10) };
+        let mut state = State::new(limits, true);
+        let told = |state: &State| status(&CASSANDRA, state, &Facts::default(), &[], &at(1));
+        assert_eq!(find(&told(&state), "Decommissioned"), ("True", "NodeDecommissioned", 1));
+        for event in [
+            Event::Intent { want: Want::Decommissioned, restart: None, changed: false },
+            Event::Signal(nix::sys::signal::Signal::SIGTERM as i32),
+        ] {
+            state = state.step(event).0;
+            assert_eq!(find(&told(&state), "Decommissioned"), ("True", "NodeDecommissioned", 1));
+        }
     }
 
     #[test]
