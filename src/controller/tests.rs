@@ -182,7 +182,7 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
                 body["metadata"]["labels"] = labels.clone();
                 let rig = Rig::new(2);
                 let theirs = id(plural, body["metadata"]["name"].as_str().unwrap());
-                rig.api.server().add(theirs.clone(), body);
+                rig.api.server().add(&theirs, body);
                 let before = rig.object(&theirs.0, &theirs.1);
                 for _ in 0..6 {
                     rig.look().await;

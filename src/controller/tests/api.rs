@@ -277,8 +277,8 @@ impl Server {
     }
 
     /// Makes an object as somebody else would.
-    pub(super) fn add(&mut self, id: Id, body: Value) {
-        assert!(self.create(&id, body).is_ok(), "the namespace is open");
+    pub(super) fn add(&mut self, id: &Id, body: Value) {
+        assert!(self.create(id, body).is_ok(), "the namespace is open");
     }
 
     fn create(&mut self, id: &Id, mut body: Value) -> Answer {

@@ -63,7 +63,7 @@ impl Rig {
             },
         });
         for (id, body) in [(id("namespaces", "default"), namespace), (cluster_id(), cluster)] {
-            api.server().add(id, body);
+            api.server().add(&id, body);
         }
         Self { api, drains_end: true, pods_start: true }
     }
@@ -191,14 +191,14 @@ impl Rig {
                     },
                     "spec": template["spec"],
                 });
-                server.add(claim, body);
+                server.add(&claim, body);
             }
             let mut body = set["spec"]["template"].clone();
             body["apiVersion"] = json!("v1");
             body["kind"] = json!("Pod");
             body["metadata"]["name"] = json!(name);
             body["metadata"]["namespace"] = json!("default");
-            server.add(pod, body);
+            server.add(&pod, body);
         }
         if self.pods_start {
             self.start(&mut server);
