@@ -120,7 +120,10 @@ impl Facts {
             storage[name].as_str().filter(|text| !text.starts_with("ERROR")).map(str::to_owned)
         };
         let host_id = said("LocalHostId");
-        let address = storage["EndpointToHostId"].as_object().and_then(|ids| {
+        let ids = storage["EndpointToHostId"].as_object();
+        let members: Option<BTreeSet<IpAddr>> =
+            ids.map(|ids| ids.keys().filter_map(|endpoint| parse_address(endpoint)).collect());
+        let address = ids.and_then(|ids| {
             ids.iter()
                 .find(|(_, id)| id.as_str().is_some() && id.as_str() == host_id.as_deref())
                 .and_then(|(endpoint, _)| parse_address(endpoint))
@@ -133,7 +136,11 @@ impl Facts {
             host_id,
             address,
             live: addresses(&storage["LiveNodes"]),
-            unreachable: addresses(&storage["UnreachableNodes"]),
+            // Gossip remembers a node that left the ring for three days; only members are missed.
+            unreachable: addresses(&storage["UnreachableNodes"])
+                .into_iter()
+                .filter(|node| members.as_ref().is_none_or(|members| members.contains(node)))
+                .collect(),
             joining: addresses(&storage["JoiningNodes"]),
             leaving: addresses(&storage["LeavingNodes"]),
             moving: addresses(&storage["MovingNodes"]),
@@ -457,6 +464,17 @@ mod tests {
         assert_eq!(seen.reason, Some("Joining"));
         assert_eq!((seen.node_id, seen.health), (None, None));
         assert!(seen.endpoints.is_empty());
+    }
+
+    #[test]
+    fn a_node_that_left_the_ring_is_not_missed() {
+        let mut answers = answers("NORMAL");
+        answers[0]["EndpointToHostId"] = json!({"127.0.1.1": "id-1"});
+        answers[0]["LiveNodes"] = json!(["127.0.1.1"]);
+        answers[0]["UnreachableNodes"] = json!(["127.0.1.2"]);
+        let (seen, blockers) = judge(&Facts::parse(&answers), &Ranges::default(), None);
+        assert_eq!(seen.health, Some(Health::Green));
+        assert!(blockers.is_empty());
     }
 
     #[test]
