@@ -4,6 +4,7 @@ use std::io::Write;
 
 use clap::ValueEnum;
 
+use super::complain;
 use crate::{
     api::names,
     error::exit,
@@ -16,7 +17,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   navigator manifest | kubectl apply -f -
-  navigator manifest --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379
+  navigator manifest --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379 \\
+    --etcd-secret etcd-tls
   navigator manifest --image registry.example.org/navigator:v0.2.0")]
 pub(crate) struct Args {
     /// Image of every role, and of the pilots.
@@ -46,14 +48,36 @@ enum StoreKind {
 
 pub(crate) fn run(args: Args) -> u8 {
     let Args { image, store, etcd_servers, etcd_secret, print_image } = args;
-    let store = match store {
-        StoreKind::Embedded => Store::Embedded,
-        StoreKind::Etcd => Store::Etcd { servers: etcd_servers, secret: etcd_secret },
+    let store = match self::store(store, etcd_servers, etcd_secret) {
+        Ok(store) => store,
+        Err(text) => {
+            complain(text);
+            return exit::USAGE;
+        }
     };
     let text =
         if print_image { format!("{image}\n") } else { manifest::yaml(&Settings { image, store }) };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => exit::OK,
         Err(_) => exit::FAILURE,
+    }
+}
+
+/// Refuses what would print an install that does not do what was asked, or does not start.
+fn store(
+    kind: StoreKind,
+    servers: Vec<String>,
+    secret: Option<String>,
+) -> Result<Store, &'static str> {
+    match kind {
+        StoreKind::Embedded if !servers.is_empty() => Err("--etcd-servers needs --store etcd"),
+        StoreKind::Embedded => Ok(Store::Embedded),
+        StoreKind::Etcd => {
+            let verified = servers.iter().any(|server| server.starts_with("https://"));
+            if verified && secret.is_none() {
+                return Err("an https:// URL needs --etcd-secret, which holds the CA to verify it");
+            }
+            Ok(Store::Etcd { servers, secret })
+        }
     }
 }
