@@ -146,7 +146,7 @@ fn announce(sender: &watch::Sender<Verdict>, verdict: Verdict) {
         changed
     });
     match verdict {
-        Verdict::Foreign(message) if changed => error!(message, "Serving no objects"),
+        Verdict::Foreign(message) if changed => error!(explanation = message, "Serving no objects"),
         Verdict::Ours if changed => info!("The store is the one on record"),
         _ => {}
     }

@@ -273,7 +273,7 @@ impl Runner {
                         for check in &failed {
                             warn!(
                                 reason = check.reason,
-                                message = check.message,
+                                explanation = check.message,
                                 "Preflight failed"
                             );
                         }

@@ -49,7 +49,7 @@ impl Runner {
                 pid = child.pid,
                 code = exit.status(),
                 reason,
-                message,
+                explanation = message,
                 "Database ended by itself"
             );
         }
