@@ -103,6 +103,7 @@ def job():
     with step("bootstrap under kills"):
         kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
         kill("controller", "bootstrap")
+        wait("the first pod", lambda: get("pod", "-n", NS, f"{SET}-0") is not None or str(counts()), 300)
         kill("apiserver", "bootstrap")
         wait("Ready", condition_is("Ready", "True", *CLUSTER), 600)
         nothing_twice()
