@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases fuzz bench bench-pilot kill-store golden ci clean
+.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases fuzz bench kill-store golden ci clean
 
 CARGO    ?= cargo
 PROFILE  ?= release
