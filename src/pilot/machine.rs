@@ -7,6 +7,9 @@
 //! - a KILL that no TERM preceded;
 //! - anything but silence after `Exit`.
 
+mod intent;
+mod stop;
+
 use std::time::Duration;
 
 use nix::libc;
@@ -380,110 +383,6 @@ impl State {
         }
     }
 
-    fn intent(
-        &mut self,
-        want: Want,
-        restart: Option<String>,
-        changed: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        let first = self.want.is_none();
-        let asked = !first && restart.is_some() && restart != self.restart;
-        self.want = Some(want);
-        self.restart = restart;
-        match &mut self.life {
-            Life::Up(up) => {
-                let up = (up.pid, up.answered, up.retiring);
-                self.intent_while_up(want, asked, up, effects);
-            }
-            // What follows is decided when these are done.
-            Life::Spawning | Life::Stopping { .. } | Life::Exited(_) => {}
-            Life::Waiting => self.begin(effects),
-            Life::Held(held) => {
-                let stays = match held {
-                    Held::Decommissioned => true,
-                    Held::Stopped => want == Want::Stopped,
-                    Held::Fenced => want == Want::Fenced,
-                };
-                if !stays {
-                    self.begin(effects);
-                }
-            }
-            Life::Refused | Life::Rejected | Life::Backoff => {
-                if changed || asked || self.is_held_by(want) {
-                    self.failures = 0;
-                    self.begin(effects);
-                }
-            }
-            Life::Preflight | Life::Turn | Life::Configuring => {
-                if changed || self.is_held_by(want) {
-                    self.begin(effects);
-                }
-            }
-        }
-    }
-
-    fn intent_while_up(
-        &mut self,
-        want: Want,
-        restart: bool,
-        (pid, answered, retiring): (i32, bool, bool),
-        effects: &mut Vec<Effect>,
-    ) {
-        match want {
-            Want::Stopped | Want::Fenced => self.stop(pid, effects),
-            _ if restart => self.stop(pid, effects),
-            Want::Decommissioned if !retiring && answered => {
-                self.set_retiring(true);
-                effects.push(Effect::Retire);
-            }
-            Want::Running if retiring => {
-                self.set_retiring(false);
-                effects.push(Effect::Disarm(Timer::Retire));
-                effects.push(Effect::CancelRetirement);
-            }
-            Want::Running | Want::Decommissioned => {}
-        }
-    }
-
-    fn set_retiring(&mut self, retiring: bool) {
-        if let Life::Up(up) = &mut self.life {
-            up.retiring = retiring;
-        }
-    }
-
-    fn signal(&mut self, signal: i32, effects: &mut Vec<Effect>) {
-        let asks_to_end = matches!(signal, libc::SIGTERM | libc::SIGINT);
-        if !asks_to_end {
-            effects.extend(self.pid().map(|pid| Effect::Signal { pid, signal }));
-            return;
-        }
-        let again = std::mem::replace(&mut self.ending, true);
-        match &mut self.life {
-            Life::Up(up) => {
-                let pid = up.pid;
-                self.stop(pid, effects);
-            }
-            Life::Stopping { pid, stage: stage @ Stage::Drain } if again => {
-                // Whoever asks twice does not want to wait for the drain.
-                *stage = Stage::Term;
-                effects.push(Effect::Disarm(Timer::Drain));
-                effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
-            }
-            Life::Stopping { pid, stage } => {
-                if !again {
-                    // The container's clock runs from now, whenever this stop began.
-                    effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
-                } else if *stage == Stage::Term {
-                    effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
-                }
-            }
-            // Answered by Spawned or SpawnFailed at once.
-            Life::Spawning | Life::Exited(_) => {}
-            _ => self.exit(0, effects),
-        }
-    }
-
     /// Starts what is wanted, from the beginning. There is no child.
     fn begin(&mut self, effects: &mut Vec<Effect>) {
         self.attempt += 1;
@@ -504,34 +403,6 @@ impl State {
         self.left || matches!(want, Want::Stopped | Want::Fenced)
     }
 
-    /// Stops in order: drain, TERM, KILL.
-    fn stop(&mut self, pid: i32, effects: &mut Vec<Effect>) {
-        silence(effects);
-        self.life = Life::Stopping { pid, stage: Stage::Drain };
-        effects.push(Effect::Arm(Timer::Drain, self.limits.drain_for()));
-        effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
-        effects.push(Effect::Drain);
-    }
-
-    /// Stops without a drain: it would not be heard, or there is nothing to drain.
-    fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
-        silence(effects);
-        self.life = Life::Stopping { pid, stage: Stage::Term };
-        effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
-        effects.push(Effect::Signal { pid, signal: libc::SIGTERM });
-    }
-
-    /// The child is gone: nothing of its group may outlive it, or the next one would find the
-    /// data in use. A TERM went to it before, or it ended by itself.
-    fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
-        silence(effects);
-        effects.extend([Effect::Disarm(Timer::Drain), Effect::Disarm(Timer::Kill)]);
-        effects.push(Effect::SignalGroup { pid, signal: libc::SIGKILL });
-        if self.ending {
-            self.exit(exit.answer(true), effects);
-        }
-    }
-
     fn crashed(&mut self, effects: &mut Vec<Effect>) {
         if self.ending {
             self.exit(0, effects);
@@ -546,16 +417,6 @@ impl State {
             self.begin(effects);
         }
     }
-
-    fn exit(&mut self, code: u8, effects: &mut Vec<Effect>) {
-        self.life = Life::Exited(code);
-        effects.push(Effect::Exit(code));
-    }
-}
-
-/// A database that is being stopped is not asked how it is.
-fn silence(effects: &mut Vec<Effect>) {
-    effects.extend([Effect::Disarm(Timer::Hung), Effect::Disarm(Timer::Retire)]);
 }
 
 #[cfg(test)]
