@@ -52,6 +52,8 @@ fmt: ## formats the code
 lint: deps ## format and lints, without changing anything
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
+	@# (all targets are those that `cargo test` runs; this one is not)
+	$(CARGO) clippy --test databases -- -D warnings
 
 test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux

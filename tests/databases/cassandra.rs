@@ -13,7 +13,8 @@ use serde_json::json;
 
 use crate::{
     cql::Cql,
-    host::{Running, home, repository, until},
+    host::{Running, home, repository},
+    support::wait::until,
 };
 
 const VERSION: &str = "5.0.6";
@@ -235,8 +236,8 @@ async fn leave(member: &mut Member) {
         match member.database.retire(&member.node).await.unwrap() {
             Retirement::Left => Ok(()),
             Retirement::Moving(progress) => {
-                if progress.irreversible && progress.percent.is_some() {
-                    percents.push(progress.percent.unwrap());
+                if let Some(percent) = progress.percent.filter(|_| progress.irreversible) {
+                    percents.push(percent);
                 }
                 Err(format!("{progress:?}"))
             }

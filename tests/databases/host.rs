@@ -5,10 +5,12 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use navigator::pilot::database::ProcessSpec;
+
+use crate::support::{seat::USER, wait::until};
 
 pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -35,25 +37,6 @@ pub(crate) fn java_home() -> PathBuf {
         .map(|name| Path::new("/usr/lib/jvm").join(name))
         .find(|path| path.join("bin/java").exists())
         .expect("Java 17 is missing: apt-get install openjdk-17-jre-headless")
-}
-
-/// The user that databases run as when the tests are root.
-const USER: u32 = 9200;
-
-/// Gives a folder and all below it to that user.
-pub(crate) fn give(folder: &Path) {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
-    std::os::unix::fs::chown(folder, Some(USER), Some(USER)).unwrap();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            give(&path);
-        } else {
-            std::os::unix::fs::chown(&path, Some(USER), Some(USER)).unwrap();
-        }
-    }
 }
 
 /// A running database. Dropping it kills it.
@@ -132,25 +115,4 @@ impl Drop for Running {
             self.child.wait().unwrap();
         }
     }
-}
-
-/// Asks until the answer is good; says what was seen last when the deadline passes.
-pub(crate) async fn until<T>(
-    what: &str,
-    deadline: Duration,
-    mut ask: impl AsyncFnMut() -> Result<T, String>,
-) -> T {
-    let start = Instant::now();
-    let mut last = String::new();
-    while start.elapsed() < deadline {
-        match ask().await {
-            Ok(answer) => {
-                println!("  {:>4} s  {what}", start.elapsed().as_secs());
-                return answer;
-            }
-            Err(seen) => last = seen,
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    panic!("{what}: not within {deadline:?}; last seen: {last}");
 }

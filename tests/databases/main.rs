@@ -11,6 +11,8 @@ mod cassandra;
 mod cql;
 mod elasticsearch;
 mod host;
+#[path = "../support/lib.rs"]
+mod support;
 
 use std::time::Instant;
 

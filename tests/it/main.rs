@@ -12,3 +12,5 @@ mod golden;
 mod pilot;
 mod serve;
 mod storage;
+#[path = "../support/lib.rs"]
+mod support;

@@ -15,7 +15,7 @@ use std::{
 use super::harness::{children, folder, signal, state, wait_for};
 
 /// `bin/cassandra` as the pilot sees it: an agent on loopback that calls itself NORMAL.
-const SCRIPT: &str = r#"#!/usr/bin/perl
+pub(super) const SCRIPT: &str = r#"#!/usr/bin/perl
 use strict; use IO::Socket::INET; $| = 1;
 my $home = $0; $home =~ s{/bin/cassandra$}{};
 open(my $log, ">>", "$home/log"); $log->autoflush(1); print $log "start $$\n";

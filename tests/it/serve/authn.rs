@@ -14,7 +14,7 @@ use navigator::apiserver::{
 };
 use tokio::sync::watch;
 
-use super::pki::{Ca, Identity, Odd};
+use crate::support::pki::{Ca, Identity, Odd};
 
 struct World {
     proxies: Ca,

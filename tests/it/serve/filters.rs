@@ -24,7 +24,7 @@ use navigator::{
 };
 use tokio::sync::watch;
 
-use super::pki::Ca;
+use crate::support::pki::Ca;
 
 /// Says yes, no, or nothing; keeps what it was asked.
 #[derive(Clone, Default)]

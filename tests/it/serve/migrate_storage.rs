@@ -9,8 +9,8 @@ use navigator::apiserver::storage::{
 };
 use serde_json::{Value, json};
 
-use super::server::{Ended, World, run_to_end};
 use crate::storage::{Scratch, connect, etcd_server};
+use crate::support::server::{Ended, World, run_to_end};
 
 const CURRENT: &str = "cassandraclusters: 0 rewritten, 1 already current, 0 failed; \
                        pilots: 0 rewritten, 2 already current, 0 failed";

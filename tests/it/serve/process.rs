@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{
+use crate::support::{
     client::Client,
     server::{PATIENCE, World, brief, json_lines, run},
 };

@@ -13,13 +13,18 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::StreamExt;
-use http::{Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
+use super::client::{Client, SERVICE};
+
 /// Resources that it keeps, by the last part of their collections' paths.
-const COLLECTIONS: [(&str, &str, &str); 4] = [
+const COLLECTIONS: [(&str, &str, &str); 6] = [
     ("configmaps", "v1", "ConfigMap"),
+    ("events", "v1", "Event"),
+    ("pods", "v1", "Pod"),
     ("secrets", "v1", "Secret"),
     ("namespaces", "v1", "Namespace"),
     ("apiservices", "apiregistration.k8s.io/v1", "APIService"),
@@ -43,6 +48,8 @@ struct Inner {
     allowed: Vec<String>,
     reviews: Vec<Value>,
     down: bool,
+    /// Our API server, as the aggregator calls it.
+    aggregated: Option<Arc<Client>>,
 }
 
 pub(crate) const APISERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -103,6 +110,19 @@ impl Kube {
         self.lock().down = down;
     }
 
+    /// Passes requests for our group on to `server`, in the name of the token's user.
+    pub(crate) fn aggregate(&self, server: Option<Arc<Client>>) {
+        self.lock().aggregated = server;
+    }
+
+    /// All objects of a collection, by their path.
+    pub(crate) fn list(&self, collection: &str) -> Vec<Value> {
+        let below = format!("{collection}/");
+        let state = self.lock();
+        let found = state.objects.iter().filter(|(path, _)| path.starts_with(&below));
+        found.map(|(_, object)| object.clone()).collect()
+    }
+
     fn store(&self, path: &str, mut object: Value) -> Value {
         let (collection, name) = path.rsplit_once('/').unwrap();
         let plural = collection.rsplit('/').next().unwrap();
@@ -132,7 +152,45 @@ fn status(code: u16, reason: &str) -> Response {
     reply_json(StatusCode::from_u16(code).unwrap(), &body)
 }
 
+/// The user's name, groups and extras go into headers; the certificate says who vouches.
+async fn forward(user: &Value, server: &Client, mut request: Request) -> std::io::Result<Response> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().parse::<HeaderValue>().unwrap();
+    let headers = request.headers_mut();
+    headers.remove("authorization");
+    headers.insert("host", SERVICE.parse().unwrap());
+    headers.insert("x-remote-user", text(&user["username"]));
+    for group in user["groups"].as_array().into_iter().flatten() {
+        headers.append("x-remote-group", text(group));
+    }
+    for (key, values) in user["extra"].as_object().into_iter().flatten() {
+        let key = format!("x-remote-extra-{}", key.replace('/', "%2f"));
+        let key: HeaderName = key.parse().unwrap();
+        for value in values.as_array().into_iter().flatten() {
+            headers.append(key.clone(), text(value));
+        }
+    }
+    let failed = |error: hyper::Error| std::io::Error::other(error);
+    let io = TokioIo::new(server.connect().await?);
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(io).await.map_err(failed)?;
+    #[expect(clippy::disallowed_methods, reason = "ends with the connection")]
+    tokio::spawn(connection);
+    Ok(sender.send_request(request).await.map_err(failed)?.map(Body::new))
+}
+
 async fn answer(State(kube): State<Kube>, request: Request) -> Response {
+    if request.uri().path().starts_with("/apis/navigator.jetstack.io/") && !kube.lock().down {
+        let header = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+        let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        let (user, server) = {
+            let state = kube.lock();
+            (state.tokens.get(token).cloned(), state.aggregated.clone())
+        };
+        let Some(user) = user else { return status(401, "Unauthorized") };
+        let Some(server) = server else { return status(503, "ServiceUnavailable") };
+        let answer = forward(&user, &server, request).await;
+        return answer.unwrap_or_else(|_| status(503, "ServiceUnavailable"));
+    }
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let query = parts.uri.query().unwrap_or_default().to_owned();

@@ -1,0 +1,12 @@
+//! What several test binaries share: the real API server beside a scripted kube-apiserver, and
+//! whole pilots on loopback addresses. Each binary includes it by path.
+
+#![allow(dead_code, reason = "no binary uses all of it")]
+
+pub(crate) mod bed;
+pub(crate) mod client;
+pub(crate) mod kube;
+pub(crate) mod pki;
+pub(crate) mod seat;
+pub(crate) mod server;
+pub(crate) mod wait;

@@ -1,0 +1,199 @@
+//! A host as a pilot sees it: an address of its own on loopback, a data volume, an installed
+//! database; and the pilot's process on it.
+
+#![expect(clippy::disallowed_methods, reason = "tests start processes")]
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{IpAddr, TcpStream},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::wait::until;
+
+/// The user that databases run as when the tests are root: Elasticsearch refuses root.
+pub(crate) const USER: u32 = 9200;
+
+/// Where one pilot runs. Its folders outlive the process, as a volume outlives a pod.
+pub(crate) struct Seat {
+    pub(crate) name: String,
+    /// The flavour's word on the command line.
+    pub(crate) word: &'static str,
+    pub(crate) address: IpAddr,
+    /// Where the database is installed.
+    pub(crate) home: PathBuf,
+    /// Parent of `data`, `config`, `shared` and the log.
+    pub(crate) place: PathBuf,
+    /// Run the database as [`USER`] when the test is root.
+    pub(crate) drops_root: bool,
+    pub(crate) env: Vec<(String, String)>,
+    /// Flags beyond those of every pilot.
+    pub(crate) flags: Vec<String>,
+}
+
+/// A running pilot. Dropping it kills it, and the kernel the database with it.
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Seat {
+    /// Makes the folders below `root`.
+    pub(crate) fn new(
+        word: &'static str,
+        name: &str,
+        address: impl Into<IpAddr>,
+        home: &Path,
+        root: &Path,
+    ) -> Self {
+        let place = root.join(name);
+        for folder in ["data", "config", "shared"] {
+            fs::create_dir_all(place.join(folder)).unwrap();
+        }
+        Self {
+            name: name.to_owned(),
+            word,
+            address: address.into(),
+            home: home.to_owned(),
+            place,
+            drops_root: false,
+            env: Vec::new(),
+            flags: Vec::new(),
+        }
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.place.join("data")
+    }
+
+    /// Starts the pilot with credentials of an API.
+    pub(crate) fn start(&self, credentials: &Path) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_navigator"));
+        let address = self.address.to_string();
+        command
+            .args(["pilot", self.word, "--pilot-name", &self.name, "--address", &address])
+            .args(["--bind-address", &address])
+            .args(["--kubeconfig".as_ref(), credentials])
+            .args(["--home".as_ref(), self.home.as_path()])
+            .args(["--data-dir".into(), self.data()])
+            .args(["--config-dir".into(), self.place.join("config")])
+            .args(["--shared-dir".into(), self.place.join("shared")])
+            .args(&self.flags)
+            .envs(self.env.iter().map(|(key, value)| (key, value)))
+            .env("NAVIGATOR_TERMINATION_LOG", "/nonexistent")
+            .stdin(Stdio::null());
+        if self.drops_root && nix::unistd::geteuid().is_root() {
+            command.arg(format!("--user={USER}"));
+            give(&self.place, USER);
+        }
+        let log = self.place.join("log");
+        let output = fs::File::options().create(true).append(true).open(&log).unwrap();
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Running { child, log }
+    }
+
+    /// Code and body of what the pilot answers at one of its ports: 12000 liveness, 12001
+    /// readiness, 12002 startup, 8080 metrics.
+    pub(crate) fn get(&self, port: u16) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect((self.address, port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let code = text.split(' ').nth(1)?.parse().ok()?;
+        Some((code, text.split("\r\n\r\n").nth(1)?.trim_end().to_owned()))
+    }
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// The database's process, while there is one.
+    pub(crate) fn database(&self) -> Option<i32> {
+        let pid = self.pid();
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    /// Kills the pilot, as a lost machine would; waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end: the exit code as a shell gives it.
+    pub(crate) async fn ended(&mut self, deadline: Duration) -> i32 {
+        let log = self.log.clone();
+        let status = until("the pilot's end", deadline, async || {
+            self.child.try_wait().unwrap().ok_or_else(|| tail(&log, 30))
+        })
+        .await;
+        status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
+    }
+
+    /// Asks it to end and waits.
+    pub(crate) async fn stop(mut self, deadline: Duration) -> i32 {
+        self.signal(Signal::SIGTERM);
+        self.ended(deadline).await
+    }
+
+    /// Everything that it and its database wrote, over all runs on this seat.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn tail(&self) -> String {
+        tail(&self.log, 40)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            #[allow(clippy::print_stderr, reason = "what a failed test leaves to read")]
+            {
+                eprintln!("--- {}\n{}", self.log.display(), self.tail());
+            }
+        }
+    }
+}
+
+/// Sends a signal to any process; one that is gone is no error.
+pub(crate) fn signal(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).ok();
+}
+
+fn tail(log: &Path, count: usize) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Gives a folder and all below it to a user.
+pub(crate) fn give(folder: &Path, user: u32) {
+    std::os::unix::fs::lchown(folder, Some(user), Some(user)).unwrap();
+    if folder.is_symlink() || !folder.is_dir() {
+        return;
+    }
+    for entry in fs::read_dir(folder).unwrap() {
+        give(&entry.unwrap().path(), user);
+    }
+}
