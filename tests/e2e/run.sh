@@ -10,6 +10,8 @@ export NAVIGATOR_TESTBED=$dir
 
 venv=$dir/venv
 if [ ! -f "$venv/.complete" ]; then
+  # Debian keeps what makes an environment in a package of its own.
+  python3 -c 'import ensurepip' 2>/dev/null || "$root/scripts/need.sh" python3-venv=python3-venv
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check cassandra-driver==3.30.1
   touch "$venv/.complete"
