@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases fuzz bench kill-store golden ci clean
+.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench kill-store golden ci clean
 
 CARGO    ?= cargo
 PROFILE  ?= release
@@ -81,9 +81,13 @@ $(TESTBED)/bin/etcd:
 e2e: testbed image ## the main job on a real Kubernetes with a real Cassandra
 	tests/e2e/run.sh $(TESTBED)
 
-test-databases: deps ## the pilot's flavours against real databases on loopback, about 5 minutes
+test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes
 	@scripts/need.sh mvn=maven
 	$(CARGO) test --test databases
+
+test-databases-full: deps ## the same with every scenario; rewrites docs/test-databases.md
+	@scripts/need.sh mvn=maven
+	$(CARGO) test --test databases -- --full --report docs/test-databases.md
 
 ci: ## all that a change must pass
 	@begun=$$SECONDS; \

@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::{
     cql::Cql,
     host::{Running, home, repository},
+    report::Told,
     support::wait::until,
 };
 
@@ -133,7 +134,7 @@ fn write_rows(address: IpAddr) {
     }
 }
 
-pub(crate) async fn a_node_joins_and_leaves() {
+pub(crate) async fn a_node_joins_and_leaves(told: &Told) {
     let place = tempfile::tempdir().unwrap();
     let mut first = Member::new(place.path(), 1);
     let mut second = Member::new(place.path(), 2);
@@ -148,6 +149,7 @@ pub(crate) async fn a_node_joins_and_leaves() {
     assert_eq!(seen.detail.cassandra.as_ref().unwrap().bootstrap_bytes_received, None);
     assert!(seen.blockers.is_empty(), "{:?}", seen.blockers);
     write_rows(first.address());
+    told.claim("a founder serves; nobody founds without being told");
 
     // The last node stays.
     let refused = first.database.retire(&first.node).await.unwrap();
@@ -162,9 +164,10 @@ pub(crate) async fn a_node_joins_and_leaves() {
     let (joined, reasons) = second.serves("a second node joins", JOIN).await;
     assert!(reasons.contains(&"Joining"), "{reasons:?}");
     let received = joined.detail.cassandra.as_ref().unwrap().bootstrap_bytes_received;
-    println!("          it received {received:?} bytes");
+    told.note(&format!("it received {received:?} bytes"));
     assert!(received.unwrap() > 10_000, "{received:?}");
     assert_eq!(Cql::connect(second.address()).count("shop.orders"), ROWS);
+    told.claim("a second node joins and receives its share");
     first.node.peers = vec![second.published(&joined)];
     first.database.refresh(&first.node).await.unwrap();
 
@@ -186,6 +189,7 @@ pub(crate) async fn a_node_joins_and_leaves() {
     second.start().await;
     let (returned, _) = second.serves("the second node returns", START).await;
     assert_eq!(returned.node_id, joined.node_id);
+    told.claim("a stopped node is missed, and comes back as itself");
     assert_eq!(returned.detail.cassandra.unwrap().bootstrap_bytes_received, received);
 
     // A keyspace that needs both holds the node back; with one copy it may leave.
@@ -211,7 +215,9 @@ pub(crate) async fn a_node_joins_and_leaves() {
     leave(&mut second).await;
     let mut cql = Cql::connect(first.address());
     assert_eq!(cql.count("shop.orders"), ROWS);
-    println!("          the first node has all {ROWS} rows");
+    told.claim(
+        "a node that replicas need stays; with fewer replicas it leaves, all rows are there",
+    );
 
     // Its process lives on until it is stopped; its data never start again.
     second.stop().await;
@@ -227,6 +233,7 @@ pub(crate) async fn a_node_joins_and_leaves() {
     let ending = second.database.explain_exit(code, &running.tail()).expect("it is a known ending");
     assert!(ending.left, "{ending:?}");
     assert_eq!(second.database.retire(&second.node).await.unwrap(), Retirement::Left);
+    told.claim("the data of a node that left never start again");
     first.stop().await;
 }
 

@@ -1,8 +1,9 @@
-//! The pilot's flavours against the real databases, as plain processes on loopback addresses.
+//! The pilots against the real databases, as plain processes on loopback addresses.
 //!
-//! Run by `make test-databases`, one scenario after the other: the names given as arguments, or
-//! all. Needs Java and, once, the Java package registry. Nothing is skipped: what is missing
-//! fails with a line that says what to install.
+//! `make test-databases` runs the quick scenarios, `make test-databases-full` all of them, one
+//! after the other; names given as arguments choose scenarios of both sets. Needs Java and,
+//! once, the Java package registry. Nothing is skipped: what is missing fails with a line that
+//! says what to install.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "steps and times are this program's output")]
@@ -11,32 +12,63 @@ mod cassandra;
 mod cql;
 mod elasticsearch;
 mod host;
+mod report;
 #[path = "../support/lib.rs"]
 mod support;
 
-use std::time::Instant;
+use std::{panic::AssertUnwindSafe, path::PathBuf, process::ExitCode};
 
-type Scenario = (&'static str, fn() -> futures::future::LocalBoxFuture<'static, ()>);
+use futures::future::LocalBoxFuture;
 
-const SCENARIOS: &[Scenario] = &[
-    ("cassandra", || Box::pin(cassandra::a_node_joins_and_leaves())),
-    ("elasticsearch", || Box::pin(elasticsearch::three_nodes_form_one_cluster_and_one_leaves())),
+use self::report::Told;
+
+/// When a scenario runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Set {
+    /// Always: all of these together take at most 12 minutes on two cores.
+    Quick,
+    /// With `--full`, or by name.
+    Full,
+}
+
+type Run = for<'a> fn(&'a Told) -> LocalBoxFuture<'a, ()>;
+
+const SCENARIOS: &[(&str, Set, Run)] = &[
+    ("cassandra-flavour", Set::Full, |told| Box::pin(cassandra::a_node_joins_and_leaves(told))),
+    ("elasticsearch-flavour", Set::Quick, |_| {
+        Box::pin(elasticsearch::three_nodes_form_one_cluster_and_one_leaves())
+    }),
 ];
 
-fn main() {
-    let wanted: Vec<String> =
-        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut ran = 0;
-    for (name, run) in SCENARIOS {
-        if !wanted.is_empty() && !wanted.iter().any(|filter| name.contains(filter.as_str())) {
-            continue;
+fn main() -> ExitCode {
+    let (mut full, mut page, mut wanted) = (false, None, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--full" => full = true,
+            "--report" => page = arguments.next().map(PathBuf::from),
+            flag if flag.starts_with('-') => {}
+            name => wanted.push(name.to_owned()),
         }
-        let start = Instant::now();
-        println!("{name}");
-        runtime.block_on(run());
-        println!("{name}: passed in {} s", start.elapsed().as_secs());
-        ran += 1;
     }
-    assert!(ran > 0, "no scenario is named {wanted:?}");
+    let chosen = |name: &str, set: Set| match wanted.as_slice() {
+        [] => full || set == Set::Quick,
+        names => names.iter().any(|part| name.contains(part.as_str())),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut outcomes, mut failed) = (Vec::new(), false);
+    for (name, _, run) in SCENARIOS.iter().filter(|(name, set, _)| chosen(name, *set)) {
+        let told = Told::begin(name);
+        // A scenario that fails must not hide the others'.
+        let run = AssertUnwindSafe(|| runtime.block_on(run(&told)));
+        let passed = std::panic::catch_unwind(run).is_ok();
+        failed |= !passed;
+        outcomes.push(told.end(passed));
+    }
+    assert!(!outcomes.is_empty(), "no scenario is named {wanted:?}");
+    match page {
+        Some(path) => report::write(&path, &outcomes),
+        None => println!("\n{}", report::page(&outcomes)),
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
