@@ -56,7 +56,7 @@ lint: deps ## format and lints, without changing anything
 	$(CARGO) clippy --test databases -- -D warnings
 
 test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
-	@scripts/need.sh unshare=util-linux
+	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl
 	$(CARGO) test
 
 fuzz: deps ## decodes damaged manifests for 60 s

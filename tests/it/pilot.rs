@@ -7,3 +7,4 @@ mod harness;
 mod orphans;
 mod signals;
 mod terminal;
+mod threads;
