@@ -7,7 +7,9 @@ pub(crate) const LINKS: &[(&str, &[&str])] = &[
     ("navigator-apiserver", &["apiserver"]),
     ("navigator-controller", &["controller"]),
     ("navigator-pilot-cassandra", &["pilot", "cassandra"]),
+    ("navigator-pilot-elasticsearch", &["pilot", "elasticsearch"]),
     ("pilot-cassandra", &["pilot", "cassandra"]),
+    ("pilot-elasticsearch", &["pilot", "elasticsearch"]),
 ];
 
 /// Rewrites `argv` so that the applet is a subcommand. Only exact names count: a copy under
@@ -36,6 +38,7 @@ mod tests {
         let cases = [
             ("/usr/bin/navigator-apiserver --secure-port 1", "navigator apiserver --secure-port 1"),
             ("pilot-cassandra --help", "navigator pilot cassandra --help"),
+            ("pilot-elasticsearch", "navigator pilot elasticsearch"),
             ("navigator pilot cassandra", "navigator pilot cassandra"),
             ("/x/navigator-apiserver.old run", "/x/navigator-apiserver.old run"),
             ("apiserver run", "apiserver run"),

@@ -22,6 +22,7 @@ pub(crate) struct Args {
 enum Which {
     // A flavour is one line here and one below.
     Cassandra(Box<database::Args>),
+    Elasticsearch(Box<database::Args>),
     Exec(exec::Args),
 }
 
@@ -73,6 +74,7 @@ pub(crate) fn run(args: Args) -> u8 {
     }
     match args.which {
         Which::Cassandra(args) => database::run(&flavour::CASSANDRA, *args),
+        Which::Elasticsearch(args) => database::run(&flavour::ELASTICSEARCH, *args),
         Which::Exec(args) => exec::run(args),
     }
 }

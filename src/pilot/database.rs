@@ -47,6 +47,14 @@ pub struct ProcessSpec {
     pub config_hash: String,
 }
 
+/// A program that must end well before the database starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preparation {
+    /// What it does, for people: `install plugin analysis-icu`.
+    pub what: String,
+    pub program: ProcessSpec,
+}
+
 /// One preflight check that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCheck {
@@ -120,6 +128,9 @@ pub enum Error {
     /// The intent cannot be rendered or the database would refuse it; a running one is left alone.
     #[error("configuration was rejected: {0}")]
     ConfigRejected(String),
+    /// What must be in place before the database starts cannot be brought there.
+    #[error("{0}")]
+    Unprepared(String),
     /// Something must happen elsewhere first; ask again.
     #[error("{0}")]
     NotYet(String),
@@ -141,9 +152,21 @@ pub trait Database: Send + Sync + 'static {
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
     /// Programs to run to their end, in order, after [`Database::configure`] and before the
     /// database: installing and removing plugins. One that fails keeps the database stopped.
-    fn prepare<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Vec<ProcessSpec>, Error>> {
+    /// None of them runs while this is called.
+    fn prepare<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
+    /// Told how the program of this index ended, before the next one is started.
+    fn prepared(
+        &self,
+        _node: &Node,
+        _index: usize,
+        _outcome: Result<(), &str>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Writes into the report how far the preparation is.
+    fn report_preparation(&self, _detail: &mut FlavourStatus) {}
     /// Writes a complete configuration and says what to start.
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
     /// Brings a running database up to date with what needs no restart: the addresses of its

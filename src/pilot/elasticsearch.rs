@@ -6,6 +6,7 @@ mod api;
 mod configure;
 mod memory;
 mod observe;
+mod plugins;
 mod retire;
 mod seeds;
 
@@ -21,7 +22,8 @@ use crate::{
     pilot::{
         blockers::Blockers,
         database::{
-            Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
+            Database, Error, FailedCheck, FlavourStatus, Node, Observation, Preparation,
+            ProcessSpec, Retirement, StopPlan,
         },
         memory::Remembered,
     },
@@ -41,6 +43,7 @@ pub struct Elasticsearch {
 struct Seen {
     api: Option<Api>,
     blockers: Blockers,
+    plugins: plugins::Plan,
     /// Most shards that this retirement found here; progress is counted from it.
     most_shards: usize,
 }
@@ -87,8 +90,23 @@ impl Database for Elasticsearch {
         })
     }
 
-    fn prepare<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Vec<ProcessSpec>, Error>> {
-        Box::pin(async move { configure::plugins(node) })
+    fn prepare<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
+        Box::pin(async move {
+            let mut plan = plugins::Plan::make(node)?;
+            let checked = plan.check_archives().await;
+            let programs = plan.programs(node);
+            self.seen.lock().expect("no panic while held").plugins = plan;
+            checked.and(programs)
+        })
+    }
+
+    fn prepared(&self, node: &Node, index: usize, outcome: Result<(), &str>) -> Result<(), Error> {
+        self.seen.lock().expect("no panic while held").plugins.ended(node, index, outcome)
+    }
+
+    fn report_preparation(&self, detail: &mut FlavourStatus) {
+        let plugins = self.seen.lock().expect("no panic while held").plugins.status();
+        detail.elasticsearch.get_or_insert_default().plugins = plugins;
     }
 
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
@@ -118,7 +136,7 @@ impl Database for Elasticsearch {
                 memory.cluster_id.clone_from(&facts.cluster_id);
                 memory.save(&self.data)?;
             }
-            let (mut observation, holding) = observe::judge(&facts);
+            let (mut observation, holding) = observe::judge(&facts, &memory.plugins);
             observation.blockers =
                 self.seen.lock().expect("no panic while held").blockers.judged(holding);
             if let Some(host) = memory.address {

@@ -76,10 +76,7 @@ async fn look(
     say: &impl Fn(String),
 ) -> Result<Option<bool>, Error> {
     let mark = files.mark()?.unwrap_or_default();
-    let elsewhere = |pilot: &Pilot| {
-        pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
-    };
-    if mark.node_id.is_some() || elsewhere(pilot) {
+    if mark.node_id.is_some() || (flavour.joins_elsewhere)(pilot) {
         // Data of its own: it rejoins. Seeds elsewhere: the cluster exists there.
         return Ok(Some(false));
     }

@@ -2,8 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{cassandra::Cassandra, database::Database};
-use crate::api::names;
+use super::{cassandra::Cassandra, database::Database, elasticsearch::Elasticsearch};
+use crate::{
+    api::{names, v1beta1::Pilot},
+    engine,
+};
 
 /// What the pilot must know of a flavour before its [`Database`] exists.
 #[derive(Debug)]
@@ -29,8 +32,20 @@ pub struct Flavour {
     pub cluster_label: &'static str,
     /// Name of the LeaderLease of a cluster's pilots.
     pub lease: fn(&str) -> String,
+    /// The node belongs to a database cluster that exists elsewhere: it never founds.
+    pub joins_elsewhere: fn(&Pilot) -> bool,
+    /// What is said of the programs that run before the database, where there are any.
+    pub preparation: Option<Preparation>,
     /// Makes the flavour from its configuration folder and its data directory.
     pub make: fn(PathBuf, PathBuf) -> Arc<dyn Database>,
+}
+
+/// The condition that tells how [`Database::prepare`] went, and its reasons.
+#[derive(Debug)]
+pub struct Preparation {
+    pub condition: &'static str,
+    pub current: &'static str,
+    pub failed: &'static str,
 }
 
 pub const CASSANDRA: Flavour = Flavour {
@@ -45,5 +60,30 @@ pub const CASSANDRA: Flavour = Flavour {
     ports: &[names::port::CASSANDRA_STORAGE, names::port::CASSANDRA_CQL],
     cluster_label: names::label::CASSANDRA_CLUSTER,
     lease: names::cassandra::leader_lease,
+    joins_elsewhere: |pilot| {
+        pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
+    },
+    preparation: None,
     make: |config, data| Arc::new(Cassandra::new(config, data)),
+};
+
+pub const ELASTICSEARCH: Flavour = Flavour {
+    word: "elasticsearch",
+    title: "Elasticsearch",
+    kind: "ElasticsearchCluster",
+    home_variable: "ES_HOME",
+    home: engine::elasticsearch::DEFAULT_HOME,
+    data: names::elasticsearch::DATA_DIR,
+    started: "ElasticsearchStarted",
+    container: names::elasticsearch::CONTAINER,
+    ports: &[names::port::ELASTICSEARCH_TRANSPORT, names::port::ELASTICSEARCH_HTTP],
+    cluster_label: names::label::ELASTICSEARCH_CLUSTER,
+    lease: names::elasticsearch::leader_lease,
+    joins_elsewhere: |_| false,
+    preparation: Some(Preparation {
+        condition: "PluginsInstalled",
+        current: "PluginsCurrent",
+        failed: "PluginInstallFailed",
+    }),
+    make: |_, data| Arc::new(Elasticsearch::new(data)),
 };

@@ -2,7 +2,7 @@
 //!
 //! Pure: no clock, no process, no database. `runner` carries the effects out and comes back
 //! with events. What cannot happen, whatever comes in whatever order (tests walk at random):
-//! - two children at once;
+//! - two children at once, be it the database or a program that prepares its start;
 //! - a start while the node is wanted Fenced or Stopped, or after it left its cluster;
 //! - a KILL that no TERM preceded;
 //! - anything but silence after `Exit`.
@@ -83,6 +83,10 @@ pub enum Event {
     Configured(Attempt),
     /// The configuration cannot be rendered, or not yet.
     NotConfigured(Attempt),
+    /// The programs that come before the database have ended, all of them well.
+    Prepared(Attempt),
+    /// One of them failed, or was cancelled; none runs any more.
+    NotPrepared(Attempt),
     Spawned {
         pid: i32,
     },
@@ -122,6 +126,10 @@ pub enum Effect {
         attempt: Attempt,
         may_found: bool,
     },
+    /// Run what comes before the database, to its end.
+    Prepare(Attempt),
+    /// End what runs of it; its end is still answered.
+    CancelPreparation,
     /// Start what was configured last; answered at once by `Spawned` or `SpawnFailed`.
     Spawn,
     Signal {
@@ -170,6 +178,13 @@ pub enum Life {
     Configuring,
     /// No usable configuration; it is tried again.
     Rejected,
+    /// Programs run that come before the database.
+    Preparing {
+        /// What they prepare is no longer wanted: only their end is waited for.
+        cancelled: bool,
+    },
+    /// One of them failed; they are tried again.
+    Unprepared,
     Spawning,
     Up(Up),
     Stopping {
@@ -242,6 +257,11 @@ impl State {
         self.left && (self.ending || !running)
     }
 
+    /// The programs of this attempt run, or were just cancelled.
+    pub fn is_preparing(&self, attempt: Attempt) -> bool {
+        matches!(self.life, Life::Preparing { .. }) && self.attempt == attempt
+    }
+
     pub fn is_ending(&self) -> bool {
         self.ending
     }
@@ -278,14 +298,32 @@ impl State {
                 effects.push(Effect::Configure { attempt, may_found });
             }
             (Event::Configured(of), Life::Configuring) if of == attempt => {
+                self.life = Life::Preparing { cancelled: false };
+                effects.push(Effect::Prepare(attempt));
+            }
+            (Event::Prepared(of) | Event::NotPrepared(of), Life::Preparing { cancelled: true })
+                if of == attempt =>
+            {
+                if self.ending {
+                    self.exit(0, effects);
+                } else {
+                    self.begin(effects);
+                }
+            }
+            (Event::Prepared(of), Life::Preparing { .. }) if of == attempt => {
                 self.life = Life::Spawning;
                 effects.push(Effect::Spawn);
+            }
+            (Event::NotPrepared(of), Life::Preparing { .. }) if of == attempt => {
+                self.life = Life::Unprepared;
+                let delay = self.next_delay().max(RECHECK);
+                effects.push(Effect::Arm(Timer::Recheck, delay));
             }
             (Event::NotConfigured(of), Life::Configuring) if of == attempt => {
                 self.life = Life::Rejected;
                 effects.push(Effect::Arm(Timer::Recheck, RECHECK));
             }
-            (Event::Timer(Timer::Recheck), Life::Refused | Life::Rejected)
+            (Event::Timer(Timer::Recheck), Life::Refused | Life::Rejected | Life::Unprepared)
             | (Event::Timer(Timer::Backoff), Life::Backoff) => self.begin(effects),
 
             (Event::Spawned { pid }, Life::Spawning) => {
@@ -399,6 +437,14 @@ impl State {
         };
     }
 
+    /// What is wanted instead is decided when the programs have ended.
+    fn cancel_preparation(&mut self, effects: &mut Vec<Effect>) {
+        if self.life == (Life::Preparing { cancelled: false }) {
+            self.life = Life::Preparing { cancelled: true };
+            effects.push(Effect::CancelPreparation);
+        }
+    }
+
     fn is_held_by(&self, want: Want) -> bool {
         self.left || matches!(want, Want::Stopped | Want::Fenced)
     }
@@ -408,14 +454,20 @@ impl State {
             self.exit(0, effects);
             return;
         }
-        let (first, longest) = BACKOFF;
-        let delay = first.saturating_mul(1 << self.failures.min(6)).min(longest);
-        self.failures += 1;
+        let delay = self.next_delay();
         self.life = Life::Backoff;
         effects.push(Effect::Arm(Timer::Backoff, delay));
         if self.want.is_some_and(|want| self.is_held_by(want)) {
             self.begin(effects);
         }
+    }
+
+    /// Longer after each failure in a row.
+    fn next_delay(&mut self) -> Duration {
+        let (first, longest) = BACKOFF;
+        let delay = first.saturating_mul(1 << self.failures.min(6)).min(longest);
+        self.failures += 1;
+        delay
     }
 }
 

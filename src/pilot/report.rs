@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
     database::{FailedCheck, Observation},
-    flavour::Flavour,
+    flavour::{Flavour, Preparation},
     machine::{Held, Life, State, Want},
 };
 use crate::{
@@ -28,6 +28,8 @@ pub struct Facts {
     pub waiting: Option<String>,
     /// Why the wanted configuration is not the running one.
     pub rejected: Option<String>,
+    /// How the programs that come before the database ended last.
+    pub preparation: Option<Result<(), String>>,
     /// Hash of the wanted configuration, and of the one that the process was started with.
     pub wanted_hash: Option<String>,
     pub running_hash: Option<String>,
@@ -55,6 +57,7 @@ pub fn status(
         preflight: _,
         waiting: _,
         rejected: _,
+        preparation: _,
         wanted_hash: _,
         running_hash,
         observation,
@@ -105,10 +108,14 @@ pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
         Life::Preflight => PilotPhase::Preflight,
         // It waits for others, who will come.
         Life::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
-        Life::Refused | Life::Rejected => PilotPhase::Failed,
+        Life::Refused | Life::Rejected | Life::Unprepared => PilotPhase::Failed,
         Life::Up(up) if up.retiring => PilotPhase::Decommissioning,
         Life::Up(up) if up.serving => PilotPhase::Running,
-        Life::Configuring | Life::Spawning | Life::Backoff | Life::Up(_) => PilotPhase::Starting,
+        Life::Configuring
+        | Life::Preparing { .. }
+        | Life::Spawning
+        | Life::Backoff
+        | Life::Up(_) => PilotPhase::Starting,
         Life::Stopping { .. } | Life::Exited(_) => PilotPhase::Stopping,
         Life::Held(Held::Stopped) => PilotPhase::Stopped,
         Life::Held(Held::Fenced) => PilotPhase::Fenced,
@@ -133,6 +140,9 @@ fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition>
     ];
     all.extend(preflight(facts).map(|verdict| condition("PreflightPassed", verdict)));
     all.extend(config(facts).map(|verdict| condition("ConfigApplied", verdict)));
+    if let Some(told) = &flavour.preparation {
+        all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
+    }
     all
 }
 
@@ -165,6 +175,15 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
         }
         Life::Turn => (false, "Starting", waiting()),
         Life::Configuring | Life::Spawning => (false, "Starting", format!("{title} is started")),
+        Life::Preparing { .. } => {
+            let waiting = facts.waiting.clone();
+            (false, "Starting", waiting.unwrap_or_else(|| format!("{title} is prepared")))
+        }
+        Life::Unprepared => {
+            let reason = flavour.preparation.as_ref().map_or("PreflightFailed", |told| told.failed);
+            let why = facts.preparation.clone().and_then(Result::err);
+            (false, reason, why.unwrap_or_default())
+        }
         Life::Rejected => match &facts.rejected {
             Some(why) => (false, "ConfigRejected", why.clone()),
             None => (false, "Starting", waiting()),
@@ -258,6 +277,13 @@ fn config(facts: &Facts) -> Option<Verdict> {
     })
 }
 
+fn prepared(told: &Preparation, facts: &Facts) -> Option<Verdict> {
+    Some(match facts.preparation.as_ref()? {
+        Ok(()) => (true, told.current, "everything that the spec lists is in place".into()),
+        Err(why) => (false, told.failed, why.clone()),
+    })
+}
+
 fn joined<'a>(failed: impl Iterator<Item = &'a FailedCheck>) -> String {
     failed.map(|check| check.message.as_str()).collect::<Vec<_>>().join("; ")
 }
@@ -298,6 +324,7 @@ mod tests {
             Event::PreflightPassed(1),
             Event::Turn { attempt: 1, may_found: false },
             Event::Configured(1),
+            Event::Prepared(1),
             Event::Spawned { pid: 7 },
             Event::Observed { alive: true, serving: true },
         ] {

@@ -6,6 +6,7 @@
 
 mod effects;
 mod ending;
+mod preparing;
 mod settings;
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
@@ -22,7 +23,9 @@ use tracing::{info, warn};
 pub use self::settings::{Api, Settings};
 use super::{
     cluster::{self, Cluster},
-    database::{self, Database, FailedCheck, Node, Observation, ProcessSpec, Retirement},
+    database::{
+        self, Database, FailedCheck, FlavourStatus, Node, Observation, ProcessSpec, Retirement,
+    },
     files::Files,
     intent::{self, Intent},
     machine::{Attempt, Effect, Event, Held, Life, Limits, Stage, State, Timer, Want},
@@ -50,6 +53,8 @@ enum News {
     Turn { attempt: Attempt, may_found: bool },
     Waiting(String),
     Configured { attempt: Attempt, result: Result<ProcessSpec, database::Error> },
+    Preparing { attempt: Attempt, detail: FlavourStatus },
+    Prepared { attempt: Attempt, result: Result<(), preparing::Failure> },
     Observed { pid: i32, result: Box<Result<Observation, database::Error>> },
     Retirement(Result<Retirement, database::Error>),
     Drained,
@@ -132,6 +137,8 @@ struct Runner {
     /// Cancels what prepares a start, what follows the running process, what looks at peers.
     preparing: CancellationToken,
     following: CancellationToken,
+    /// Ends the programs that come before the database.
+    programs: CancellationToken,
     news: mpsc::Sender<News>,
     heard: mpsc::Receiver<News>,
     reports: watch::Sender<PilotStatus>,
@@ -180,6 +187,7 @@ impl Runner {
             timers: BTreeMap::new(),
             preparing: CancellationToken::new(),
             following: CancellationToken::new(),
+            programs: CancellationToken::new(),
             news,
             heard,
             reports,
@@ -300,6 +308,8 @@ impl Runner {
                 self.facts.waiting = Some(what);
             }
             News::Configured { attempt, result } => self.configured(attempt, result),
+            News::Preparing { attempt, detail } => self.prepares(attempt, detail),
+            News::Prepared { attempt, result } => self.prepared(attempt, result),
             News::Observed { pid, result } => self.observed(pid, *result),
             News::Retirement(result) => self.retired(result),
             News::Drained => self.step(Event::Drained),

@@ -82,6 +82,24 @@ impl Child {
     }
 }
 
+/// Between the request to end and the kill of a helper.
+const HELPER_GRACE: Duration = Duration::from_secs(5);
+
+/// What became of a helper.
+#[derive(Debug)]
+pub struct Helped {
+    pub exit: Result<Exit, GivenUp>,
+    /// Of its output; at most 20 and 4 KiB.
+    pub last_lines: Vec<String>,
+}
+
+/// Why a helper was ended before it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenUp {
+    Cancelled,
+    TooLate,
+}
+
 /// Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor(Arc<Inner>);
@@ -126,7 +144,9 @@ impl Supervisor {
         Ok(Child { pid: started.pid, tail, exit })
     }
 
-    /// Runs a short-lived helper to its end. `None` when it took longer and was killed.
+    /// Runs a short-lived helper to its end. One that takes longer than `limit`, or whose
+    /// `cancelled` comes first, is asked to end and then killed with its group: in any case
+    /// nothing of it runs when this returns. Must not be dropped half-way.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -134,14 +154,26 @@ impl Supervisor {
         &self,
         command: &Command,
         limit: Duration,
-    ) -> io::Result<Option<(Exit, Tail)>> {
+        cancelled: impl Future<Output = ()>,
+    ) -> io::Result<Helped> {
         let mut child = self.spawn(&Command { output: Output::Tee, ..command.clone() })?;
-        if let Ok(exit) = tokio::time::timeout(limit, child.exited()).await {
-            child.tail.finish(output::LINGER).await;
-            return Ok(Some((exit, child.tail)));
+        let given_up = tokio::select! {
+            exit = child.exited() => Ok(exit),
+            () = cancelled => Err(GivenUp::Cancelled),
+            () = tokio::time::sleep(limit) => Err(GivenUp::TooLate),
+        };
+        if given_up.is_err() {
+            self.signal_group(child.pid, nix::libc::SIGTERM);
+            if tokio::time::timeout(HELPER_GRACE, child.exited()).await.is_err() {
+                self.signal_group(child.pid, nix::libc::SIGKILL);
+                child.exited().await;
+            }
         }
+        // What it started and left behind would meet the next one.
         self.signal_group(child.pid, nix::libc::SIGKILL);
-        Ok(None)
+        child.tail.finish(output::LINGER).await;
+        self.reclaim_terminal();
+        Ok(Helped { exit: given_up, last_lines: child.tail.lines() })
     }
 
     /// Sends a signal to one child.

@@ -46,6 +46,7 @@ fn help_of_every_applet_shows_examples_and_exit_codes() {
         &["apiserver"][..],
         &["controller"],
         &["pilot", "cassandra"],
+        &["pilot", "elasticsearch"],
         &["install"],
         &["manifest"],
         &["version"],
@@ -65,6 +66,7 @@ fn a_link_is_its_applet() {
         ("/usr/bin/navigator-apiserver", "--store"),
         ("navigator-controller", "--pilot-image"),
         ("pilot-cassandra", "--pilot-name"),
+        ("pilot-elasticsearch", "--pilot-name"),
     ] {
         let output = called(link, &["--help"]);
         assert!(text(&output.stdout).contains(part), "{link}: {output:?}");

@@ -27,7 +27,7 @@ use crate::{
 /// 1 the pilot failed, 64 unusable arguments or settings.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  navigator pilot cassandra\n  navigator pilot cassandra --config \
+    after_help = "Examples:\n  navigator pilot elasticsearch\n  navigator pilot cassandra --config \
                   pilot.yaml --address 127.0.0.1 --data-dir /srv/cassandra"
 )]
 pub(crate) struct Args {

@@ -117,94 +117,10 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<(), Error> {
     write_whole(&path, text.as_bytes(), 0o644)
 }
 
-/// Programs that bring the installed plugins to what the spec lists. Only plugins that we
-/// installed are removed: the vendor's image may bring its own.
-pub(super) fn plugins(node: &Node) -> Result<Vec<ProcessSpec>, Error> {
-    let release = release(node)?;
-    let mut memory = Memory::load(&node.data)?;
-    let installed = |plugin: &str| node.home.join("plugins").join(plugin).is_dir();
-    let run = |args: &[&str]| ProcessSpec {
-        program: node.home.join("bin/elasticsearch-plugin"),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        env: environment(node, release),
-        working_directory: Some(node.home.clone()),
-        config_hash: String::new(),
-    };
-    let spec = node.pilot.spec.elasticsearch.clone().unwrap_or_default();
-    let wanted: BTreeMap<&str, &str> = spec
-        .plugins
-        .iter()
-        .map(|plugin| (plugin_name(&plugin.name), plugin.name.as_str()))
-        .collect();
-    let mut programs = Vec::new();
-    for plugin in memory.plugins.iter().filter(|plugin| !wanted.contains_key(plugin.as_str())) {
-        if installed(plugin) {
-            programs.push(run(&["remove", plugin]));
-        }
-    }
-    for (name, source) in &wanted {
-        if !installed(name) {
-            programs.push(run(&["install", "--batch", source]));
-        }
-    }
-    memory.plugins.extend(wanted.keys().map(|name| (*name).to_owned()));
-    memory.plugins.sort();
-    memory.plugins.dedup();
-    memory.save(&node.data)?;
-    Ok(programs)
-}
-
-/// The folder that a plugin is installed into: `analysis-icu`, `https://…/my-plugin-8.19.4.zip`
-/// → `my-plugin`, `org.example:my-plugin:1.0` → `my-plugin`.
-fn plugin_name(source: &str) -> &str {
-    if source.contains('/') {
-        let file = source.rsplit('/').next().unwrap_or(source);
-        let stem = file.strip_suffix(".zip").unwrap_or(file);
-        let version = stem
-            .match_indices('-')
-            .find(|(at, _)| stem[at + 1..].starts_with(|c: char| c.is_ascii_digit()));
-        return version.map_or(stem, |(at, _)| &stem[..at]);
-    }
-    let mut parts = source.split(':');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(_), Some(artifact), Some(_)) => artifact,
-        _ => source,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pilot::elasticsearch::tests::node_in;
-
-    #[test]
-    fn a_plugin_is_known_by_the_name_of_its_folder() {
-        for (source, name) in [
-            ("analysis-icu", "analysis-icu"),
-            ("https://example.org/my-plugin-8.19.4.zip", "my-plugin"),
-            ("file:///plugins/demo.zip", "demo"),
-            ("org.example:my-plugin:1.0", "my-plugin"),
-        ] {
-            assert_eq!(plugin_name(source), name);
-        }
-    }
-
-    #[test]
-    fn only_what_we_installed_is_removed() {
-        let place = tempfile::tempdir().unwrap();
-        let mut node = node_in(place.path());
-        for plugin in ["vendor-own", "old"] {
-            fs::create_dir_all(node.home.join("plugins").join(plugin)).unwrap();
-        }
-        let memory = Memory { plugins: vec!["old".to_owned()], ..Memory::default() };
-        memory.save(&node.data).unwrap();
-        let plugin =
-            |name: &str| serde_json::from_value(serde_json::json!({"name": name})).unwrap();
-        node.pilot.spec.elasticsearch.as_mut().unwrap().plugins = vec![plugin("analysis-icu")];
-        let args: Vec<Vec<String>> =
-            plugins(&node).unwrap().into_iter().map(|program| program.args).collect();
-        assert_eq!(args, [vec!["remove", "old"], vec!["install", "--batch", "analysis-icu"]]);
-    }
 
     #[test]
     fn a_rejected_intent_touches_nothing() {

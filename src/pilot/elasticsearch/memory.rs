@@ -1,6 +1,6 @@
 //! What a node remembers about itself beside its data, in `.navigator/elasticsearch.json`.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,30 @@ pub(super) struct Memory {
     /// It gave everything away.
     pub(super) left: bool,
     /// Plugins that we installed; only these are ever removed.
-    pub(super) plugins: Vec<String>,
+    pub(super) plugins: Vec<Plugin>,
+    /// The installation under way, if any.
+    pub(super) installing: Option<Installing>,
+}
+
+/// A plugin that we installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Plugin {
+    /// As the spec names it.
+    pub(super) source: String,
+    /// Its folder below `plugins/`: its own name.
+    pub(super) folder: String,
+    pub(super) sha512: Option<String>,
+}
+
+/// Written before a plugin is installed: its folder is whichever is new afterwards.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Installing {
+    pub(super) source: String,
+    pub(super) sha512: Option<String>,
+    /// Folders that were there before.
+    pub(super) before: BTreeSet<String>,
 }
 
 impl Remembered for Memory {

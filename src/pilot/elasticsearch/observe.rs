@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::api::Api;
+use super::{api::Api, memory::Plugin};
 use crate::{
     api::v1beta1::{Health, PilotElasticsearchStatus, PluginStatus},
     pilot::database::{Error, FlavourStatus, Observation},
@@ -158,7 +158,11 @@ fn shards(indices: &Value) -> Vec<Shard> {
 }
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
-pub(super) fn judge(facts: &Facts) -> (Observation, Vec<(&'static str, String)>) {
+/// `installed`: plugins that we installed, which the spec may name otherwise than they do.
+pub(super) fn judge(
+    facts: &Facts,
+    installed: &[Plugin],
+) -> (Observation, Vec<(&'static str, String)>) {
     let serving = facts.health.is_some();
     #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
     let number = |value: i64| value as f64;
@@ -198,11 +202,17 @@ pub(super) fn judge(facts: &Facts) -> (Observation, Vec<(&'static str, String)>)
             elasticsearch: Some(PilotElasticsearchStatus {
                 documents: facts.documents,
                 version: facts.version.clone(),
-                plugins: facts.plugins.clone(),
+                plugins: facts.plugins.iter().map(|plugin| named(plugin, installed)).collect(),
             }),
         },
     };
     (observation, blockers(facts))
+}
+
+fn named(plugin: &PluginStatus, installed: &[Plugin]) -> PluginStatus {
+    let ours = installed.iter().find(|ours| ours.folder == plugin.name);
+    let name = ours.map_or(&plugin.name, |ours| &ours.source).clone();
+    PluginStatus { name, ..plugin.clone() }
 }
 
 fn blockers(facts: &Facts) -> Vec<(&'static str, String)> {
@@ -265,13 +275,13 @@ mod tests {
     }
 
     fn rules(facts: &Facts) -> Vec<&'static str> {
-        judge(facts).1.into_iter().map(|(rule, _)| rule).collect()
+        judge(facts, &[]).1.into_iter().map(|(rule, _)| rule).collect()
     }
 
     #[test]
     fn a_settled_node_serves_and_may_stop() {
         let facts = facts();
-        let (seen, blockers) = judge(&facts);
+        let (seen, blockers) = judge(&facts, &[]);
         assert!(seen.serving && blockers.is_empty(), "{blockers:?}");
         assert_eq!(seen.cluster_id.as_deref(), Some("u"));
         assert_eq!(seen.detail.elasticsearch.unwrap().documents, Some(7));
@@ -282,7 +292,7 @@ mod tests {
     fn a_node_without_a_master_lives_and_does_not_serve() {
         let local = json!({"nodes": {"n1": {"version": "7.17.29"}}});
         let facts = Facts::parse(&local, &Value::Null, &Value::Null, &Value::Null);
-        let (seen, _) = judge(&facts);
+        let (seen, _) = judge(&facts, &[]);
         assert!(seen.alive && !seen.serving);
         assert_eq!((seen.node_id, seen.health), (None, None));
         assert_eq!(seen.detail.elasticsearch.unwrap().documents, None);

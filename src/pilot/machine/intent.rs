@@ -32,7 +32,7 @@ impl State {
                     self.begin(effects);
                 }
             }
-            Life::Refused | Life::Rejected | Life::Backoff => {
+            Life::Refused | Life::Rejected | Life::Unprepared | Life::Backoff => {
                 if changed || asked || self.is_held_by(want) {
                     self.failures = 0;
                     self.begin(effects);
@@ -41,6 +41,12 @@ impl State {
             Life::Preflight | Life::Turn | Life::Configuring => {
                 if changed || self.is_held_by(want) {
                     self.begin(effects);
+                }
+            }
+            Life::Preparing { .. } => {
+                if changed || self.is_held_by(want) {
+                    self.failures = 0;
+                    self.cancel_preparation(effects);
                 }
             }
         }

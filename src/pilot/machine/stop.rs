@@ -33,6 +33,7 @@ impl State {
                     effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
                 }
             }
+            Life::Preparing { .. } => self.cancel_preparation(effects),
             // Answered by Spawned or SpawnFailed at once.
             Life::Spawning | Life::Exited(_) => {}
             _ => self.exit(0, effects),

@@ -35,6 +35,7 @@ fn up() -> Vec<Event> {
         Event::PreflightPassed(1),
         Event::Turn { attempt: 1, may_found: true },
         Event::Configured(1),
+        Event::Prepared(1),
         Event::Spawned { pid: 7 },
         Event::Observed { alive: true, serving: true },
     ]
@@ -50,8 +51,9 @@ fn a_node_starts_in_order() {
         (1, vec![Effect::Preflight(1)]),
         (2, vec![Effect::TakeTurn(1)]),
         (3, vec![Effect::Configure { attempt: 1, may_found: true }]),
-        (4, vec![Effect::Spawn]),
-        (5, vec![]),
+        (4, vec![Effect::Prepare(1)]),
+        (5, vec![Effect::Spawn]),
+        (6, vec![]),
     ];
     for (count, effects) in rows {
         assert_eq!(after(up().into_iter().take(count)).1, effects, "after {count} events");
@@ -123,7 +125,7 @@ fn one_request_for_a_restart_restarts_once() {
 
 #[test]
 fn a_crash_is_backed_off_and_longer_each_time() {
-    let (mut state, _) = after(up().into_iter().take(5));
+    let (mut state, _) = after(up().into_iter().take(6));
     let mut delays = Vec::new();
     for attempt in 2..10 {
         let (crashed, effects) = state.step(exited(1));
@@ -137,6 +139,7 @@ fn a_crash_is_backed_off_and_longer_each_time() {
             Event::PreflightPassed(attempt),
             Event::Turn { attempt, may_found: false },
             Event::Configured(attempt),
+            Event::Prepared(attempt),
             Event::Spawned { pid: 8 },
         ] {
             (state, _) = state.step(event);
@@ -184,6 +187,7 @@ fn a_retirement_can_be_taken_back_and_resumes_after_a_crash() {
         Event::PreflightPassed(2),
         Event::Turn { attempt: 2, may_found: false },
         Event::Configured(2),
+        Event::Prepared(2),
         Event::Spawned { pid: 8 },
     ];
     let state = again.into_iter().fold(state, |state, event| state.step(event).0);
@@ -214,7 +218,7 @@ fn a_silent_database_is_continued_and_dumped_before_it_is_restarted() {
 
 #[test]
 fn a_slow_start_is_not_a_hang() {
-    let started = up().into_iter().take(5);
+    let started = up().into_iter().take(6);
     let (state, effects) = after(
         started
             .chain([Event::Observed { alive: false, serving: false }, Event::Timer(Timer::Hung)]),
@@ -229,10 +233,50 @@ fn other_signals_are_the_childs() {
     assert_eq!(after([Event::Signal(libc::SIGUSR1)]).1, []);
 }
 
+#[test]
+fn a_failed_preparation_keeps_the_database_stopped_and_is_tried_again_ever_later() {
+    let preparing: Vec<Event> = up().into_iter().take(4).collect();
+    let (state, effects) = after(preparing.into_iter().chain([Event::NotPrepared(1)]));
+    assert_eq!((&state.life, effects), (&Life::Unprepared, vec![]));
+    let (state, effects) = state.step(Event::Timer(Timer::Recheck));
+    assert!(effects.contains(&Effect::Preflight(2)), "{effects:?}");
+    let again = [
+        Event::PreflightPassed(2),
+        Event::Turn { attempt: 2, may_found: false },
+        Event::Configured(2),
+        Event::NotPrepared(2),
+    ];
+    let state = again.into_iter().fold(state, |state, event| state.step(event).0);
+    let mend = Event::Intent { want: Want::Running, restart: None, changed: true };
+    let (state, effects) = state.step(mend);
+    assert_eq!(state.life, Life::Preflight, "another spec is tried at once: {effects:?}");
+}
+
+#[test]
+fn a_preparation_that_is_no_longer_wanted_is_ended_and_waited_for() {
+    let preparing = || up().into_iter().take(4);
+    let changed = Event::Intent { want: Want::Running, restart: None, changed: true };
+    for (event, then) in [
+        (Event::Signal(TERM), Life::Exited(0)),
+        (want(Want::Fenced), Life::Held(Held::Fenced)),
+        (changed, Life::Preflight),
+    ] {
+        let (state, effects) = after(preparing().chain([event.clone()]));
+        assert_eq!(effects, [Effect::CancelPreparation], "{event:?}");
+        let (state, effects) = state.step(event.clone());
+        assert_eq!(effects, [], "{event:?}: once is enough");
+        // It had ended well in the same moment: that changes nothing.
+        for end in [Event::Prepared(1), Event::NotPrepared(1)] {
+            assert_eq!(state.clone().step(end).0.life, then, "{event:?}");
+        }
+    }
+}
+
 /// A world that answers effects, in any order and with any delay.
 #[derive(Default)]
 struct World {
     child: Option<i32>,
+    preparing: Option<Attempt>,
     next_pid: i32,
     termed: bool,
     armed: Vec<Timer>,
@@ -255,8 +299,15 @@ impl World {
                     self.answers
                         .extend([Event::Configured(attempt), Event::NotConfigured(attempt)]);
                 }
+                Effect::Prepare(attempt) => {
+                    assert_eq!((self.child, self.preparing), (None, None), "two children");
+                    self.preparing = Some(attempt);
+                }
+                Effect::CancelPreparation => {
+                    assert!(self.preparing.is_some(), "nothing to cancel");
+                }
                 Effect::Spawn => {
-                    assert_eq!(self.child, None, "two children");
+                    assert_eq!((self.child, self.preparing), (None, None), "two children");
                     assert!(!state.left, "a node that left was started");
                     assert!(
                         !matches!(state.want, Some(Want::Fenced | Want::Stopped)),
@@ -289,7 +340,8 @@ impl World {
                 }
                 Effect::Disarm(timer) => self.armed.retain(|armed| *armed != timer),
                 Effect::Exit(_) => {
-                    assert_eq!(self.child, None, "the pilot left a child behind");
+                    let left = (self.child, self.preparing);
+                    assert_eq!(left, (None, None), "the pilot left a child behind");
                     self.exited = true;
                 }
             }
@@ -328,7 +380,7 @@ proptest! {
 
     #[test]
     fn random_walks_keep_the_promises_and_end(
-        moves in proptest::collection::vec((0..7u8, any::<prop::sample::Index>(), wants()), 1..120),
+        moves in proptest::collection::vec((0..8u8, any::<prop::sample::Index>(), wants()), 1..120),
     ) {
         let mut world = World::default();
         let mut state = State::new(LIMITS, false);
@@ -348,6 +400,11 @@ proptest! {
                 }
                 6 if index.index(8) == 0 => Event::Signal(TERM),
                 6 => Event::Signal(libc::SIGUSR1),
+                7 => match world.preparing.take() {
+                    Some(attempt) if index.index(3) > 0 => Event::Prepared(attempt),
+                    Some(attempt) => Event::NotPrepared(attempt),
+                    None => continue,
+                },
                 _ => continue,
             };
             state = world.take(state, event);
@@ -355,6 +412,9 @@ proptest! {
         // Whatever state it is in: two TERMs, the armed timers and a child that obeys KILL end it.
         state = world.take(state, Event::Signal(TERM));
         state = world.take(state, Event::Signal(TERM));
+        if let Some(attempt) = world.preparing.take() {
+            state = world.take(state, Event::NotPrepared(attempt));
+        }
         if world.child.is_some() {
             state = world.take(state, Event::Timer(Timer::Kill));
             world.child = None;

@@ -40,6 +40,8 @@ impl Runner {
             Effect::Preflight(attempt) => self.preflight(attempt),
             Effect::TakeTurn(attempt) => self.take_turn(attempt),
             Effect::Configure { attempt, may_found } => self.configure(attempt, may_found),
+            Effect::Prepare(attempt) => self.run_programs(attempt),
+            Effect::CancelPreparation => self.programs.cancel(),
             Effect::Spawn => self.spawn(),
             Effect::Signal { pid, signal } => {
                 debug!(pid, signal = %signal_name(signal), "Signalling the database");

@@ -1,0 +1,457 @@
+//! Brings the installed plugins to what the spec lists, before the node starts.
+//!
+//! Owns which of them are ours: only those are ever removed, because the vendor's image may
+//! bring its own. Starts nothing: says which runs of `elasticsearch-plugin` are needed, and
+//! notes how each ended. Elasticsearch refuses to start beside a half-installed or half-removed
+//! plugin, so what an interrupted run left behind is cleared first.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha512};
+
+use super::{
+    configure,
+    memory::{Installing, Memory, Plugin},
+};
+use crate::{
+    api::v1beta1::{ElasticsearchPlugin, PluginStatus},
+    pilot::{
+        database::{Error, Node, Preparation, ProcessSpec},
+        memory::Remembered,
+    },
+};
+
+/// The bound of `status.elasticsearch.plugins[].message`.
+const MESSAGE: usize = 256;
+
+/// What is to be done, and how far it is.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    steps: Vec<Step>,
+    plugins: Vec<PluginStatus>,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// `source`: what the status calls it.
+    Remove {
+        folder: String,
+        source: String,
+    },
+    Install(ElasticsearchPlugin),
+}
+
+impl Plan {
+    /// Compares the spec with the disk.
+    pub(super) fn make(node: &Node) -> Result<Self, Error> {
+        let mut memory = Memory::load(&node.data)?;
+        let half_removed = clear_leftovers(&node.home)?;
+        adopt(&mut memory, &folders(&node.home));
+        memory.save(&node.data)?;
+
+        let present = folders(&node.home);
+        let spec = node.pilot.spec.elasticsearch.as_ref();
+        let wanted = spec.map(|spec| spec.plugins.as_slice()).unwrap_or_default();
+        let is_current = |ours: &Plugin| {
+            !half_removed.contains(&ours.folder)
+                && fits(&node.home, &ours.folder)
+                && wanted.iter().any(|wanted| {
+                    wanted.name == ours.source
+                        && (wanted.sha512.is_none() || wanted.sha512 == ours.sha512)
+                })
+        };
+        let (kept, dropped): (Vec<&Plugin>, Vec<&Plugin>) = memory
+            .plugins
+            .iter()
+            .filter(|ours| present.contains(&ours.folder))
+            .partition(|ours| is_current(ours));
+        let mut plan = Self::default();
+        for Plugin { source, folder, .. } in &dropped {
+            plan.steps.push(Step::Remove { folder: folder.clone(), source: source.clone() });
+            if !wanted.iter().any(|wanted| wanted.name == *source) {
+                plan.plugins.push(status(source, "Removing"));
+            }
+        }
+        for plugin in wanted {
+            let folder = folder_name(&plugin.name);
+            let is_theirs = present.contains(folder)
+                && !memory.plugins.iter().any(|ours| ours.folder == folder);
+            if is_theirs || kept.iter().any(|ours| ours.source == plugin.name) {
+                plan.plugins.push(status(&plugin.name, "Installed"));
+            } else {
+                plan.steps.push(Step::Install(plugin.clone()));
+                plan.plugins.push(status(&plugin.name, "Pending"));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Compares each archive that is to be installed with the checksum of the spec.
+    pub(super) async fn check_archives(&mut self) -> Result<(), Error> {
+        let mut checked = Ok(());
+        for step in &self.steps {
+            let Step::Install(plugin) = step else { continue };
+            if let Err(why) = check_archive(plugin).await {
+                note(&mut self.plugins, &plugin.name, "Failed", Some(&why));
+                let why = format!("plugin {}: {why}", plugin.name);
+                checked = checked.and(Err(Error::Unprepared(why)));
+            }
+        }
+        checked
+    }
+
+    /// Runs of the vendor's program, one for each step.
+    pub(super) fn programs(&self, node: &Node) -> Result<Vec<Preparation>, Error> {
+        let release = configure::release(node)?;
+        let mut env = configure::environment(node, release);
+        if release.major == 5 {
+            env.insert("CONF_DIR".to_owned(), node.config.display().to_string());
+        }
+        let run = |what: String, args: &[&str]| Preparation {
+            what,
+            program: ProcessSpec {
+                program: node.home.join("bin/elasticsearch-plugin"),
+                args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+                env: env.clone(),
+                working_directory: Some(node.home.clone()),
+                config_hash: String::new(),
+            },
+        };
+        self.intend(node, 0)?;
+        let programs = self.steps.iter().map(|step| match step {
+            Step::Remove { folder, .. } => {
+                run(format!("remove plugin {folder}"), &["remove", folder])
+            }
+            Step::Install(ElasticsearchPlugin { name, .. }) => {
+                run(format!("install plugin {name}"), &["install", "--batch", name])
+            }
+        });
+        Ok(programs.collect())
+    }
+
+    /// Notes how a step ended, on the disk and for the report.
+    pub(super) fn ended(
+        &mut self,
+        node: &Node,
+        index: usize,
+        outcome: Result<(), &str>,
+    ) -> Result<(), Error> {
+        let Some(step) = self.steps.get(index) else { return Ok(()) };
+        let mut memory = Memory::load(&node.data)?;
+        match (step, outcome) {
+            (Step::Remove { folder, source }, Ok(())) => {
+                memory.plugins.retain(|ours| ours.folder != *folder);
+                self.plugins.retain(|told| {
+                    told.name != *source || told.status.as_deref() != Some("Removing")
+                });
+            }
+            (Step::Install(plugin), Ok(())) => {
+                adopt(&mut memory, &folders(&node.home));
+                note(&mut self.plugins, &plugin.name, "Installed", None);
+            }
+            (
+                Step::Remove { source: name, .. } | Step::Install(ElasticsearchPlugin { name, .. }),
+                Err(why),
+            ) => {
+                memory.installing = None;
+                note(&mut self.plugins, name, "Failed", Some(why));
+            }
+        }
+        memory.save(&node.data)?;
+        self.intend(node, index + 1)
+    }
+
+    pub(super) fn status(&self) -> Vec<PluginStatus> {
+        self.plugins.clone()
+    }
+
+    /// Writes down what the next step will install, before it begins.
+    fn intend(&self, node: &Node, index: usize) -> Result<(), Error> {
+        let Some(Step::Install(ElasticsearchPlugin { name, sha512 })) = self.steps.get(index)
+        else {
+            return Ok(());
+        };
+        let mut memory = Memory::load(&node.data)?;
+        memory.installing = Some(Installing {
+            source: name.clone(),
+            sha512: sha512.clone(),
+            before: folders(&node.home),
+        });
+        memory.save(&node.data)
+    }
+}
+
+/// The folder that is new since an installation began is what it installed.
+fn adopt(memory: &mut Memory, present: &BTreeSet<String>) {
+    let Some(Installing { source, sha512, before }) = memory.installing.take() else { return };
+    if let Some(folder) = present.difference(&before).next() {
+        memory.plugins.retain(|ours| ours.folder != *folder);
+        memory.plugins.push(Plugin { source, folder: folder.clone(), sha512 });
+    }
+}
+
+fn status(name: &str, status: &str) -> PluginStatus {
+    PluginStatus {
+        name: name.to_owned(),
+        status: Some(status.to_owned()),
+        ..PluginStatus::default()
+    }
+}
+
+fn note(plugins: &mut [PluginStatus], name: &str, status: &str, why: Option<&str>) {
+    for plugin in plugins.iter_mut().filter(|plugin| plugin.name == name) {
+        plugin.status = Some(status.to_owned());
+        plugin.message = why.map(short);
+    }
+}
+
+/// The last part says what went wrong.
+fn short(text: &str) -> String {
+    let mut start = text.len().saturating_sub(MESSAGE);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text[start..].to_owned()
+}
+
+/// Folders of whole plugins. Elasticsearch's own marks begin with a dot.
+fn folders(home: &Path) -> BTreeSet<String> {
+    entries(home)
+        .filter(|(name, path)| !name.starts_with('.') && path.is_dir())
+        .map(|(name, _)| name)
+        .collect()
+}
+
+fn entries(home: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    let found = fs::read_dir(home.join("plugins")).into_iter().flatten().flatten();
+    found.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+}
+
+/// Clears what an interrupted installation left; returns the plugins that were half removed.
+fn clear_leftovers(home: &Path) -> Result<BTreeSet<String>, Error> {
+    let mut half_removed = BTreeSet::new();
+    for (name, path) in entries(home) {
+        let removing = name.strip_prefix(".removing-");
+        if removing.is_none() && !name.starts_with(".installing-") {
+            continue;
+        }
+        let removed =
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(|source| Error::Write { path, source })?;
+        half_removed.extend(removing.map(str::to_owned));
+    }
+    Ok(half_removed)
+}
+
+/// Was the plugin built for the server that lies here? One for another version would keep it
+/// from starting.
+fn fits(home: &Path, folder: &str) -> bool {
+    let path = home.join("plugins").join(folder).join("plugin-descriptor.properties");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let built_for = text.lines().find_map(|line| line.strip_prefix("elasticsearch.version="));
+    built_for.is_none_or(|version| {
+        let jar = |version: &str| home.join(format!("lib/elasticsearch-{version}.jar")).is_file();
+        jar(version.trim())
+    })
+}
+
+async fn check_archive(plugin: &ElasticsearchPlugin) -> Result<(), String> {
+    let Some(wanted) = &plugin.sha512 else { return Ok(()) };
+    let Some(path) = local_archive(&plugin.name) else {
+        return Err("its sha512 can be checked of a file:// archive only; leave sha512 out, or \
+                    bring the archive into the image or a volume"
+            .to_owned());
+    };
+    let read = |error: io::Error| format!("failed to read {}: {error}", path.display());
+    let mut file = fs::File::open(&path).map_err(read)?;
+    let mut digest = Sha512::new();
+    let mut chunk = vec![0; 1 << 16];
+    loop {
+        let length = file.read(&mut chunk).map_err(read)?;
+        if length == 0 {
+            break;
+        }
+        digest.update(&chunk[..length]);
+        // The loop beside us answers probes.
+        tokio::task::yield_now().await;
+    }
+    let found = format!("{:x}", digest.finalize());
+    if found.eq_ignore_ascii_case(wanted) {
+        return Ok(());
+    }
+    Err(format!("{} has the sha512 {found}, not that of the spec", path.display()))
+}
+
+/// `file:///x.zip` and `file:/x.zip` → `/x.zip`.
+fn local_archive(source: &str) -> Option<PathBuf> {
+    let rest = source.strip_prefix("file:")?;
+    Some(PathBuf::from(rest.strip_prefix("//").unwrap_or(rest)))
+}
+
+/// The folder that a plugin is installed into, by what its archive is called: `analysis-icu`,
+/// `https://…/my-plugin-8.19.4.zip` → `my-plugin`, `org.example:my-plugin:1.0` → `my-plugin`.
+fn folder_name(source: &str) -> &str {
+    if source.contains('/') {
+        let file = source.rsplit('/').next().unwrap_or(source);
+        let stem = file.strip_suffix(".zip").unwrap_or(file);
+        let version = stem
+            .match_indices('-')
+            .find(|(at, _)| stem[at + 1..].starts_with(|c: char| c.is_ascii_digit()));
+        return version.map_or(stem, |(at, _)| &stem[..at]);
+    }
+    let mut parts = source.split(':');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(_), Some(artifact), Some(_)) => artifact,
+        _ => source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::elasticsearch::tests::node_in;
+
+    fn node(place: &Path, wanted: &[(&str, Option<&str>)]) -> Node {
+        let mut node = node_in(place);
+        node.pilot.spec.elasticsearch.as_mut().unwrap().plugins = wanted
+            .iter()
+            .map(|(name, sha512)| ElasticsearchPlugin {
+                name: (*name).to_owned(),
+                sha512: sha512.map(str::to_owned),
+            })
+            .collect();
+        node
+    }
+
+    fn put(node: &Node, folder: &str) {
+        fs::create_dir_all(node.home.join("plugins").join(folder)).unwrap();
+    }
+
+    fn installed(node: &Node, plugins: &[(&str, &str)]) {
+        let plugins = plugins.iter().map(|(source, folder)| {
+            put(node, folder);
+            Plugin { source: (*source).into(), folder: (*folder).into(), sha512: None }
+        });
+        Memory { plugins: plugins.collect(), ..Memory::default() }.save(&node.data).unwrap();
+    }
+
+    fn args(plan: &Plan, node: &Node) -> Vec<String> {
+        plan.programs(node).unwrap().iter().map(|one| one.program.args.join(" ")).collect()
+    }
+
+    fn told(plan: &Plan) -> Vec<(String, String)> {
+        plan.status().into_iter().map(|told| (told.name, told.status.unwrap())).collect()
+    }
+
+    #[test]
+    fn a_plugin_is_known_by_the_name_of_its_folder() {
+        for (source, name) in [
+            ("analysis-icu", "analysis-icu"),
+            ("https://example.org/my-plugin-8.19.4.zip", "my-plugin"),
+            ("file:///plugins/demo.zip", "demo"),
+            ("org.example:my-plugin:1.0", "my-plugin"),
+        ] {
+            assert_eq!(folder_name(source), name);
+        }
+    }
+
+    #[test]
+    fn only_what_we_installed_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let node = node(place.path(), &[("analysis-icu", None), ("vendor-own", None)]);
+        installed(&node, &[("file:///old.zip", "old")]);
+        put(&node, "vendor-own");
+        let plan = Plan::make(&node).unwrap();
+        assert_eq!(args(&plan, &node), ["remove old", "install --batch analysis-icu"]);
+        let told = told(&plan);
+        let told: Vec<_> = told.iter().map(|(name, how)| (name.as_str(), how.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                ("file:///old.zip", "Removing"),
+                ("analysis-icu", "Pending"),
+                ("vendor-own", "Installed")
+            ]
+        );
+    }
+
+    #[test]
+    fn an_installed_plugin_is_known_again_whatever_its_archive_is_called() {
+        let place = tempfile::tempdir().unwrap();
+        let node = node(place.path(), &[("file:///tmp/x.zip", None)]);
+        let mut plan = Plan::make(&node).unwrap();
+        assert_eq!(args(&plan, &node), ["install --batch file:///tmp/x.zip"]);
+        put(&node, "its-own-name");
+        // The pilot ends here, or goes on: the same is known afterwards.
+        assert!(Plan::make(&node).unwrap().steps.is_empty());
+        plan.ended(&node, 0, Ok(())).unwrap();
+        assert!(Plan::make(&node).unwrap().steps.is_empty());
+        assert_eq!(Memory::load(&node.data).unwrap().plugins[0].folder, "its-own-name");
+        // A new container has the image's plugins only.
+        fs::remove_dir_all(node.home.join("plugins")).unwrap();
+        assert_eq!(Plan::make(&node).unwrap().steps.len(), 1);
+    }
+
+    #[test]
+    fn a_plugin_of_another_version_of_the_server_or_of_the_archive_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node(place.path(), &[("file:///demo.zip", None)]);
+        installed(&node, &[("file:///demo.zip", "demo")]);
+        assert!(Plan::make(&node).unwrap().steps.is_empty());
+        let both = ["remove demo", "install --batch file:///demo.zip"];
+        let descriptor = node.home.join("plugins/demo/plugin-descriptor.properties");
+        fs::write(&descriptor, "name=demo\nelasticsearch.version=7.17.28\n").unwrap();
+        assert_eq!(args(&Plan::make(&node).unwrap(), &node), both);
+        fs::remove_file(descriptor).unwrap();
+        node.pilot.spec.elasticsearch.as_mut().unwrap().plugins[0].sha512 = Some("00".into());
+        assert_eq!(args(&Plan::make(&node).unwrap(), &node), both);
+    }
+
+    #[test]
+    fn what_interrupted_runs_left_is_cleared() {
+        let place = tempfile::tempdir().unwrap();
+        let node = node(place.path(), &[("file:///demo.zip", None)]);
+        installed(&node, &[("file:///demo.zip", "demo")]);
+        for leftover in [".installing-123", ".removing-demo"] {
+            put(&node, leftover);
+        }
+        let plan = Plan::make(&node).unwrap();
+        assert_eq!(folders(&node.home).len(), entries(&node.home).count());
+        assert_eq!(args(&plan, &node), ["remove demo", "install --batch file:///demo.zip"]);
+    }
+
+    #[tokio::test]
+    async fn an_archive_is_installed_only_when_it_is_the_one_that_was_meant() {
+        let place = tempfile::tempdir().unwrap();
+        let archive = place.path().join("demo.zip");
+        fs::write(&archive, "abc").unwrap();
+        let name = format!("file://{}", archive.display());
+        // FIPS 180-2, the example "abc".
+        let right = "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+                     2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
+        for (name, sha512, word) in [
+            (name.as_str(), Some(right), None),
+            (name.as_str(), None, None),
+            (name.as_str(), Some("00"), Some("not that of the spec")),
+            ("file:///nonexistent.zip", Some("00"), Some("failed to read")),
+            ("https://example.org/demo.zip", Some("00"), Some("can be checked of a file://")),
+        ] {
+            let mut plan = Plan::make(&node(place.path(), &[(name, sha512)])).unwrap();
+            let checked = plan.check_archives().await.map_err(|error| error.to_string());
+            let told = plan.status().remove(0);
+            match word {
+                None => assert_eq!(checked, Ok(())),
+                Some(word) => {
+                    assert!(checked.as_ref().unwrap_err().contains(word), "{checked:?}");
+                    assert_eq!(told.status.as_deref(), Some("Failed"));
+                    assert!(told.message.unwrap().len() <= MESSAGE);
+                }
+            }
+        }
+    }
+}
