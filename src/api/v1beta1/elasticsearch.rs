@@ -46,7 +46,8 @@ pub struct ElasticsearchClusterSpec {
     /// All databases are stopped cleanly while true; volumes and sizes are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<bool>,
-    /// Any change of this time asks for one ordered rolling restart.
+    /// A change of this time asks for one ordered rolling restart. Of this and a pool's own time
+    /// the later counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarted_at: Option<Time>,
     /// User that the database runs as.
@@ -116,7 +117,8 @@ pub struct ElasticsearchNodePool {
     /// Volume of each node. Without it data are lost with the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<Persistence>,
-    /// Any change of this time asks for one ordered restart of this pool.
+    /// A change of this time asks for one ordered restart of this pool. Of this and the
+    /// cluster's time the later counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarted_at: Option<Time>,
     /// Settings merged over the cluster's own.

@@ -374,6 +374,9 @@ pub struct PilotElasticsearchStatus {
     /// Version of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// True while this node is the elected master; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elected_master: Option<bool>,
     /// Plugins and how they fared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]

@@ -45,7 +45,8 @@ pub struct SecurityContext {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Jvm {
-    /// Heap size (both -Xms and -Xmx). When absent, it follows from the memory limit.
+    /// Heap size (both -Xms and -Xmx). When absent, it follows from the memory limit; without one
+    /// it is 1Gi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap: Option<Quantity>,
     /// Further options, one argument each, starting with `-`.
@@ -58,15 +59,15 @@ pub struct Jvm {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
-    /// `RollingUpdate` (default), or `OnDelete`: a new revision is used only when a pod or
-    /// process is restarted by hand.
+    /// `RollingUpdate` (default), or `OnDelete`: a new revision is used only when a pod is
+    /// deleted by hand.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Nodes that may be down at once, as a number or percentage of all. Defaults to 1.
+    /// Nodes that may be down at once, as a number or percentage of all. Kept, and without
+    /// effect: one node of a cluster is restarted at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// `InPlace` (default): the pilot restarts the database inside the pod. `Recreate`: the pod
-    /// is deleted.
+    /// `InPlace` or `Recreate`. Kept, and without effect: a restart replaces the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
     /// `InPlace` (default): a new pilot binary takes over the running database. `OnRestart`:
@@ -139,7 +140,8 @@ pub struct Persistence {
     /// `false` keeps data in an emptyDir on purpose: it is lost with the pod. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Size of each volume. It may grow but not shrink. Required unless `enabled` is false.
+    /// Size of each volume that is made. It may be raised, not lowered; volumes that are there
+    /// keep theirs. Required unless `enabled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Quantity>,
     /// StorageClass of the volumes; the cluster's default class when absent. It cannot be
@@ -172,9 +174,6 @@ pub struct Retention {
 /// Part of a pod template, merged over the generated one; nothing in it is required.
 /// Its schema is that of a core/v1 PodTemplateSpec.
 pub type PodTemplate = Map<String, Value>;
-
-/// A moment whose change, to any other value, asks for one ordered restart.
-pub type RestartedAt = Time;
 
 /// Does a collection or struct say nothing?
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

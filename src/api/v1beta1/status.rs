@@ -132,8 +132,7 @@ pub struct Operation {
     /// Generation and type; stable while the operation lasts.
     #[serde(default)]
     pub id: String,
-    /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Restart`, `Configure`, `Resize`,
-    /// `Replace`, `Stop` or `Start`.
+    /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Configure`, `Replace`, `Stop` or `Start`.
     #[serde(rename = "type", default)]
     pub type_: String,
     /// `Pending`, `Running`, `Blocked`, `Done` or `Failed`.
@@ -162,7 +161,7 @@ pub struct Operation {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationStep {
-    /// What is done, for example `RestartPilot`.
+    /// What is done, for example `RecreatePod`.
     #[serde(default)]
     pub name: String,
     /// The node that it is done to.

@@ -252,9 +252,9 @@ fn warnings(judge: &mut Judge, cluster: &ElasticsearchCluster, view: &Cluster<'_
         judge.warn("spec.minimumMasters is ignored from version 7".to_owned());
     }
     // W10
-    if !(5..=8).contains(&version.major) {
+    if (version.major, version.minor) < (5, 6) || version.major > 8 {
         judge.warn(format!(
-            "spec.version: {} is outside the tested range, 5.0 to 8.19",
+            "spec.version: {} is not one of the versions that are run, 5.6 to 8; nothing will be started",
             view.version
         ));
     }

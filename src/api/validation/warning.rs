@@ -1,5 +1,5 @@
-//! What is accepted and still deserves a word (W6–W18, W20 of the contract; W4 and W19 for the
-//! registry, which knows what they need).
+//! What is accepted and still deserves a word (W6–W18, W20 of the contract; W4 for the registry,
+//! which knows what it needs).
 
 use serde_json::Value;
 
@@ -27,26 +27,6 @@ fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// W19: fields of a hub object that do nothing when the server runs without Kubernetes.
-pub fn outside_kubernetes(hub: &Value) -> Vec<String> {
-    let mut fields = Vec::new();
-    let mut look = |object: &Value, path: &str, names: &[&str]| {
-        for name in names {
-            let pointer = format!("/{}", name.replace('.', "/"));
-            if object.pointer(&pointer).is_some() {
-                fields.push(format!("{path}.{name}: has no effect outside Kubernetes"));
-            }
-        }
-    };
-    let spec = &hub["spec"];
-    look(spec, "spec", &["podTemplate", "services"]);
-    for (index, pool) in spec["nodePools"].as_array().into_iter().flatten().enumerate() {
-        let path = pool_path(index).to_string();
-        look(pool, &path, &["podTemplate", "persistence.storageClass"]);
-    }
-    fields
-}
-
 /// Warnings about a spec.
 pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
     image_tag(judge, cluster);
@@ -61,7 +41,7 @@ pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
         let heap =
             |jvm: Option<&crate::api::v1beta1::Jvm>| jvm.is_some_and(|jvm| jvm.heap.is_some());
         if pool.memory_limit().is_none() && !heap(pool.jvm) && !heap(cluster.jvm) {
-            judge.warn(format!("{path}: no memory limit, so the heap is taken from the memory of the node; set resources.limits.memory or jvm.heap"));
+            judge.warn(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
         }
     }
     // W15

@@ -202,6 +202,7 @@ pub(super) fn judge(
             elasticsearch: Some(PilotElasticsearchStatus {
                 documents: facts.documents,
                 version: facts.version.clone(),
+                elected_master: (facts.master.as_deref() == Some(&facts.node_id)).then_some(true),
                 plugins: facts.plugins.iter().map(|plugin| named(plugin, installed)).collect(),
             }),
         },
@@ -286,6 +287,16 @@ mod tests {
         assert_eq!(seen.cluster_id.as_deref(), Some("u"));
         assert_eq!(seen.detail.elasticsearch.unwrap().documents, Some(7));
         assert!(facts.excluded_voters.contains("z"));
+    }
+
+    #[test]
+    fn the_elected_master_says_so_and_nobody_else() {
+        let elected =
+            |facts: &Facts| judge(facts, &[]).0.detail.elasticsearch.unwrap().elected_master;
+        assert_eq!(elected(&facts()), None);
+        let master = Facts { master: Some("n1".to_owned()), ..facts() };
+        assert_eq!(elected(&master), Some(true));
+        assert_eq!(elected(&Facts { master: None, ..facts() }), None);
     }
 
     #[test]

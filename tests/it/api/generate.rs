@@ -520,6 +520,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
         elasticsearch: tape.maybe(|tape| PilotElasticsearchStatus {
             documents: tape.maybe(Tape::long),
             version: tape.maybe_text(VERSIONS),
+            elected_master: tape.maybe(|tape| tape.chance(50)),
             plugins: tape.list(
                 2,
                 |tape| PluginStatus {

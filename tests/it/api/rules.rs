@@ -2,7 +2,7 @@
 //! answer in `tests/golden/api/invalid`.
 //!
 //! A file holds the object that is created, or the stored one and the one that is written over
-//! it. Its first line may say `# update`, `# update status`, or `# create outside` (Kubernetes).
+//! it. Its first line may say `# update` or `# update status`.
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
@@ -28,7 +28,7 @@ const RULES: &[(&str, &[u32])] = &[
             30, 31, 32, 33, 34, 35, 36, 40, 41, 42, 43, 44, 45, 50,
         ],
     ),
-    ("W", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]),
+    ("W", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20]),
     ("T", &[1, 2, 3, 4, 5, 6, 7, 8]),
 ];
 
@@ -73,9 +73,9 @@ fn answer(case: &str) -> String {
     let documents: Vec<Object> =
         text.split("\n---\n").map(|text| Object::read(case, text)).collect();
     match (&documents[..], head.as_str()) {
-        ([new], _) => new.write(None, Part::Main, head.contains("outside")),
-        ([old, new], "# update") => new.write(Some(&old.stored(case)), Part::Main, false),
-        ([old, new], "# update status") => new.write(Some(&old.stored(case)), Part::Status, false),
+        ([new], _) => new.write(None, Part::Main),
+        ([old, new], "# update") => new.write(Some(&old.stored(case)), Part::Main),
+        ([old, new], "# update status") => new.write(Some(&old.stored(case)), Part::Status),
         _ => panic!("{case}: what shall be done with its objects?"),
     }
 }
@@ -101,7 +101,7 @@ impl Object {
     }
 
     /// What a client is told.
-    fn write(&self, stored: Option<&Value>, part: Part, outside: bool) -> String {
+    fn write(&self, stored: Option<&Value>, part: Part) -> String {
         let decoded = match self.kind.decode(self.version, &self.body, stored) {
             Ok(decoded) => decoded,
             Err(DecodeError::Malformed(text)) => return format!("400 {text}\n"),
@@ -110,9 +110,6 @@ impl Object {
         let mut warnings = decoded.warnings;
         if part == Part::Main && stored.is_some() {
             warnings.extend(validation::warning::status_ignored(&decoded.hub, stored));
-        }
-        if outside {
-            warnings.extend(validation::warning::outside_kubernetes(&decoded.hub));
         }
         let (hub, verdict) = match stored {
             None => {
