@@ -360,7 +360,9 @@ pub(crate) async fn execute(
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
             delete(ctx, desired, &resource, claim, Some(uid)).await
         }
-        Step::DeletePilot { pilot } => delete(ctx, desired, &pilot_resource(), pilot, None).await,
+        Step::DeletePilot { pilot, uid } => {
+            delete(ctx, desired, &pilot_resource(), pilot, Some(uid)).await
+        }
         Step::DeletePool { pool: _, set } => {
             let service = ApiResource::erase::<Service>(&());
             let pods = names::pods_service(set);
@@ -394,8 +396,11 @@ async fn resize(
     };
     let Some(set) = &found.set else { return Ok(()) };
     if let Some(wanted) = desired.pool(pool) {
+        // New nodes are told what fits the cluster that they make.
+        let resized = desired.clone().fitting(&observed.resized(pool, to));
+        let fitting = resized.pool(pool).unwrap_or(wanted);
         for ordinal in set.replicas..to {
-            ensure_pilot(ctx, desired, wanted, ordinal, found.members.get(&ordinal)).await?;
+            ensure_pilot(ctx, desired, fitting, ordinal, found.members.get(&ordinal)).await?;
         }
         let version = Some(set.resource_version.clone());
         let prepared = build::resized(desired, wanted, found, to, &ctx.settings);

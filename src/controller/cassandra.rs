@@ -40,6 +40,7 @@ pub(crate) static FLAVOUR: Flavour = Flavour {
     service_account: cassandra::service_account,
     pilot_role: cassandra::pilot_role,
     leader_lease: cassandra::leader_lease,
+    fit: |_, _| (),
 };
 
 impl Cluster for CassandraCluster {

@@ -12,6 +12,7 @@ use k8s_openapi::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::observe::{self, Observed};
 use crate::api::v1beta1::{
     ClusterStatus, ImageSpec, Persistence, PilotSpec, PodTemplate, Services, UpdateStrategy,
 };
@@ -64,6 +65,8 @@ pub(crate) struct Flavour {
     /// Role and RoleBinding of the pilots.
     pub(crate) pilot_role: fn(&str) -> String,
     pub(crate) leader_lease: fn(&str) -> String,
+    /// Turns what nodes are told to what fits the nodes that there are.
+    pub(crate) fit: fn(&mut Desired, &Observed),
 }
 
 impl Flavour {
@@ -121,6 +124,11 @@ impl Pool {
     /// Hash that a Pilot carries as `spec.configHash`.
     pub(crate) fn config_hash(&self) -> &str {
         self.pilot.config_hash.as_deref().unwrap_or_default()
+    }
+
+    /// May its nodes be elected master, see [`observe::eligible`]?
+    pub(crate) fn eligible(&self) -> bool {
+        observe::eligible(&self.pilot)
     }
 
     /// Are data kept on a claim, rather than in the pod?
@@ -189,6 +197,12 @@ impl Desired {
             controller: Some(true),
             block_owner_deletion: Some(true),
         }
+    }
+
+    /// What nodes are told while there are these nodes.
+    pub(crate) fn fitting(mut self, observed: &Observed) -> Self {
+        (self.flavour.fit)(&mut self, observed);
+        self
     }
 
     pub(crate) fn pool(&self, name: &str) -> Option<&Pool> {

@@ -1,7 +1,7 @@
 //! ElasticsearchCluster in the terms that every database shares.
 //!
-//! This build has no pilot for Elasticsearch yet: a cluster is stored, and Stalled as
-//! `FlavourUnavailable` (see [`PILOT_EXISTS`]). Pure.
+//! Owns which versions this build runs, the default image, what a Pilot of an Elasticsearch node
+//! is told, and how many masters must agree before version 7. Pure.
 
 use std::time::Duration;
 
@@ -9,20 +9,18 @@ use super::{
     cassandra::{merged_config, merged_jvm},
     desired::{Desired, Flavour, Image, PodInputs, Pool, Stalled, Strategy, hash},
     flavour::{Cluster, Settings, effective_pilot_image, replicas, run_as_user},
+    observe::{Member, Observed, ObservedPool},
 };
 use crate::{
     api::{
         names::{self, elasticsearch, label, port},
         v1beta1::{
             ClusterRef, ElasticsearchCluster, ElasticsearchClusterSpec, ElasticsearchNodePool,
-            PilotElasticsearchSpec, PilotSpec, PodTemplate,
+            PilotElasticsearchSpec, PilotIntent, PilotSpec, PodTemplate,
         },
     },
-    engine::revision,
+    engine::{elasticsearch::Release, revision},
 };
-
-/// Does `navigator pilot elasticsearch` exist? Until then nothing is started.
-const PILOT_EXISTS: bool = false;
 
 pub(crate) static FLAVOUR: Flavour = Flavour {
     kind: "ElasticsearchCluster",
@@ -43,6 +41,7 @@ pub(crate) static FLAVOUR: Flavour = Flavour {
     service_account: elasticsearch::cluster_object,
     pilot_role: elasticsearch::cluster_object,
     leader_lease: elasticsearch::leader_lease,
+    fit: fit_quorum,
 };
 
 impl Cluster for ElasticsearchCluster {
@@ -70,10 +69,6 @@ impl Cluster for ElasticsearchCluster {
         let name = meta.name.clone().unwrap_or_default();
         let default_image =
             || Image::named(format!("{}:{version}", elasticsearch::DEFAULT_IMAGE_REPOSITORY));
-        let stalled = (!PILOT_EXISTS).then(|| Stalled {
-            reason: "FlavourUnavailable",
-            message: "this build has no pilot for Elasticsearch; nothing is started".to_owned(),
-        });
         let pools = node_pools.iter().map(|p| p.name.as_str());
         Desired {
             flavour: &FLAVOUR,
@@ -89,7 +84,7 @@ impl Cluster for ElasticsearchCluster {
             pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
             run_as_user: run_as_user(security_context.as_ref(), elasticsearch::DEFAULT_UID),
             services: services.clone().unwrap_or_default(),
-            stalled: stalled
+            stalled: unsupported(version)
                 .or_else(|| super::flavour::names_that_do_not_fit(&FLAVOUR, &name, pools)),
             strategy: Strategy::of(update_strategy.as_ref()),
             version: version.clone(),
@@ -100,10 +95,19 @@ impl Cluster for ElasticsearchCluster {
     }
 }
 
-/// Masters that must agree; `None` from version 7 on, which finds that out by itself.
+fn unsupported(version: &str) -> Option<Stalled> {
+    let error = version.parse::<Release>().err()?;
+    Some(Stalled {
+        reason: "UnsupportedVersion",
+        message: format!("{error}; it is stored and nothing is started"),
+    })
+}
+
+/// Masters that must agree when the cluster is as wanted, or more where a person said so; `None`
+/// from version 7 on, which finds that out by itself.
 fn quorum(cluster: &ElasticsearchCluster) -> Option<i32> {
-    let major = cluster.spec.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-    if major.is_none_or(|major| major >= 7) {
+    let release = cluster.spec.version.parse::<Release>().ok()?;
+    if release.votes() {
         return None;
     }
     let masters: i32 = cluster
@@ -113,7 +117,36 @@ fn quorum(cluster: &ElasticsearchCluster) -> Option<i32> {
         .filter(|pool| pool.roles.iter().any(|role| role == "master"))
         .map(|pool| pool.replicas.unwrap_or(1))
         .sum();
-    Some(cluster.spec.minimum_masters.unwrap_or(masters / 2 + 1))
+    Some(cluster.spec.minimum_masters.unwrap_or_default().max(majority(masters)))
+}
+
+fn majority(masters: i32) -> i32 {
+    masters / 2 + 1
+}
+
+/// Before version 7: as many masters must agree as are a majority of those that there are. Were
+/// it those that are wanted, the first node of a new cluster would wait for the others, and they
+/// for it; and a cluster that shrinks could fall in two. Nodes that were told to leave count no
+/// more: without them the others must go on.
+fn fit_quorum(desired: &mut Desired, observed: &Observed) {
+    let staying = |pool: &ObservedPool| {
+        let nodes = pool.replicas().max(pool.returning());
+        let leaves = |member: &&Member| member.intends(&PilotIntent::Decommissioned);
+        let leaving = pool.members.range(..nodes).map(|(_, member)| member).filter(leaves).count();
+        nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
+    };
+    let eligible = |pool: &&ObservedPool| {
+        desired.pool(&pool.name).map_or_else(|| pool.eligible(), Pool::eligible)
+    };
+    let masters: u32 = observed.pools.iter().filter(eligible).map(staying).sum();
+    let masters = i32::try_from(masters).unwrap_or(i32::MAX).max(1);
+    for pool in &mut desired.pools {
+        if let Some(spec) = &mut pool.pilot.elasticsearch
+            && let Some(wanted) = spec.minimum_masters
+        {
+            spec.minimum_masters = Some(wanted.min(masters).max(majority(masters)));
+        }
+    }
 }
 
 fn pool_of(cluster: &ElasticsearchCluster, name: &str, pool: &ElasticsearchNodePool) -> Pool {
@@ -178,4 +211,88 @@ fn pool_of(cluster: &ElasticsearchCluster, name: &str, pool: &ElasticsearchNodeP
         overlays: &desired.overlays,
     });
     desired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::world::{observed, roles};
+
+    /// A cluster of version 6.8 with three wanted masters and two data nodes.
+    fn old(masters: i32, minimum: Option<i32>) -> Desired {
+        let pool = |name: &str, replicas, role: &str| ElasticsearchNodePool {
+            name: name.to_owned(),
+            replicas: Some(replicas),
+            roles: vec![role.to_owned()],
+            ..ElasticsearchNodePool::default()
+        };
+        let mut cluster = ElasticsearchCluster::default();
+        cluster.spec.version = "6.8.23".to_owned();
+        cluster.spec.minimum_masters = minimum;
+        cluster.spec.node_pools = vec![pool("m", masters, "master"), pool("d", 2, "data")];
+        let settings = Settings { pilot_image: "navigator".into(), store_id: "store".into() };
+        cluster.desired(&settings)
+    }
+
+    /// What every node is told while so many masters run.
+    fn told(desired: &Desired, masters: u32, change: impl FnOnce(&mut Observed)) -> i32 {
+        let mut observed = observed(&[("m", masters), ("d", 2)], "new");
+        for member in observed.pools[0].members.values_mut() {
+            member.pilot.as_mut().unwrap().spec.elasticsearch = Some(roles(true));
+        }
+        change(&mut observed);
+        let told = desired.clone().fitting(&observed).pools.into_iter().map(|pool| {
+            pool.pilot.elasticsearch.unwrap().minimum_masters.expect("version 6 has a quorum")
+        });
+        let told: Vec<i32> = told.collect();
+        assert!(told.iter().all(|minimum| *minimum == told[0]), "{told:?}");
+        told[0]
+    }
+
+    #[test]
+    fn only_five_six_to_eight_are_run() {
+        for version in ["5.6.16", "6.8.23", "7.17.29", "8.19.4"] {
+            assert_eq!(unsupported(version), None, "{version}");
+        }
+        for version in ["5.2.2", "9.0.0", ""] {
+            assert_eq!(unsupported(version).unwrap().reason, "UnsupportedVersion", "{version}");
+        }
+    }
+
+    #[test]
+    fn the_quorum_follows_the_masters_that_there_are() {
+        let three = old(3, None);
+        for (running, quorum) in [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3), (5, 3)] {
+            assert_eq!(told(&three, running, |_| ()), quorum, "{running} masters");
+        }
+    }
+
+    #[test]
+    fn a_wanted_minimum_holds_as_soon_as_there_are_enough_masters() {
+        let three = old(3, Some(3));
+        for (running, quorum) in [(1, 1), (2, 2), (3, 3)] {
+            assert_eq!(told(&three, running, |_| ()), quorum, "{running} masters");
+        }
+    }
+
+    #[test]
+    fn masters_that_only_lost_their_pods_still_count_and_those_that_leave_do_not() {
+        let stopped = told(&old(3, None), 3, |o| o.pools[0].set.as_mut().unwrap().replicas = 0);
+        assert_eq!(stopped, 2);
+        let leaving = told(&old(1, None), 2, |o| {
+            let pilot = o.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap();
+            (pilot.phase_ours, pilot.spec.phase) = (true, Some(PilotIntent::Decommissioned));
+        });
+        assert_eq!(leaving, 1, "the one that stays must be able to go on");
+    }
+
+    #[test]
+    fn from_seven_on_nobody_is_told_a_quorum_and_it_is_no_part_of_the_hash() {
+        let mut new = ElasticsearchCluster::default();
+        new.spec.version = "7.17.29".to_owned();
+        new.spec.minimum_masters = Some(2);
+        assert_eq!(quorum(&new), None);
+        let (one, three) = (old(1, None), old(5, None));
+        assert_eq!(one.pools[0].config_hash(), three.pools[0].config_hash());
+    }
 }

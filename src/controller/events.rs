@@ -95,7 +95,7 @@ pub(crate) fn of_step(step: &Step) -> News {
         Step::DeleteClaim { claim, .. } => {
             News::normal("Scale", format!("claim {claim} of a node that left is deleted"))
         }
-        Step::DeletePilot { pilot } => {
+        Step::DeletePilot { pilot, .. } => {
             News::normal("Scale", format!("Pilot {pilot} of a node that left is deleted"))
         }
         Step::DeletePool { pool, .. } => {

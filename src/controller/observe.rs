@@ -91,12 +91,15 @@ pub(crate) struct Trouble {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PilotFacts {
+    pub(crate) uid: String,
     pub(crate) resource_version: String,
     pub(crate) spec: PilotSpec,
     /// `spec.phase` was written by us.
     pub(crate) phase_ours: bool,
     /// Owned by this cluster; false for one that can be adopted.
     pub(crate) owned: bool,
+    /// The node is the one that its peers follow, where a database has such a one.
+    pub(crate) elected: bool,
     pub(crate) ready: bool,
     /// Not heard of for so long that its judgement counts for nothing.
     pub(crate) stale: bool,
@@ -123,6 +126,19 @@ pub(crate) struct ClaimFacts {
     pub(crate) uid: String,
     pub(crate) terminating: bool,
     pub(crate) capacity: Option<String>,
+}
+
+impl Observed {
+    /// The same, had this pool so many replicas.
+    pub(crate) fn resized(&self, pool: &str, to: u32) -> Self {
+        let mut resized = self.clone();
+        for set in resized.pools.iter_mut().filter(|found| found.name == pool) {
+            if let Some(set) = &mut set.set {
+                set.replicas = to;
+            }
+        }
+        resized
+    }
 }
 
 impl Member {
@@ -152,6 +168,11 @@ impl Member {
         (acts && !pilot.phase_ours).then_some(intent)
     }
 
+    /// May the others elect this node? See [`eligible`].
+    pub(crate) fn eligible(&self) -> bool {
+        self.pilot.as_ref().is_some_and(|pilot| eligible(&pilot.spec))
+    }
+
     pub(crate) fn decommissioned(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.decommissioned)
     }
@@ -167,7 +188,18 @@ impl Member {
     }
 }
 
+/// May a node that was told this be elected master by its peers? Never, where a database has no
+/// masters.
+pub(crate) fn eligible(spec: &PilotSpec) -> bool {
+    spec.elasticsearch.as_ref().is_some_and(|es| es.roles.iter().any(|role| role == "master"))
+}
+
 impl ObservedPool {
+    /// Do its nodes hold the quorum, see [`eligible`]?
+    pub(crate) fn eligible(&self) -> bool {
+        self.members.values().any(Member::eligible)
+    }
+
     pub(crate) fn replicas(&self) -> u32 {
         self.set.as_ref().map_or(0, |set| set.replicas)
     }
@@ -404,10 +436,12 @@ fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
     let decommission = status.decommission.as_ref();
     let annotations = pilot.metadata.annotations.as_ref();
     PilotFacts {
+        uid: pilot.metadata.uid.clone().unwrap_or_default(),
         resource_version: pilot.metadata.resource_version.clone().unwrap_or_default(),
         spec: spec.clone(),
         phase_ours: annotations.is_some_and(|a| a.contains_key(PHASE_OWNER)),
         owned,
+        elected: status.elasticsearch.as_ref().is_some_and(|es| es.elected_master == Some(true)),
         ready: ready.is_some_and(|condition| condition.status == "True"),
         stale: heard.is_none_or(|time| age(time.0, now) > JUDGEMENT_AGE),
         identity: status.identity.is_some(),

@@ -91,7 +91,7 @@ pub(crate) enum Step {
     /// Delete the claim of a node that left.
     DeleteClaim { pilot: String, claim: String, uid: String },
     /// Delete the Pilot of a node that is gone.
-    DeletePilot { pilot: String },
+    DeletePilot { pilot: String, uid: String },
     /// Delete the objects of a pool that is no longer wanted and has no node left.
     DeletePool { pool: String, set: String },
     /// Ask these pilots to stop their databases.
@@ -126,7 +126,7 @@ impl Step {
             | Self::Keep { pilot }
             | Self::Remove { pilot, .. }
             | Self::DeleteClaim { pilot, .. }
-            | Self::DeletePilot { pilot } => Some(pilot),
+            | Self::DeletePilot { pilot, .. } => Some(pilot),
             Self::Raise { .. }
             | Self::DeletePool { .. }
             | Self::Stop { .. }
@@ -332,7 +332,7 @@ fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
                     let (claim, uid) = (claim.name.clone(), claim.uid.clone());
                     Step::DeleteClaim { pilot: pilot_name, claim, uid }
                 }
-                _ => Step::DeletePilot { pilot: pilot_name },
+                _ => Step::DeletePilot { pilot: pilot_name, uid: pilot.uid.clone() },
             };
             return Plan::act(OperationType::ScaleDown, step);
         }
@@ -394,8 +394,10 @@ fn change(desired: &Desired, observed: &Observed) -> Option<Plan> {
 }
 
 fn grow(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    // Without a master no other node serves, so those come first; else the order of the spec.
     let (pool, _) = wanted(desired, observed)
-        .find(|(pool, wanted)| pool.set.is_some() && pool.replicas() < wanted.replicas)?;
+        .filter(|(pool, wanted)| pool.set.is_some() && pool.replicas() < wanted.replicas)
+        .min_by_key(|(_, wanted)| !wanted.eligible())?;
     let step = Step::Raise { pool: pool.name.clone(), to: pool.replicas() + 1 };
     let bootstrap = under_way(desired) == Some(OperationType::Bootstrap);
     let operation = if bootstrap { OperationType::Bootstrap } else { OperationType::ScaleUp };
@@ -406,17 +408,28 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
     let surplus = |pool: &&ObservedPool| {
         pool.replicas() > desired.pool(&pool.name).map_or(0, |wanted| wanted.replicas)
     };
-    // Pools that left the spec come last in the list and are drained first.
-    let pool = observed.pools.iter().rev().find(surplus)?;
+    // Pools that left the spec come last in the list and are drained first; masters stay longest.
+    let pool = observed.pools.iter().rev().filter(surplus).min_by_key(|pool| pool.eligible())?;
     let member = pool.members.get(&(pool.replicas() - 1))?;
-    let nodes: u32 = observed.pools.iter().map(ObservedPool::replicas).sum();
-    if nodes == 1 {
+    let count = |counts: &dyn Fn(&ObservedPool) -> bool| {
+        observed.pools.iter().filter(|pool| counts(pool)).map(ObservedPool::replicas).sum::<u32>()
+    };
+    let last = if pool.eligible() && count(&ObservedPool::eligible) == 1 {
+        let message = format!("{} is the last node that can be elected master", member.name);
+        Some(("QuorumKept", message))
+    } else if count(&|_| true) == 1 {
+        let message = format!("{} is the last node; its data have nowhere to go", member.name);
+        Some(("RangesKeepQuorum", message))
+    } else {
+        None
+    };
+    if let Some((predicate, message)) = last {
         return Plan::blocked(
             OperationType::ScaleDown,
             vec![Block {
-                predicate: "RangesKeepQuorum",
+                predicate,
                 step: format!("DrainPilot/{}", member.name),
-                message: format!("{} is the last node; its data have nowhere to go", member.name),
+                message,
                 hint: "keep one node, set spec.stopped, or delete the cluster".to_owned(),
             }],
         );

@@ -82,6 +82,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
         return first_sight(ctx, cluster, desired).await;
     }
     teardown::keep_finalizer::<K>(ctx, cluster, desired).await?;
+    let desired = &desired.clone().fitting(&observed);
     let inert = desired.paused || desired.stalled.is_some() || observed.stalled.is_some();
     if !inert {
         match apply::ensure(ctx, desired, &observed).await {
@@ -167,6 +168,7 @@ async fn carry_out<K: Cluster>(
         return Err(Error::Conflict { kind: kind.to_owned(), name: desired.name.clone() });
     }
     let observed = see(ctx, &fresh, &live_objects(ctx, desired).await?, now);
+    let fresh = fresh.fitting(&observed);
     let planned = plan(&fresh, &observed);
     if planned.step.as_ref() != Some(step) {
         debug!(

@@ -20,7 +20,10 @@ use super::{
 };
 use crate::api::{
     names,
-    v1beta1::{ClusterStatus, Health, Persistence, PilotIntent, PilotSpec, Services},
+    v1beta1::{
+        ClusterStatus, Health, Persistence, PilotElasticsearchSpec, PilotIntent, PilotSpec,
+        Services,
+    },
 };
 
 /// A cluster with these pools and sizes, configured as `revision` says.
@@ -63,11 +66,18 @@ fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
         pilot: PilotSpec {
             version: Some("5.0.6".into()),
             config_hash: Some(revision.into()),
+            elasticsearch: name.starts_with('m').then(|| roles(true)),
             ..PilotSpec::default()
         },
         pod_hash: revision.into(),
         labels: Vec::new(),
     }
+}
+
+/// What a node is told that may be elected master, or may not.
+pub(crate) fn roles(master: bool) -> PilotElasticsearchSpec {
+    let role = if master { "master" } else { "data" };
+    PilotElasticsearchSpec { roles: vec![role.to_owned()], ..PilotElasticsearchSpec::default() }
 }
 
 /// A node that serves, as `revision` says.
@@ -82,6 +92,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
             ..PodFacts::default()
         }),
         pilot: Some(PilotFacts {
+            uid: format!("pilot-{ordinal}"),
             spec: PilotSpec {
                 version: Some("5.0.6".into()),
                 config_hash: Some(revision.into()),
@@ -206,6 +217,11 @@ impl World {
             |name: &str| members().all(|member| member.name == name || member.serving());
         match step {
             Step::Restart { pilot, .. } | Step::Drain { pilot } => {
+                if matches!(step, Step::Drain { .. }) {
+                    let masters = || members().filter(Member::eligible);
+                    let leaves = masters().any(|member| member.name == *pilot);
+                    self.rule(!leaves || masters().count() > 1, "the last master stays");
+                }
                 self.rule(others_serve(pilot), "only while every other node serves");
                 let draining = members().any(|m| m.intends(&PilotIntent::Decommissioned));
                 self.rule(!draining, "not while another node is drained");
@@ -226,7 +242,7 @@ impl World {
                     "a node with data is removed only after it left",
                 );
             }
-            Step::DeleteClaim { pilot, .. } | Step::DeletePilot { pilot } => {
+            Step::DeleteClaim { pilot, .. } | Step::DeletePilot { pilot, .. } => {
                 let mut all = self.observed.pools.iter().flat_map(|p| p.members.values());
                 let member = all.find(|member| member.name == *pilot).unwrap();
                 self.rule(
@@ -302,7 +318,7 @@ impl World {
             Step::DeleteClaim { pilot, .. } => {
                 self.each(pilot, |member| member.claim = None);
             }
-            Step::DeletePilot { pilot } => self.each(pilot, |member| member.pilot = None),
+            Step::DeletePilot { pilot, .. } => self.each(pilot, |member| member.pilot = None),
             Step::DeletePool { pool, .. } => {
                 self.observed.pools.retain(|found| found.name != *pool);
             }
@@ -401,27 +417,29 @@ impl World {
     /// A person edits the spec.
     pub(crate) fn edit(&mut self) {
         let choice = self.rng.random_range(0..6);
-        let revision = self.rng.random_range(0..1000).to_string();
+        let revision = &*self.rng.random_range(0..1000).to_string();
         let size = self.rng.random_range(1..4);
         let index = self.rng.random_range(0..self.desired.pools.len());
         match choice {
             0 | 1 => self.desired.pools[index].replicas = size,
             2 => {
                 for pool in &mut self.desired.pools {
-                    pool.pilot.config_hash = Some(revision.clone());
+                    pool.pilot.config_hash = Some(revision.to_owned());
                 }
             }
             3 => {
                 for pool in &mut self.desired.pools {
-                    pool.pod_hash.clone_from(&revision);
+                    revision.clone_into(&mut pool.pod_hash);
                 }
             }
             4 => self.desired.stopped = !self.desired.stopped,
-            _ if self.desired.pools.len() > 1 => {
+            _ if self.desired.pools.len() > 1 && self.may_go(index) => {
                 self.desired.pools.remove(index);
             }
             _ => {
-                let name = format!("p{}", self.desired.generation);
+                let masters = self.desired.pools.iter().any(Pool::eligible) && revision < "5";
+                let kind = if masters { "m" } else { "p" };
+                let name = format!("{kind}{}", self.desired.generation);
                 let same = self.desired.pools[0].pod_hash.clone();
                 self.desired.pools.push(pool(&name, size, &same));
             }
@@ -430,6 +448,12 @@ impl World {
         let sizes: Vec<_> =
             self.desired.pools.iter().map(|pool| (pool.name.clone(), pool.replicas)).collect();
         self.note(("edit", choice, sizes, self.desired.stopped));
+    }
+
+    /// Validation lets nobody take the last pool of masters away.
+    fn may_go(&self, index: usize) -> bool {
+        let pools = &self.desired.pools;
+        !pools[index].eligible() || pools.iter().filter(|pool| pool.eligible()).count() > 1
     }
 
     /// Is everything as desired?

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# database-image.sh cassandra VERSION [DIR]: packs a database image with the vendor's paths, user and
+# database-image.sh cassandra|elasticsearch VERSION [DIR]: packs a database image with the vendor's paths, user and
 # variables out of Debian's Java runtime and the database from the Java package registry, as
 # DIR/images/NAME-VERSION.tar under exactly the name that the samples use. Skips what is there.
 # About 100 s from nothing on 2 cores, 25 s once the base root is there.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-flavour=${1:?usage: database-image.sh cassandra VERSION [DIR]} version=${2:?usage: database-image.sh cassandra VERSION [DIR]}
+flavour=${1:?usage: database-image.sh cassandra|elasticsearch VERSION [DIR]} version=${2:?usage: database-image.sh cassandra|elasticsearch VERSION [DIR]}
 dir=$(mkdir -p "${3:-.testbed}" && cd "${3:-.testbed}" && pwd)
 out=$dir/images/$flavour-$version.tar base=$dir/images/base
 [ -f "$out" ] && exit 0
@@ -35,6 +35,17 @@ cassandra)
   "$here/image.py" "docker.io/library/cassandra:$version" "$out" '["/opt/cassandra/bin/cassandra", "-f"]' "$root" "" \
     CASSANDRA_HOME=/opt/cassandra CASSANDRA_CONF=/etc/cassandra CASSANDRA_VERSION="$version" JAVA_HOME=/opt/java/openjdk \
     PATH=/opt/cassandra/bin:/opt/java/openjdk/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;;
+elasticsearch)
+  # As docker.elastic.co/elasticsearch/elasticsearch lays it out: uid 1000 in groups 1000 and 0, everything below
+  # /usr/share/elasticsearch with its Java in jdk/, no variable but PATH.
+  home=usr/share/elasticsearch
+  "$here/get-elasticsearch.sh" "$version" "$dir/elasticsearch-$version"
+  groupadd -R "$root" -g 1000 elasticsearch && useradd -R "$root" -u 1000 -g 1000 -G 0 -d "/$home" -M elasticsearch
+  mkdir -p "$root/$home" && cp -a "$dir/elasticsearch-$version/." "$root/$home"
+  mkdir -p "$root/$home"/{data,logs,plugins} && ln -s /opt/java/openjdk "$root/$home/jdk"
+  chown -hR 1000:0 "$root/$home" && chmod 0775 "$root/$home" "$root/$home"/{config,data,logs,plugins}
+  "$here/image.py" "docker.elastic.co/elasticsearch/elasticsearch:$version" "$out" '["/usr/share/elasticsearch/bin/elasticsearch"]' \
+    "$root" "1000:0" PATH=/usr/share/elasticsearch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;;
 *) echo "database-image.sh: unknown database $flavour" >&2; exit 64 ;;
 esac
 echo "$out ($(du -m "$out" | cut -f1) MB)"

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::{
-    api::v1beta1::CassandraCluster,
+    api::v1beta1::{CassandraCluster, ElasticsearchCluster},
     controller::{flavour::Cluster, observe::Observed},
 };
 
@@ -38,6 +38,40 @@ spec:
   - {name: scratch, persistence: {enabled: false}}
 "#;
 
+/// Pools with the three kinds of roles.
+const LOGS: &str = r#"
+apiVersion: navigator.jetstack.io/v1beta1
+kind: ElasticsearchCluster
+metadata: {name: logs, namespace: default, uid: 9a1e44d0, generation: 2}
+spec:
+  version: "6.8.23"
+  plugins: [{name: analysis-icu}]
+  config: {indices.recovery.max_bytes_per_sec: 80mb}
+  securityContext: {runAsUser: 1001}
+  services: {client: {labels: {team: logs}}}
+  nodePools:
+  - name: master
+    replicas: 3
+    roles: [master]
+    resources: {limits: {memory: 1Gi}}
+    persistence: {size: 10Gi}
+  - name: data
+    replicas: 2
+    roles: [data, ingest]
+    zone: eu-west-1a
+    jvm: {heap: 4Gi}
+    resources: {limits: {memory: 8Gi}}
+    persistence: {size: 200Gi, storageClass: fast}
+    podTemplate:
+      spec:
+        initContainers:
+        - name: sysctl
+          image: busybox:1
+          command: [sysctl, -w, vm.max_map_count=262144]
+          securityContext: {privileged: true, runAsUser: 0, runAsNonRoot: false}
+  - {name: front, replicas: 2, roles: [coordinating], persistence: {enabled: false}}
+"#;
+
 fn settings() -> Settings {
     Settings {
         pilot_image: "quay.io/jetstack/navigator:v0.2.0".into(),
@@ -47,6 +81,10 @@ fn settings() -> Settings {
 
 fn shop() -> Desired {
     serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap().desired(&settings())
+}
+
+fn logs() -> Desired {
+    serde_yaml::from_str::<ElasticsearchCluster>(LOGS).unwrap().desired(&settings())
 }
 
 fn everything(desired: &Desired) -> Vec<Value> {
@@ -63,12 +101,21 @@ fn everything(desired: &Desired) -> Vec<Value> {
 
 #[test]
 fn a_cassandra_cluster_becomes_exactly_these_objects() {
+    compare(&shop(), "cassandra.yaml");
+}
+
+#[test]
+fn an_elasticsearch_cluster_becomes_exactly_these_objects() {
+    compare(&logs(), "elasticsearch.yaml");
+}
+
+fn compare(desired: &Desired, golden: &str) {
     let mut text = String::new();
-    for body in everything(&shop()) {
+    for body in everything(desired) {
         text.push_str("---\n");
         text.push_str(&serde_yaml::to_string(&body).unwrap());
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/controller/cassandra.yaml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/controller").join(golden);
     #[expect(clippy::disallowed_methods, reason = "a switch of the tests, not of the product")]
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     if update {
@@ -81,15 +128,23 @@ fn a_cassandra_cluster_becomes_exactly_these_objects() {
 
 #[test]
 fn every_object_is_owned_marked_and_found_by_the_watch() {
-    for body in everything(&shop()) {
+    for (desired, label) in
+        [(shop(), label::CASSANDRA_CLUSTER), (logs(), label::ELASTICSEARCH_CLUSTER)]
+    {
+        every_object_is_marked(&desired, label);
+    }
+}
+
+fn every_object_is_marked(desired: &Desired, label: &str) {
+    for body in everything(desired) {
         let meta = &body["metadata"];
         let what = format!("{} {}", body["kind"], meta["name"]);
         assert_eq!(meta["namespace"], "default", "{what}");
-        assert_eq!(meta["ownerReferences"][0]["uid"], "5d0c7a1e", "{what}");
+        assert_eq!(meta["ownerReferences"][0]["uid"], desired.uid.as_str(), "{what}");
         assert_eq!(meta["ownerReferences"][0]["controller"], true, "{what}");
         assert_eq!(meta["annotations"][annotation::STORE_ID], "0b9b6f9c", "{what}");
         assert_eq!(meta["labels"][label::K8S_MANAGED_BY], "navigator", "{what}");
-        assert_eq!(meta["labels"][label::CASSANDRA_CLUSTER], "shop", "{what}");
+        assert_eq!(meta["labels"][label], desired.name.as_str(), "{what}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Brings running nodes to the wanted version and configuration, one at a time.
 //!
-//! Owns which node is next and what speaks against it. Called only while every node serves.
+//! Owns which node is next and what speaks against it: nodes that cannot be elected master first,
+//! the elected master very last, so that the cluster elects as seldom as can be. Called only
+//! while every node serves.
 
 use super::{Block, OperationType, Plan, Step, wanted};
 use crate::controller::{
@@ -43,6 +45,10 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }
         }
     }
+    // Stable: among equals the order above stays.
+    outdated_members.sort_by_key(|(_, member)| {
+        (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
+    });
     if outdated_members.is_empty() || desired.strategy.on_delete {
         return None;
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::controller::{
     observe::{PilotFacts, PodFacts, Trouble},
-    world::{World, desired, observed},
+    world::{World, desired, observed, roles},
 };
 
 /// The plan for a cluster that served before, after `change`.
@@ -124,7 +124,8 @@ fn what_a_gone_node_leaves_is_removed_claim_first() {
         gone(o);
         member(o, 0, 2).claim = None;
     });
-    assert_eq!(plan.step, Some(Step::DeletePilot { pilot: "cass-demo-a-2".into() }));
+    let uid = "pilot-2".into();
+    assert_eq!(plan.step, Some(Step::DeletePilot { pilot: "cass-demo-a-2".into(), uid }));
 }
 
 #[test]
@@ -195,6 +196,60 @@ fn a_changed_setting_is_rolled_like_a_changed_pod() {
     });
     assert!(matches!(plan.step, Some(Step::Restart { .. })), "{plan:?}");
     assert_eq!(plan.operation, Some(OperationType::Configure));
+}
+
+/// Pools whose name begins with `m` hold masters; pool 0, node `ordinal` is the elected one.
+fn with_masters(observed: &mut Observed, elected: Option<u32>) {
+    for pool in &mut observed.pools {
+        let masters = pool.name.starts_with('m');
+        for pilot in pool.members.values_mut().filter_map(|member| member.pilot.as_mut()) {
+            pilot.spec.elasticsearch = Some(roles(masters));
+        }
+    }
+    if let Some(ordinal) = elected {
+        pilot(observed, 0, ordinal).elected = true;
+    }
+}
+
+#[test]
+fn the_elected_master_is_restarted_very_last_and_other_masters_after_the_rest() {
+    let mut outdated = vec![(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)];
+    let mut order = Vec::new();
+    while !outdated.is_empty() {
+        let plan = planned(&[("m", 3), ("d", 2)], &[("m", 3), ("d", 2)], |_, o| {
+            with_masters(o, Some(2));
+            for (pool, ordinal) in &outdated {
+                pod(o, *pool, *ordinal).hash = "old".into();
+            }
+        });
+        let Some(Step::Restart { pilot, .. }) = plan.step else { panic!("{plan:?}") };
+        let next = |(pool, ordinal): &(usize, u32)| {
+            pilot == format!("cass-demo-{}-{ordinal}", ["m", "d"][*pool])
+        };
+        outdated.retain(|node| !next(node));
+        order.push(pilot.trim_start_matches("cass-demo-").to_owned());
+    }
+    assert_eq!(order, ["d-1", "d-0", "m-1", "m-0", "m-2"]);
+}
+
+#[test]
+fn masters_are_made_first_wherever_the_spec_names_them() {
+    let plan = planned(&[("d", 2), ("m", 3)], &[("d", 0), ("m", 0)], |d, _| {
+        d.pools[1].pilot.elasticsearch = Some(roles(true));
+    });
+    assert_eq!(plan.step, Some(Step::Raise { pool: "m".into(), to: 1 }));
+}
+
+#[test]
+fn masters_leave_last_and_the_last_of_them_never() {
+    let running = [("m", 3), ("d", 2)];
+    let step =
+        |wanted: [(&str, u32); 2]| planned(&wanted, &running, |_, o| with_masters(o, None)).step;
+    let drain = |pilot: &str| Some(Step::Drain { pilot: pilot.into() });
+    assert_eq!(step([("m", 1), ("d", 1)]), drain("cass-demo-d-1"));
+    assert_eq!(step([("m", 1), ("d", 2)]), drain("cass-demo-m-2"));
+    let plan = planned(&[("m", 0), ("d", 1)], &[("m", 1), ("d", 1)], |_, o| with_masters(o, None));
+    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "QuorumKept"));
 }
 
 #[test]
@@ -331,8 +386,9 @@ fn converge(world: &mut World) {
 
 #[test]
 fn random_walks_keep_the_rules_and_converge() {
-    for seed in 0..300 {
-        let mut world = World::new(desired(&[("a", 2), ("b", 1)], "first"), seed);
+    // Pools that begin with `m` hold masters.
+    for (seed, pools) in (0..300).zip([[("a", 2), ("b", 1)], [("d", 1), ("m", 3)]].iter().cycle()) {
+        let mut world = World::new(desired(pools, "first"), seed);
         converge(&mut world);
         for turn in 0..60 {
             match (seed + turn) % 7 {
