@@ -1,0 +1,104 @@
+"""A real Elasticsearch cluster on a real Kubernetes: from `kubectl apply` over a scale-in under writes to deletion."""
+import json
+
+from bed import ROOT, claim, condition_is, get, kubectl, main, nodes_ready, say, step, wait
+from es import Node, Writer
+from main_job import install
+
+NS, NAME = "search", "small"
+SET = f"es-{NAME}-a"
+CLUSTER = ("elasticsearchcluster", "-n", NS, NAME)
+DOCUMENTS = 5_000
+
+
+def node(ordinal):
+    return Node(get("pod", "-n", NS, f"{SET}-{ordinal}")["status"]["podIP"])
+
+
+def pilots():
+    return {pilot["metadata"]["name"]: pilot for pilot in get("pilots", "-n", NS)}
+
+
+def ready(deadline=400):
+    wait(f"{NAME} Ready", condition_is("Ready", "True", *CLUSTER), deadline)
+
+
+def scale(replicas):
+    kubectl("patch", *CLUSTER, "--type", "json",
+            "-p", json.dumps([{"op": "replace", "path": "/spec/nodePools/0/replicas", "value": replicas}]))
+
+
+def what_the_user_sees():
+    print(kubectl("get", "elasticsearchclusters,pilots", "-n", NS, "-o", "wide"))
+    status = get(*CLUSTER)["status"]
+    claim("the cluster is Green, in its version, with its identity",
+          status["health"] == "Green" and status["version"] == "7.17.29" and status.get("clusterID"), status)
+    elected = [name for name, pilot in pilots().items() if pilot["status"]["elasticsearch"].get("electedMaster")]
+    _, answer = node(0).ask("GET", "/_cat/master?format=json")
+    claim("the Pilots name the elected master", elected == [answer[0]["node"]], (elected, answer))
+    _, answer = node(0).ask("GET", "/")
+    claim("it is one cluster of three", answer["cluster_uuid"] == status["clusterID"]
+          and node(0).ask("GET", "/_cluster/health")[1]["number_of_nodes"] == 3, answer)
+    service = get("service", "-n", NS, f"es-{NAME}")["spec"]["clusterIP"]
+    claim("clients find it through its Service", Node(service).ask("GET", "/")[1]["cluster_uuid"] == status["clusterID"])
+
+
+def shrink():
+    """3 → 2 while a client writes. Every shard has one copy, so each document on the third node must have moved."""
+    with Writer(node(0), DOCUMENTS) as writer:
+        scale(2)
+        wait("2/2 nodes", nodes_ready(CLUSTER, 2), 300)
+        ready()
+        wait("the third Pilot is gone", lambda: f"{SET}-2" not in pilots() or "still there", 60)
+    say(f"    {len(writer.acknowledged)} documents acknowledged meanwhile, {writer.failures} writes refused, "
+        f"the slowest took {writer.longest:.1f} s")
+    claim("the client could write meanwhile", len(writer.acknowledged) > 100, len(writer.acknowledged))
+    wanted = writer.acknowledged | set(range(DOCUMENTS))
+    missing = wanted - node(0).read(wanted)
+    claim(f"all {len(wanted)} acknowledged documents are there", not missing, sorted(missing)[:10])
+    claims = sorted(entry["metadata"]["name"] for entry in get("pvc", "-n", NS))
+    claim("the third node's claim is gone", claims == [f"elasticsearch-data-{SET}-0", f"elasticsearch-data-{SET}-1"], claims)
+    wait("no exclusion is left", no_exclusion_left, 60)
+
+
+def no_exclusion_left():
+    settings = node(0).ask("GET", "/_cluster/settings?flat_settings=true")[1]
+    allocation = {key: value for kind in ("persistent", "transient") for key, value in settings[kind].items()
+                  if "exclude" in key and value}
+    state = node(0).ask("GET", "/_cluster/state/metadata?filter_path=metadata.cluster_coordination")[1]
+    voting = state["metadata"]["cluster_coordination"]["voting_config_exclusions"]
+    return not allocation and not voting or json.dumps([allocation, voting])
+
+
+def leftovers():
+    kinds = "statefulset,pod,service,serviceaccount,role,rolebinding,pdb,pilots,elasticsearchclusters"
+    return [f"{thing['kind']}/{thing['metadata']['name']}" for thing in get(kinds, "-n", NS)
+            if thing["metadata"]["name"] != "default"]
+
+
+def job():
+    with step("install"):
+        install()
+    with step("kubectl apply of a sample, until three nodes are Ready"):
+        kubectl("create", "namespace", NS)
+        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/elasticsearch-small.yaml")
+        wait("3/3 nodes", nodes_ready(CLUSTER, 3), 400)
+        ready()
+    with step("what the user sees"):
+        what_the_user_sees()
+    with step(f"index {DOCUMENTS} documents"):
+        claim("the index is made", node(0).make_index(3)[0] == 200)
+        done = set()
+        for first in range(0, DOCUMENTS, 500):
+            done |= node(0).write(first, 500)
+        claim(f"{DOCUMENTS} documents are acknowledged", len(done) == DOCUMENTS, len(done))
+    with step("kubectl patch to two nodes under writes"):
+        shrink()
+    with step("delete the cluster; nothing is left but its claims"):
+        kubectl("delete", *CLUSTER, timeout=400)
+        wait("nothing left", lambda: leftovers() == [] or str(leftovers()), 300)
+        kubectl("delete", "namespace", NS, timeout=300)
+
+
+if __name__ == "__main__":
+    main(job)
