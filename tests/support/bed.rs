@@ -1,7 +1,11 @@
 //! An API for whole pilots: our real server process, aggregated behind the scripted
 //! kube-apiserver, so that pilots reach both at one URL with a token, as in a pod.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use kube::{
     Api,
@@ -22,7 +26,7 @@ const ADMIN: &str = "admin";
 /// A running API with one namespace, `db`.
 pub(crate) struct Bed {
     pub(crate) world: World,
-    server: Option<Server>,
+    server: Mutex<Option<Server>>,
     admin: kube::Client,
 }
 
@@ -34,24 +38,24 @@ impl Bed {
         let options = kube::config::KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(file.unwrap(), &options).await.unwrap();
         let admin = kube::Client::try_from(config).unwrap();
-        let mut bed = Self { world, server: None, admin };
+        let bed = Self { world, server: Mutex::default(), admin };
         bed.start_server().await;
         bed
     }
 
     /// Starts the server again over the same store.
-    pub(crate) async fn start_server(&mut self) {
+    pub(crate) async fn start_server(&self) {
         let server = self.world.start("store", &[]);
         server.until_ready().await;
         let ca = self.world.ca_bundle("v1beta1");
         let proxy = Client::new(server.address, Some(&self.world.proxy()), ca.as_deref());
         self.world.kube.aggregate(Some(Arc::new(proxy)));
-        self.server = Some(server);
+        *self.server.lock().unwrap() = Some(server);
     }
 
     /// Kills the server. kube-apiserver answers 503 for our group.
-    pub(crate) fn kill_server(&mut self) {
-        self.server = None;
+    pub(crate) fn kill_server(&self) {
+        *self.server.lock().unwrap() = None;
     }
 
     /// Nothing answers, or everything does again.
@@ -60,7 +64,7 @@ impl Bed {
     }
 
     pub(crate) fn server_log(&self) -> String {
-        self.server.as_ref().map(Server::log).unwrap_or_default()
+        self.server.lock().unwrap().as_ref().map(Server::log).unwrap_or_default()
     }
 
     /// Credentials of the pilot of this name: what a pod's ServiceAccount may, and no more.
@@ -138,14 +142,19 @@ pub(crate) fn condition<'a>(pilot: &'a Pilot, type_: &str) -> Option<(&'a str, &
 
 /// The Pilot of a node of cluster `demo`, as the controller would write it.
 pub(crate) fn member(kind: &str, label: &str, name: &str, spec: &Value) -> Pilot {
+    member_of("demo", kind, label, name, spec)
+}
+
+/// The same for a cluster of any name.
+pub(crate) fn member_of(cluster: &str, kind: &str, label: &str, name: &str, spec: &Value) -> Pilot {
     let mut spec = spec.clone();
-    spec["clusterRef"] = json!({"kind": kind, "name": "demo"});
+    spec["clusterRef"] = json!({"kind": kind, "name": cluster});
     serde_json::from_value(json!({
         "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot",
         "metadata": {
-            "name": name, "namespace": NAMESPACE, "labels": {(label): "demo"},
+            "name": name, "namespace": NAMESPACE, "labels": {(label): cluster},
             "ownerReferences": [{
-                "apiVersion": "navigator.jetstack.io/v1beta1", "kind": kind, "name": "demo",
+                "apiVersion": "navigator.jetstack.io/v1beta1", "kind": kind, "name": cluster,
                 "uid": "8d2c5f3e-0000-4000-8000-000000000001", "controller": true,
             }],
         },

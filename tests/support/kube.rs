@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
 };
 
 use axum::{
@@ -50,6 +51,8 @@ struct Inner {
     down: bool,
     /// Our API server, as the aggregator calls it.
     aggregated: Option<Arc<Client>>,
+    /// Requests for our group: when, and method with path and query.
+    asked: Vec<(Instant, String)>,
 }
 
 pub(crate) const APISERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -108,6 +111,13 @@ impl Kube {
     /// Answers 503 to everything.
     pub(crate) fn set_down(&self, down: bool) {
         self.lock().down = down;
+    }
+
+    /// Requests for our group since then, whatever became of them: method, path and query.
+    pub(crate) fn asked_since(&self, start: Instant) -> Vec<String> {
+        let state = self.lock();
+        let since = state.asked.iter().filter(|(when, _)| *when >= start);
+        since.map(|(_, what)| what.clone()).collect()
     }
 
     /// Passes requests for our group on to `server`, in the name of the token's user.
@@ -179,7 +189,12 @@ async fn forward(user: &Value, server: &Client, mut request: Request) -> std::io
 }
 
 async fn answer(State(kube): State<Kube>, request: Request) -> Response {
-    if request.uri().path().starts_with("/apis/navigator.jetstack.io/") && !kube.lock().down {
+    let ours = request.uri().path().starts_with("/apis/navigator.jetstack.io/");
+    if ours {
+        let what = format!("{} {}", request.method(), request.uri());
+        kube.lock().asked.push((Instant::now(), what));
+    }
+    if ours && !kube.lock().down {
         let header = request.headers().get("authorization").and_then(|value| value.to_str().ok());
         let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         let (user, server) = {

@@ -7,6 +7,7 @@ pub(crate) mod bed;
 pub(crate) mod client;
 pub(crate) mod kube;
 pub(crate) mod pki;
+pub(crate) mod ring;
 pub(crate) mod seat;
 pub(crate) mod server;
 pub(crate) mod wait;

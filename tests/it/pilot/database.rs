@@ -7,37 +7,12 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
 use super::harness::{children, folder, signal, state, wait_for};
-
-/// `bin/cassandra` as the pilot sees it: an agent on loopback that calls itself NORMAL.
-pub(super) const SCRIPT: &str = r#"#!/usr/bin/perl
-use strict; use IO::Socket::INET; $| = 1;
-my $home = $0; $home =~ s{/bin/cassandra$}{};
-open(my $log, ">>", "$home/log"); $log->autoflush(1); print $log "start $$\n";
-$SIG{TERM} = sub { print $log "term\n"; exit 143 };
-my ($host) = map { /^host=(\S+)/ } do { open(my $p, "<", "$ENV{CASSANDRA_CONF}/jolokia.properties") or die "conf: $!"; <$p> };
-my $server = IO::Socket::INET->new(LocalAddr => $host, LocalPort => 8778, Listen => 5, ReuseAddr => 1) or die "listen: $!";
-mkdir "$ENV{SCRIPT_DATA}/data"; mkdir "$ENV{SCRIPT_DATA}/data/system"; mkdir "$ENV{SCRIPT_DATA}/data/system/local";
-print "last words of the script\n";
-my $node = qq({"OperationMode":"NORMAL","ReleaseVersion":"5.0.6","LocalHostId":"id-1","EndpointToHostId":{"$host":"id-1"},"LiveNodes":["$host"],"UnreachableNodes":[],"JoiningNodes":[],"LeavingNodes":[],"MovingNodes":[],"NativeTransportRunning":true,"Tokens":["1"]});
-my $count = qq({"status":200,"value":{"Count":1}});
-my $all = qq([{"status":200,"value":$node},{"status":200,"value":{"CurrentStreams":[]}},$count,$count,$count,{"status":200,"value":{"AllEndpointStates":""}},{"status":200,"value":{"HeapMemoryUsage":{"used":1}}}]);
-while (1) {
-    my $client = $server->accept or next;
-    my $length = 0;
-    while (my $line = <$client>) { last if $line =~ /^\r?$/; $length = $1 if $line =~ /^content-length: (\d+)/i }
-    read($client, my $body, $length);
-    print $log "drain\n" if $body =~ /"drain/;
-    my $answer = $body =~ /^\[/ ? $all : '{"status":200,"value":null}';
-    print $client "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " . length($answer) . "\r\n\r\n$answer";
-    close $client;
-}
-"#;
+use crate::support::ring::install;
 
 struct World {
     _kept: tempfile::TempDir,
@@ -49,13 +24,11 @@ impl World {
     /// Each test has a loopback address of its own: the ports of a database are fixed.
     fn new(host: u8) -> Self {
         let (kept, root) = folder();
-        for name in ["home/bin", "home/conf", "data", "config", "shared"] {
+        for name in ["data", "config", "shared"] {
             fs::create_dir_all(root.join(name)).unwrap();
         }
         fs::write(root.join("shared/jolokia.jar"), "").unwrap();
-        let program = root.join("home/bin/cassandra");
-        fs::write(&program, SCRIPT).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        install(&root.join("home"));
         Self { _kept: kept, root, address: format!("127.0.66.{host}") }
     }
 
@@ -74,7 +47,6 @@ impl World {
             .args(["--config".into(), file, "--home".into(), path("home")])
             .args(["--data-dir".into(), path("data"), "--config-dir".into(), path("config")])
             .args(["--shared-dir".into(), path("shared")])
-            .env("SCRIPT_DATA", path("data"))
             .env("NAVIGATOR_TERMINATION_LOG", "/nonexistent")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -85,7 +57,7 @@ impl World {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.root.join("home/log")).unwrap_or_default()
+        fs::read_to_string(self.root.join("notes")).unwrap_or_default()
     }
 
     fn get(&self, port: u16) -> Option<(u16, String)> {
@@ -153,7 +125,7 @@ fn a_node_serves_and_is_drained_before_it_is_stopped() {
     assert!(metrics.contains("\nnavigator_cassandra_live_nodes 1\n"), "{metrics}");
     let pid = pilot.database();
     assert_eq!(pilot.stop(), Some(0));
-    assert_eq!(world.log(), format!("start {pid}\ndrain\nterm\n"));
+    assert_eq!(world.log(), format!("start {pid}\nfounds\nnormal\ndrain\nterm\n"));
     let left: Vec<_> = fs::read_dir(world.root.join("data/.navigator")).unwrap().collect();
     assert!(!left.iter().any(|entry| entry.as_ref().unwrap().file_name() == "run.json"));
 }
