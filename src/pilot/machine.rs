@@ -32,6 +32,8 @@ pub struct Limits {
     pub grace: Duration,
     /// How long a drain may take.
     pub drain: Duration,
+    /// Silence after which a database that had answered counts as hung.
+    pub silence: Duration,
 }
 
 impl Limits {
@@ -45,13 +47,18 @@ impl Limits {
     fn drain_for(self) -> Duration {
         self.drain.min(self.kill_after() * 3 / 4)
     }
+
+    /// From CONT and the thread dump until the restart.
+    fn dump_wait(self) -> Duration {
+        DUMP_WAIT.min(self.silence)
+    }
 }
 
-/// Silence after which a database that had answered counts as hung. Longer than the pauses of
-/// a garbage collector on a large heap.
-pub const HUNG_AFTER: Duration = Duration::from_secs(90);
+/// [`Limits::silence`] unless somebody says otherwise: longer than the pauses of a garbage
+/// collector on a large heap.
+pub const SILENCE: Duration = Duration::from_secs(90);
 /// From CONT and the thread dump until the restart: a stopped process has answered by then.
-pub const DUMP_WAIT: Duration = Duration::from_secs(20);
+const DUMP_WAIT: Duration = Duration::from_secs(20);
 /// Until a refused preflight or configuration is tried again.
 pub const RECHECK: Duration = Duration::from_secs(10);
 /// Between two looks at a retirement.
@@ -363,7 +370,7 @@ impl State {
                 if alive {
                     up.answered = true;
                     up.suspected = false;
-                    effects.push(Effect::Arm(Timer::Hung, HUNG_AFTER));
+                    effects.push(Effect::Arm(Timer::Hung, self.limits.silence));
                     if self.want == Some(Want::Decommissioned) && !up.retiring {
                         up.retiring = true;
                         effects.push(Effect::Retire);
@@ -381,7 +388,7 @@ impl State {
                     // QUIT, on which a JVM prints what its threads are doing.
                     effects.push(Effect::Signal { pid, signal: libc::SIGCONT });
                     effects.push(Effect::Signal { pid, signal: libc::SIGQUIT });
-                    effects.push(Effect::Arm(Timer::Hung, DUMP_WAIT));
+                    effects.push(Effect::Arm(Timer::Hung, self.limits.dump_wait()));
                 }
             }
 

@@ -302,9 +302,13 @@ mod tests {
         Time(jiff::Timestamp::from_second(second).unwrap())
     }
 
+    fn limits() -> Limits {
+        let [grace, drain, silence] = [30, 10, 90].map(Duration::from_secs);
+        Limits { grace, drain, silence }
+    }
+
     fn fresh() -> State {
-        let limits = Limits { grace: Duration::from_secs(30), drain: Duration::from_secs(10) };
-        State::new(limits, false)
+        State::new(limits(), false)
     }
 
     fn find<'a>(status: &'a PilotStatus, type_: &str) -> (&'a str, &'a str, i64) {
@@ -337,8 +341,7 @@ mod tests {
 
     #[test]
     fn a_node_that_left_says_so_while_its_pilot_starts_and_ends() {
-        let limits = Limits { grace: Duration::from_secs(30), drain: Duration::from_secs(10) };
-        let mut state = State::new(limits, true);
+        let mut state = State::new(limits(), true);
         let told = |state: &State| status(&CASSANDRA, state, &Facts::default(), &[], &at(1));
         assert_eq!(find(&told(&state), "Decommissioned"), ("True", "NodeDecommissioned", 1));
         for event in [

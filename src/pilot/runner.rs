@@ -161,7 +161,11 @@ impl Runner {
             warn!(%error, "Cannot tell whether the node left its cluster");
             false
         });
-        let limits = Limits { grace: settings.grace, drain: database.stop_plan().drain };
+        let limits = Limits {
+            grace: settings.grace,
+            drain: database.stop_plan().drain,
+            silence: settings.silence,
+        };
         let (news, heard) = mpsc::channel(QUEUE);
         let mut runner = Self {
             metrics: Metrics::register(rt.metrics()),

@@ -4,6 +4,7 @@ mod api;
 mod database;
 mod exits;
 mod harness;
+mod hung;
 mod orphans;
 mod signals;
 mod terminal;

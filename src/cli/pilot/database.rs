@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use super::ProcessArgs;
@@ -12,6 +13,7 @@ use crate::{
     error::{chain, exit},
     pilot::{
         flavour::Flavour,
+        machine,
         probes::Ports,
         runner::{self, Api, Settings},
     },
@@ -92,11 +94,25 @@ pub(crate) struct Args {
     /// TCP port of the metrics.
     #[arg(long, value_name = "PORT", default_value_t = port::METRICS)]
     metrics_port: u16,
+    /// Seconds of silence after which a database that answered before counts as hung: it is
+    /// continued and asked for a thread dump, and restarted when that does not help. Longer than
+    /// its longest pause for garbage collection.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "NAVIGATOR_SILENCE_LIMIT",
+        default_value_t = machine::SILENCE.as_secs(),
+        value_parser = clap::value_parser!(u64).range(LEAST_SILENCE..)
+    )]
+    silence_limit: u64,
     #[command(flatten)]
     process: ProcessArgs,
     #[command(flatten)]
     logging: logging::Args,
 }
+
+/// A serving database is asked every five seconds.
+const LEAST_SILENCE: u64 = 10;
 
 pub(super) fn run(flavour: &'static Flavour, args: Args) -> u8 {
     if let Err(text) = args.logging.init() {
@@ -147,6 +163,7 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         readiness_port,
         startup_port,
         metrics_port,
+        silence_limit,
         process,
         logging: _,
     } = args;
@@ -174,6 +191,7 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         pod_uid,
         machine: node_name,
         grace: process.grace(),
+        silence: Duration::from_secs(silence_limit),
         termination_log: process.termination_log,
         user: process.user,
         bind: bind_address,

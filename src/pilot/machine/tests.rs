@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits = Limits { grace: Duration::from_secs(300), drain: Duration::from_secs(240) };
+const LIMITS: Limits =
+    Limits { grace: Duration::from_secs(300), drain: Duration::from_secs(240), silence: SILENCE };
 const TERM: i32 = libc::SIGTERM;
 const KILL: i32 = libc::SIGKILL;
 

@@ -33,6 +33,8 @@ pub struct Settings {
     pub pod_uid: Option<String>,
     pub machine: Option<String>,
     pub grace: Duration,
+    /// How long a database that answered before may be silent.
+    pub silence: Duration,
     pub termination_log: PathBuf,
     pub user: Option<User>,
     pub bind: IpAddr,

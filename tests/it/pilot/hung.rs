@@ -1,0 +1,88 @@
+//! A database that falls silent: stopped by a signal, or in a deadlock.
+
+use std::{fs, path::Path, time::Duration};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{
+    bed::{Bed, condition},
+    ring::{self, Ring},
+    seat::{Running, Seat, signal},
+    wait::until,
+};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// One running node that may be silent for ten seconds.
+async fn node(bed: &Bed, address: [u8; 4], switches: &[&str]) -> (Seat, Running) {
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let mut seat = ring.seat("cass-demo-a-0", address);
+    seat.flags.push("--silence-limit=10".to_owned());
+    for switch in switches {
+        ring::set(&seat, switch, "");
+    }
+    bed.create(&ring.pilot(&seat.name)).await;
+    let running = seat.start(&bed.credentials(&seat.name));
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+    (seat, running)
+}
+
+async fn hung(bed: &Bed, seat: &Seat) {
+    bed.shows(&seat.name, "ProcessHung", PATIENCE, |pilot| {
+        let (status, reason, _) = condition(pilot, "Ready")?;
+        (status == "False" && reason == "ProcessHung").then_some(())
+    })
+    .await;
+}
+
+fn hangs(seat: &Seat) -> String {
+    let metrics = seat.get(8080).unwrap().1;
+    let line = metrics.lines().find(|line| line.starts_with("navigator_pilot_process_hangs_total"));
+    line.unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_stopped_process_is_continued_and_not_restarted() {
+    let bed = Bed::start().await;
+    let (seat, running) = node(&bed, [127, 0, 68, 1], &[]).await;
+    let database = running.database().unwrap();
+    signal(database, Signal::SIGSTOP);
+    until("the thread dump", PATIENCE, async || match ring::count(&seat, "quit") {
+        0 => Err(running.tail()),
+        _ => Ok(()),
+    })
+    .await;
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+    assert_eq!(running.database(), Some(database));
+    assert_eq!(ring::count(&seat, "start"), 1);
+    assert_eq!(hangs(&seat), "navigator_pilot_process_hangs_total 1");
+    assert_eq!(running.stop(PATIENCE).await, 0);
+}
+
+#[tokio::test]
+async fn a_deadlocked_process_is_dumped_and_restarted_alone() {
+    let bed = Bed::start().await;
+    let (seat, running) = node(&bed, [127, 0, 68, 2], &["helper"]).await;
+    let notes = ring::notes(&seat);
+    let helper = notes.iter().find_map(|note| note.strip_prefix("helper ")).unwrap().to_owned();
+    ring::unset(&seat, "helper");
+    ring::set(&seat, "deadlock", "");
+    hung(&bed, &seat).await;
+    until("the restart", PATIENCE, async || match ring::count(&seat, "start") {
+        2 => Ok(()),
+        _ => Err(running.tail()),
+    })
+    .await;
+    ring::unset(&seat, "deadlock");
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+    let order: Vec<String> = ring::notes(&seat);
+    let at = |word: &str| order.iter().position(|note| note == word);
+    assert!(at("quit").unwrap() < at("term").unwrap(), "{order:?}");
+    assert_eq!(at("drain"), None, "a drain would not be heard");
+    assert!(running.log().contains("Full thread dump"));
+    // `setsid` has become the program, under the pid that was noted.
+    let name = fs::read_to_string(Path::new("/proc").join(&helper).join("comm"));
+    assert_eq!(name.unwrap(), "sleep\n", "another process of the container was harmed");
+    signal(helper.parse().unwrap(), Signal::SIGKILL);
+    assert_eq!(running.stop(PATIENCE).await, 0);
+}
