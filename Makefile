@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench kill-store golden ci clean
+.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench compare-inits kill-store golden ci clean
 
 CARGO    ?= cargo
 PROFILE  ?= release
@@ -64,6 +64,10 @@ fuzz: deps ## decodes damaged manifests for 60 s
 
 bench: deps $(TESTBED)/bin/etcd ## prints what stores and conversions cost
 	$(CARGO) bench --bench conversion --bench store
+
+compare-inits: deps ## prints what our init, tini and dumb-init do, as a table
+	@scripts/need.sh unshare=util-linux tini=tini dumb-init=dumb-init dash=dash script=bsdutils
+	$(CARGO) test --test inits
 
 kill-store: deps ## kills the embedded store a thousand times under load
 	$(CARGO) bench --bench store -- kills

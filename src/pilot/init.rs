@@ -68,6 +68,9 @@ pub async fn run(settings: &Settings) -> io::Result<u8> {
             }
         }
     };
+    // Nothing of its group may outlive it: what it left behind would be found in its place by
+    // the next one.
+    supervisor.signal_group(child.pid, libc::SIGKILL);
     supervisor.reclaim_terminal();
     let code = exit.answer(deadline.is_some());
     if code != 0 {

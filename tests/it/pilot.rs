@@ -7,5 +7,9 @@ mod harness;
 mod hung;
 mod orphans;
 mod signals;
+// What an init owes a database, shared with the table that `make compare-inits` prints.
+#[path = "../inits/suite.rs"]
+#[allow(dead_code, reason = "the table uses all of it")]
+mod suite;
 mod terminal;
 mod threads;

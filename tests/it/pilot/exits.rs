@@ -1,56 +1,28 @@
 //! What the pilot ends with.
 
-use std::fs;
-
-use super::harness::{MODES, Mode, exec, folder, start};
+use super::{
+    harness::{Mode, exec, folder, holds, start},
+    suite::exits,
+};
 
 #[test]
 fn the_childs_exit_code_is_the_pilots() {
-    let rows = [
-        ("exit 0", 0),
-        ("exit 1", 1),
-        ("exit 42", 42),
-        ("exit 143", 143),
-        ("exit 255", 255),
-        ("kill 15, $$; sleep 9", 143),
-        ("kill 9, $$; sleep 9", 137),
-        ("kill 11, $$; sleep 9", 139),
-        ("kill 6, $$; sleep 9", 134),
-        ("kill 34, $$; sleep 9", 162),
-    ];
-    for mode in MODES {
-        for (script, code) in rows {
-            assert_eq!(exec(mode, &[], script).exit_code(), code, "{mode:?}: {script}");
-        }
-    }
+    holds(exits::CODES);
 }
 
 #[test]
 fn an_asked_for_end_by_term_is_success() {
-    let ready = r#"$| = 1; $SIG{TERM} = sub { exit CODE }; print "ready\n"; sleep 60 while 1"#;
-    let rows = [("143", 0), ("0", 0), ("3", 3)];
-    for mode in MODES {
-        for (own, code) in rows {
-            let mut pilot = exec(mode, &[], &ready.replace("CODE", own));
-            pilot.expect("ready");
-            pilot.signal(15);
-            assert_eq!(pilot.exit_code(), code, "{mode:?}: exit {own}");
-        }
-        let mut pilot = exec(mode, &[], r#"$| = 1; print "ready\n"; sleep 60 while 1"#);
-        pilot.expect("ready");
-        pilot.signal(15);
-        assert_eq!(pilot.exit_code(), 0, "{mode:?}: no handler");
-    }
+    holds(exits::REQUESTED_TERM);
 }
 
 #[test]
 fn a_missing_and_a_forbidden_program_are_told_apart() {
-    let navigator = env!("CARGO_BIN_EXE_navigator");
-    let rows = [("/nonexistent/program", 127), ("/etc/passwd", 126)];
-    for (program, code) in rows {
-        let argv = [navigator, "pilot", "exec", "--", program];
-        assert_eq!(start(Mode::Subreaper, &argv).exit_code(), code, "{program}");
-    }
+    holds(exits::NOT_STARTED);
+}
+
+#[test]
+fn the_reason_of_a_bad_end_is_left_in_the_termination_log() {
+    holds(exits::TERMINATION_LOG);
 }
 
 #[test]
@@ -71,20 +43,6 @@ fn bad_arguments_are_64_before_anything_is_started() {
         assert_eq!(start(Mode::Subreaper, &argv).exit_code(), 64, "{row:?}");
         assert!(!touched.exists(), "{row:?}");
     }
-}
-
-#[test]
-fn the_reason_of_a_bad_end_is_left_in_the_termination_log() {
-    let (_kept, folder) = folder();
-    let log = folder.join("termination-log");
-    fs::write(&log, "").unwrap();
-    let flags = ["--termination-log", log.to_str().unwrap()];
-    assert_eq!(exec(Mode::Subreaper, &flags, "kill 11, $$; sleep 9").exit_code(), 139);
-    assert_eq!(fs::read_to_string(&log).unwrap(), "perl was ended by SIGSEGV");
-    // Not there: not created.
-    fs::remove_file(&log).unwrap();
-    assert_eq!(exec(Mode::Subreaper, &flags, "exit 3").exit_code(), 3);
-    assert!(!log.exists());
 }
 
 #[test]
