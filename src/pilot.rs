@@ -24,3 +24,4 @@ pub mod report;
 pub mod reporter;
 pub mod runner;
 pub mod supervisor;
+pub mod volume;

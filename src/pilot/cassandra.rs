@@ -134,6 +134,10 @@ impl Database for Cassandra {
         Box::pin(async move { preflight::check(node) })
     }
 
+    fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move { configure::judge(node) })
+    }
+
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         Box::pin(async move {
             let (process, jolokia) = configure::configure(node)?;

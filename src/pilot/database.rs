@@ -145,6 +145,8 @@ pub enum Error {
 }
 
 /// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
+/// Those before the start of the process (`preflight`, `judge`, `configure`) may block: they are
+/// called where a volume that hangs holds nothing else up.
 pub trait Database: Send + Sync + 'static {
     /// `cassandra`, `elasticsearch`.
     fn flavour(&self) -> &'static str;
@@ -167,6 +169,9 @@ pub trait Database: Send + Sync + 'static {
     }
     /// Writes into the report how far the preparation is.
     fn report_preparation(&self, _detail: &mut FlavourStatus) {}
+    /// Renders and judges the wanted configuration as [`Database::configure`] would, and writes
+    /// nothing: the database may be running with another one.
+    fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
     /// Writes a complete configuration and says what to start.
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
     /// Brings a running database up to date with what needs no restart: the addresses of its

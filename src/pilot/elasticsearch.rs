@@ -109,6 +109,10 @@ impl Database for Elasticsearch {
         detail.elasticsearch.get_or_insert_default().plugins = plugins;
     }
 
+    fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move { configure::judge(node) })
+    }
+
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         Box::pin(async move {
             let process = configure::configure(node)?;

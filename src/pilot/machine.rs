@@ -4,6 +4,7 @@
 //! with events. What cannot happen, whatever comes in whatever order (tests walk at random):
 //! - two children at once, be it the database or a program that prepares its start;
 //! - a start while the node is wanted Fenced or Stopped, or after it left its cluster;
+//! - a restart before the wanted configuration is known to be good;
 //! - a KILL that no TERM preceded;
 //! - anything but silence after `Exit`.
 
@@ -68,7 +69,8 @@ pub const RETIRE_RETRY: Duration = Duration::from_secs(15);
 /// First and longest wait before a database that crashed is started again.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Numbers the attempts to start, so that a late answer to an earlier one is known as such.
+/// Numbers the attempts to start and the judgements, so that a late answer to an earlier one is
+/// known as such.
 pub type Attempt = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +103,11 @@ pub enum Event {
     Exited(Exit),
     /// The database said, as it ended, that its node left the cluster for good.
     Left,
+    /// What was thought of a new intent's configuration while the database runs.
+    Judged {
+        attempt: Attempt,
+        good: bool,
+    },
     /// The database was asked how it is; not answering is `alive: false`.
     Observed {
         alive: bool,
@@ -137,6 +144,8 @@ pub enum Effect {
     Prepare(Attempt),
     /// End what runs of it; its end is still answered.
     CancelPreparation,
+    /// Judge the wanted configuration beside the running process, touching nothing of its own.
+    Judge(Attempt),
     /// Start what was configured last; answered at once by `Spawned` or `SpawnFailed`.
     Spawn,
     Signal {
@@ -213,6 +222,8 @@ pub struct Up {
     pub retiring: bool,
     /// It fell silent, was continued and asked for a thread dump.
     pub suspected: bool,
+    /// A restart was asked for. It waits until the configuration is known to be good.
+    pub restart: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,6 +262,11 @@ impl State {
             Life::Stopping { pid, .. } => Some(*pid),
             _ => None,
         }
+    }
+
+    /// Is this the latest attempt or judgement?
+    pub fn is_latest(&self, attempt: Attempt) -> bool {
+        self.attempt == attempt
     }
 
     pub fn want(&self) -> Option<Want> {
@@ -340,6 +356,7 @@ impl State {
                     serving: false,
                     retiring: false,
                     suspected: false,
+                    restart: false,
                 });
                 // What was wanted may have changed while it was being started.
                 if self.ending || matches!(self.want, Some(Want::Stopped | Want::Fenced)) {
@@ -365,6 +382,16 @@ impl State {
                     self.begin(effects);
                 }
             }
+            (Event::Judged { attempt: of, good }, Life::Up(up)) if of == attempt => {
+                if !good {
+                    effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+                } else if up.restart {
+                    let pid = up.pid;
+                    self.stop(pid, effects);
+                }
+            }
+            (Event::Timer(Timer::Recheck), Life::Up(_)) => self.judge(effects),
+
             (Event::Observed { alive, serving }, Life::Up(up)) => {
                 up.serving = serving;
                 if alive {

@@ -1,7 +1,7 @@
 //! Checks of the host and the data volume that every flavour needs, before anything starts.
 //!
-//! Every failed check says what was found and what to do. Owns the lock on the data directory:
-//! not every database has one of its own, and two processes on one directory destroy it.
+//! Every failed check says what was found and what to do. The calls here
+//! block: a [`Volume`](super::volume::Volume) is where they are made.
 
 use std::{
     fs::{self, File},
@@ -20,14 +20,12 @@ use tracing::{info, warn};
 use super::{
     database::{FailedCheck, Node},
     files::{FOLDER, Files, Mark},
+    volume::Lock,
 };
 use crate::api::{names::annotation, v1beta1::PilotStorage};
 
 /// Less free space than this, and a database does not even come up to make room.
 const LEAST_FREE: u64 = 64 << 20;
-
-/// Holds the data directory for this process and, as a shared description, for nobody else.
-pub type Lock = Flock<File>;
 
 /// What the checks must know beyond the node itself.
 #[derive(Clone, Debug)]

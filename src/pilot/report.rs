@@ -284,7 +284,8 @@ fn prepared(told: &Preparation, facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn joined<'a>(failed: impl Iterator<Item = &'a FailedCheck>) -> String {
+/// What every one of these checks found.
+pub fn joined<'a>(failed: impl Iterator<Item = &'a FailedCheck>) -> String {
     failed.map(|check| check.message.as_str()).collect::<Vec<_>>().join("; ")
 }
 

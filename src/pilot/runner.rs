@@ -8,6 +8,7 @@ mod effects;
 mod ending;
 mod preparing;
 mod settings;
+mod start;
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,13 +29,13 @@ use super::{
     },
     files::Files,
     intent::{self, Intent},
-    machine::{Attempt, Effect, Event, Held, Life, Limits, Stage, State, Timer, Want},
+    machine::{Attempt, Event, Held, Life, Limits, Stage, State, Timer, Want},
     metrics::Metrics,
-    preflight::Lock,
     probes::{self, Answers},
     report::{self, Facts},
     reporter,
     supervisor::{Child, Exit, Signals, Supervisor},
+    volume::Volume,
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent, PilotStatus, PilotStorage},
@@ -55,6 +56,7 @@ enum News {
     Configured { attempt: Attempt, result: Result<ProcessSpec, database::Error> },
     Preparing { attempt: Attempt, detail: FlavourStatus },
     Prepared { attempt: Attempt, result: Result<(), preparing::Failure> },
+    Judged { attempt: Attempt, rejected: Option<String> },
     Observed { pid: i32, result: Box<Result<Observation, database::Error>> },
     Retirement(Result<Retirement, database::Error>),
     Drained,
@@ -128,7 +130,11 @@ struct Runner {
     child: Option<Child>,
     restarts: i32,
     oom_kills: u64,
-    lock: Option<Lock>,
+    volume: Volume,
+    /// The checks passed once: the volume is locked and this node's.
+    ours: bool,
+    /// The latest intent is being judged while the process runs.
+    judging: bool,
     remembered: bool,
     /// The node's id as its disk has it.
     marked: Option<String>,
@@ -185,7 +191,9 @@ impl Runner {
             child: None,
             restarts: -1,
             oom_kills: 0,
-            lock: None,
+            volume: Volume::default(),
+            ours: false,
+            judging: false,
             remembered: false,
             marked: None,
             timers: BTreeMap::new(),
@@ -258,14 +266,13 @@ impl Runner {
             PilotIntent::Fenced => Want::Fenced,
             PilotIntent::Running | PilotIntent::Other(_) => Want::Running,
         };
-        self.facts.generation = pilot.metadata.generation;
-        self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
         if self.pilot.is_none() {
             self.continue_report(&pilot);
         }
         self.pilot = Some(pilot);
         if changed {
-            info!(?want, remembered, generation = self.facts.generation, "Took a new intent");
+            let generation = self.pilot.as_ref().and_then(|pilot| pilot.metadata.generation);
+            info!(?want, remembered, generation, "Took a new intent");
             self.remembered = remembered;
             self.remember_intent();
             self.step(Event::Intent { want, restart, changed });
@@ -275,31 +282,7 @@ impl Runner {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Checked { attempt, failed } => {
-                if failed.is_empty() {
-                    self.remember_intent();
-                    self.facts.preflight = Some(failed);
-                    self.step(Event::PreflightPassed(attempt));
-                } else {
-                    if self.facts.preflight.as_ref() != Some(&failed) {
-                        for check in &failed {
-                            warn!(
-                                reason = check.reason,
-                                explanation = check.message,
-                                "Preflight failed"
-                            );
-                        }
-                    }
-                    self.metrics.preflight_failures.inc();
-                    if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
-                        // Its pilot was killed after the node left and before it wrote so.
-                        self.carry_out(Effect::RememberLeft);
-                        self.step(Event::Left);
-                    }
-                    self.facts.preflight = Some(failed);
-                    self.step(Event::PreflightFailed(attempt));
-                }
-            }
+            News::Checked { attempt, failed } => self.checked(attempt, failed),
             News::Turn { attempt, may_found } => {
                 self.facts.waiting = None;
                 self.may_found = may_found;
@@ -314,6 +297,7 @@ impl Runner {
             News::Configured { attempt, result } => self.configured(attempt, result),
             News::Preparing { attempt, detail } => self.prepares(attempt, detail),
             News::Prepared { attempt, result } => self.prepared(attempt, result),
+            News::Judged { attempt, rejected } => self.judged(attempt, rejected),
             News::Observed { pid, result } => self.observed(pid, *result),
             News::Retirement(result) => self.retired(result),
             News::Drained => self.step(Event::Drained),
@@ -332,33 +316,6 @@ impl Runner {
                 self.facts.storage = storage;
             }
         }
-    }
-
-    fn configured(&mut self, attempt: Attempt, result: Result<ProcessSpec, database::Error>) {
-        match result {
-            Ok(process) => {
-                self.facts.rejected = None;
-                self.facts.waiting = None;
-                self.process = Some(process);
-                self.step(Event::Configured(attempt));
-                return;
-            }
-            Err(database::Error::NotYet(what)) => {
-                self.facts.rejected = None;
-                if self.facts.waiting.as_ref() != Some(&what) {
-                    info!(what, "Waiting to start");
-                }
-                self.facts.waiting = Some(what);
-            }
-            Err(error) => {
-                let text = crate::error::chain(&error).to_string();
-                if self.facts.rejected.as_ref() != Some(&text) {
-                    warn!(error = text, "Configuration was rejected");
-                }
-                self.facts.rejected = Some(text);
-            }
-        }
-        self.step(Event::NotConfigured(attempt));
     }
 
     fn observed(&mut self, pid: i32, result: Result<Observation, database::Error>) {
@@ -410,6 +367,12 @@ impl Runner {
     /// Publishes what is to be reported, when it changed.
     fn report(&mut self) {
         let now = Time(Timestamp::now());
+        self.judging &= matches!(self.state.life, Life::Up(_));
+        // A generation counts as seen once it is known what to think of it.
+        if let Some(pilot) = self.pilot.as_ref().filter(|_| !self.judging) {
+            self.facts.generation = pilot.metadata.generation;
+            self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
+        }
         let (state, facts) = (&self.state, &self.facts);
         let flavour = self.settings.flavour;
         // Before the Pilot was seen, nothing may overwrite what an earlier pilot reported.

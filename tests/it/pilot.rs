@@ -1,6 +1,7 @@
 //! The pilot as a process: the real binary as PID 1 of a PID namespace and as a subreaper.
 
 mod api;
+mod configuration;
 mod database;
 mod exits;
 mod harness;

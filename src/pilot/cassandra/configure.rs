@@ -14,7 +14,8 @@ use crate::{
     api::names,
     engine::{
         cassandra::{
-            AGENT_JAR, AGENT_PROPERTIES, Release, Settings, choose_collector, heap_bytes, render,
+            AGENT_JAR, AGENT_PROPERTIES, Files, Release, Settings, choose_collector, heap_bytes,
+            render,
         },
         revision::config_hash,
     },
@@ -29,10 +30,22 @@ const FOLDERS: &[&str] = &["data", "commitlog", "saved_caches", "hints", "cdc_ra
 
 const MIB: u64 = 1 << 20;
 
-/// Everything is rendered and judged before the first file is touched, so a rejected intent
-/// leaves the running database's folder as it is.
-pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
-    let mut memory = Memory::load(&node.data)?;
+/// A configuration that passed every judgement, in memory.
+struct Rendered {
+    memory: Memory,
+    data_found: bool,
+    intent: Intent,
+    way: Way,
+    files: Files,
+}
+
+/// Would [`configure`] take this intent? Writes nothing.
+pub(super) fn judge(node: &Node) -> Result<(), Error> {
+    rendered(node).map(drop)
+}
+
+fn rendered(node: &Node) -> Result<Rendered, Error> {
+    let memory = Memory::load(&node.data)?;
     let intent = Intent::of(node)?;
     if memory.left {
         return Err(Error::ConfigRejected(LEFT.to_owned()));
@@ -59,7 +72,13 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
             return Err(Error::ConfigRejected(format!("{} contains white space", path.display())));
         }
     }
+    Ok(Rendered { memory, data_found, intent, way, files })
+}
 
+/// Everything is rendered and judged before the first file is touched, so a rejected intent
+/// leaves the running database's folder as it is.
+pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
+    let Rendered { mut memory, data_found, intent, way, files } = rendered(node)?;
     for folder in FOLDERS {
         let path = node.data.join(folder);
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
@@ -251,7 +270,11 @@ mod tests {
         let before = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
         node.pilot.spec.config.insert("concurrent_reads".to_owned(), 7.into());
         node.pilot.spec.version = Some("3.11.4".to_owned());
+        assert!(matches!(judge(&node), Err(Error::ConfigRejected(_))));
         assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
+        // Nor does a good one that is only judged.
+        node.pilot.spec.version = Some("5.0.6".to_owned());
+        judge(&node).unwrap();
         assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use super::{memory::Memory, seeds};
 use crate::{
     engine::{
-        elasticsearch::{Release, SEED_FILE, Settings, heap_bytes, render},
+        elasticsearch::{Files, Release, SEED_FILE, Settings, heap_bytes, render},
         heap::MIB,
         revision::config_hash,
     },
@@ -15,10 +15,22 @@ use crate::{
     },
 };
 
-/// Everything is rendered and judged before the first file is touched, so a rejected intent
-/// leaves the running database's folder as it is.
-pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
-    let mut memory = Memory::load(&node.data)?;
+/// A configuration that passed every judgement, in memory.
+struct Rendered {
+    memory: Memory,
+    release: Release,
+    files: Files,
+    /// Value of `ES_JAVA_OPTS`.
+    java: String,
+}
+
+/// Would [`configure`] take this intent? Writes nothing.
+pub(super) fn judge(node: &Node) -> Result<(), Error> {
+    rendered(node).map(drop)
+}
+
+fn rendered(node: &Node) -> Result<Rendered, Error> {
+    let memory = Memory::load(&node.data)?;
     let spec = &node.pilot.spec;
     let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
     let release = release(node)?;
@@ -45,7 +57,15 @@ pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
         overlay: &spec.config,
     })
     .map_err(|error| rejected(&error))?;
+    let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
+    java.extend(options);
+    Ok(Rendered { memory, release, files, java: java.join(" ") })
+}
 
+/// Everything is rendered and judged before the first file is touched, so a rejected intent
+/// leaves the running database's folder as it is.
+pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
+    let Rendered { mut memory, release, files, java } = rendered(node)?;
     for folder in ["data", "logs"] {
         let path = node.data.join(folder);
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
@@ -57,10 +77,9 @@ pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
     memory.address = Some(node.address);
     memory.save(&node.data)?;
 
-    let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
-    java.extend(options);
     let mut env = environment(node, release);
-    env.insert("ES_JAVA_OPTS".to_owned(), java.join(" "));
+    env.insert("ES_JAVA_OPTS".to_owned(), java);
+    let spec = &node.pilot.spec;
     Ok(ProcessSpec {
         program: node.home.join("bin/elasticsearch"),
         args: match release.major {
@@ -131,6 +150,7 @@ mod tests {
         let before = fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
         assert!(before.contains("cluster.initial_master_nodes"), "{before}");
         node.pilot.spec.version = Some("2.4.6".to_owned());
+        assert!(matches!(judge(&node), Err(Error::ConfigRejected(_))));
         assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
         assert_eq!(fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap(), before);
     }

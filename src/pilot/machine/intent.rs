@@ -16,8 +16,12 @@ impl State {
         self.restart = restart;
         match &mut self.life {
             Life::Up(up) => {
+                up.restart |= asked;
                 let up = (up.pid, up.answered, up.retiring);
-                self.intent_while_up(want, asked, up, effects);
+                self.intent_while_up(want, up, effects);
+                if (changed || asked) && matches!(self.life, Life::Up(_)) {
+                    self.judge(effects);
+                }
             }
             // What follows is decided when these are done.
             Life::Spawning | Life::Stopping { .. } | Life::Exited(_) => {}
@@ -55,13 +59,11 @@ impl State {
     fn intent_while_up(
         &mut self,
         want: Want,
-        restart: bool,
         (pid, answered, retiring): (i32, bool, bool),
         effects: &mut Vec<Effect>,
     ) {
         match want {
             Want::Stopped | Want::Fenced => self.stop(pid, effects),
-            _ if restart => self.stop(pid, effects),
             Want::Decommissioned if !retiring && answered => {
                 self.set_retiring(true);
                 effects.push(Effect::Retire);
@@ -79,5 +81,11 @@ impl State {
         if let Life::Up(up) = &mut self.life {
             up.retiring = retiring;
         }
+    }
+
+    /// Asks what is to be thought of the wanted configuration, while the process runs on.
+    pub(super) fn judge(&mut self, effects: &mut Vec<Effect>) {
+        self.attempt += 1;
+        effects.extend([Effect::Disarm(Timer::Recheck), Effect::Judge(self.attempt)]);
     }
 }

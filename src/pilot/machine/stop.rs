@@ -76,5 +76,6 @@ impl State {
 
 /// A database that is being stopped is not asked how it is.
 fn silence(effects: &mut Vec<Effect>) {
-    effects.extend([Effect::Disarm(Timer::Hung), Effect::Disarm(Timer::Retire)]);
+    let timers = [Timer::Hung, Timer::Retire, Timer::Recheck];
+    effects.extend(timers.map(Effect::Disarm));
 }

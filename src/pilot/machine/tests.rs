@@ -98,8 +98,7 @@ fn the_kill_comes_two_seconds_before_the_grace_period_ends_and_the_drain_leaves_
 
 #[test]
 fn a_term_during_a_restart_restarts_the_clock_and_ends_the_pilot() {
-    let restart = Event::Intent { want: Want::Running, restart: Some("t1".into()), changed: true };
-    let (state, effects) = up_and([restart]);
+    let (state, effects) = up_and([restart("t1"), judged(2, true)]);
     assert_eq!(effects, [Effect::Drain]);
     let (state, effects) = state.step(Event::Signal(TERM));
     assert_eq!(effects, [Effect::Arm(Timer::Kill, Duration::from_secs(298))]);
@@ -108,19 +107,47 @@ fn a_term_during_a_restart_restarts_the_clock_and_ends_the_pilot() {
     assert_eq!(state.life, Life::Exited(0));
 }
 
+fn restart(token: &str) -> Event {
+    Event::Intent { want: Want::Running, restart: Some(token.into()), changed: true }
+}
+
+fn judged(attempt: Attempt, good: bool) -> Event {
+    Event::Judged { attempt, good }
+}
+
 #[test]
 fn one_request_for_a_restart_restarts_once() {
-    let restart = |token: &str| Event::Intent {
-        want: Want::Running,
-        restart: Some(token.into()),
-        changed: true,
-    };
-    let (_, effects) = up_and([restart("t1"), Event::Drained, exited(143)]);
-    assert_eq!(effects, [Effect::SignalGroup { pid: 7, signal: KILL }, Effect::Preflight(2)]);
+    let (_, effects) = up_and([restart("t1"), judged(2, true), Event::Drained, exited(143)]);
+    assert_eq!(effects, [Effect::SignalGroup { pid: 7, signal: KILL }, Effect::Preflight(3)]);
     // The request that a pilot finds when it starts was acted upon by its start.
     let mut first = up();
     first[0] = restart("t0");
-    let (state, effects) = after(first.into_iter().chain([restart("t0")]));
+    let (state, effects) = after(first.into_iter().chain([restart("t0"), judged(2, true)]));
+    assert_eq!((effects, state.pid()), (vec![], Some(7)));
+}
+
+#[test]
+fn a_restart_waits_until_the_configuration_is_known_to_be_good() {
+    let (state, effects) = up_and([restart("t1")]);
+    assert_eq!((effects, state.pid()), (vec![Effect::Judge(2)], Some(7)));
+    let (state, _) = state.step(judged(2, false));
+    assert!(matches!(state.life, Life::Up(_)), "a rejected one leaves the process alone");
+    // It may become good without a new intent.
+    let (again, effects) = state.clone().step(Event::Timer(Timer::Recheck));
+    assert!(effects.contains(&Effect::Judge(3)), "{effects:?}");
+    assert!(matches!(again.step(judged(3, true)).0.life, Life::Stopping { .. }));
+    // Or be mended; the earlier judgement is then of no interest, the request stands.
+    let (state, effects) = state.step(restart("t1"));
+    assert!(effects.contains(&Effect::Judge(3)), "{effects:?}");
+    let (state, _) = state.step(judged(2, true));
+    assert!(matches!(state.life, Life::Up(_)));
+    assert!(matches!(state.step(judged(3, true)).0.life, Life::Stopping { .. }));
+}
+
+#[test]
+fn a_good_configuration_alone_restarts_nothing() {
+    let changed = Event::Intent { want: Want::Running, restart: None, changed: true };
+    let (state, effects) = up_and([changed, judged(2, true)]);
     assert_eq!((effects, state.pid()), (vec![], Some(7)));
 }
 
@@ -328,6 +355,7 @@ impl World {
                         assert!(self.termed, "a KILL that no TERM preceded");
                     }
                 }
+                Effect::Judge(of) => self.answers.extend([judged(of, true), judged(of, false)]),
                 Effect::Drain => self.answers.push(Event::Drained),
                 Effect::Retire => self.answers.extend([
                     Event::RetirementMoving,

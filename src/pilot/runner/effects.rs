@@ -1,6 +1,6 @@
 //! One effect, one act: processes, timers, and tasks that ask the database or the API.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,11 +14,10 @@ use crate::{
     error::chain,
     pilot::{
         database::{self, Observation},
-        election,
         files::{Mark, Run},
         machine::{Effect, Event, Life},
         preflight,
-        supervisor::{Command, Output, User, signal_name},
+        supervisor::{Command, Output, signal_name},
     },
     runtime::build,
 };
@@ -31,8 +30,6 @@ const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
 const RETIRE_LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at the peers.
 const PEERS_EVERY: Duration = Duration::from_secs(30);
-/// An API that takes longer is away; what is known already is used.
-const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
 impl Runner {
     pub(super) fn carry_out(&mut self, effect: Effect) {
@@ -42,6 +39,7 @@ impl Runner {
             Effect::Configure { attempt, may_found } => self.configure(attempt, may_found),
             Effect::Prepare(attempt) => self.run_programs(attempt),
             Effect::CancelPreparation => self.programs.cancel(),
+            Effect::Judge(attempt) => self.judge(attempt),
             Effect::Spawn => self.spawn(),
             Effect::Signal { pid, signal } => {
                 debug!(pid, signal = %signal_name(signal), "Signalling the database");
@@ -85,25 +83,8 @@ impl Runner {
         matches!(&self.state.life, Life::Up(up) if up.suspected)
     }
 
-    /// A task that prepares a start; an earlier one is no longer wanted.
-    fn prepare<F>(&mut self, name: &'static str, work: F)
-    where
-        F: Future<Output = News> + Send + 'static,
-    {
-        self.preparing.cancel();
-        self.preparing = CancellationToken::new();
-        let (token, news) = (self.preparing.clone(), self.news.clone());
-        self.rt.tasks().spawn(name, async move {
-            tokio::select! {
-                () = token.cancelled() => {}
-                // An error means that the loop is gone.
-                answer = work => drop(news.send(answer).await),
-            }
-        });
-    }
-
     /// A task about the running process, ended with it. An error means that the loop is gone.
-    fn follow<F>(&self, name: &'static str, work: F)
+    pub(super) fn follow<F>(&self, name: &'static str, work: F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -113,64 +94,6 @@ impl Runner {
                 () = token.cancelled() => {}
                 () = work => {}
             }
-        });
-    }
-
-    fn preflight(&mut self, attempt: u64) {
-        let Some(pilot) = self.pilot.clone() else { return };
-        let node = node(&self.settings, &pilot, &self.peers, self.may_found);
-        let host = preflight::Host {
-            require_mount: self.settings.require_mount,
-            ports: self.settings.flavour.ports.to_vec(),
-            namespace: self.settings.namespace.clone(),
-        };
-        let database = self.database.clone();
-        let mut lock = self.lock.take();
-        // Here and not in the task, which may be cancelled: the lock would be lost with it.
-        let mut failed = preflight::check(&node, &host, &mut lock);
-        self.lock = lock;
-        self.prepare("preflight", async move {
-            if failed.is_empty() {
-                failed = database.preflight(&node).await;
-            }
-            News::Checked { attempt, failed }
-        });
-    }
-
-    fn take_turn(&mut self, attempt: u64) {
-        let Some(pilot) = self.pilot.clone() else { return };
-        let (cluster, files) = (self.cluster.clone(), self.files.clone());
-        let (flavour, news) = (self.settings.flavour, self.news.clone());
-        self.prepare("election", async move {
-            // A full queue only delays what is said to people.
-            let say = |what| drop(news.try_send(News::Waiting(what)));
-            let may_found =
-                election::take_turn(cluster.as_ref(), flavour, &pilot, &files, say).await;
-            News::Turn { attempt, may_found }
-        });
-    }
-
-    fn configure(&mut self, attempt: u64, may_found: bool) {
-        let Some(pilot) = self.pilot.clone() else { return };
-        let (settings, known) = (self.settings.clone(), self.peers.clone());
-        let (cluster, database) = (self.cluster.clone(), self.database.clone());
-        self.prepare("configure", async move {
-            let peers = match &cluster {
-                Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
-                    Ok(Ok(peers)) => peers,
-                    _ => known,
-                },
-                None => known,
-            };
-            let node = node(&settings, &pilot, &peers, may_found);
-            let mut result = database.configure(&node).await;
-            if let (Ok(_), Some(user)) = (&result, settings.user)
-                && let Err(source) = give(&settings.config, user)
-            {
-                let path = settings.config.clone();
-                result = Err(database::Error::Write { path, source });
-            }
-            News::Configured { attempt, result }
         });
     }
 
@@ -343,8 +266,7 @@ impl Runner {
 
     /// Keeps the intent on the disk, for a start without the API. Only when the volume is ours.
     pub(super) fn remember_intent(&self) {
-        let Some(pilot) = self.pilot.as_ref().filter(|_| self.lock.is_some() && !self.remembered)
-        else {
+        let Some(pilot) = self.pilot.as_ref().filter(|_| self.ours && !self.remembered) else {
             return;
         };
         let kept = Pilot { status: crate::api::v1beta1::PilotStatus::default(), ..pilot.clone() };
@@ -355,10 +277,12 @@ impl Runner {
 
     pub(super) fn watch_storage(&self) {
         let (data, news) = (self.settings.data.clone(), self.news.clone());
-        let shutdown = self.rt.shutdown();
+        let (volume, shutdown) = (self.volume.clone(), self.rt.shutdown());
         self.rt.tasks().spawn("storage", async move {
             loop {
-                drop(news.send(News::Storage(preflight::storage(&data))).await);
+                let data = data.clone();
+                let storage = volume.visit(move |_| preflight::storage(&data)).await;
+                drop(news.send(News::Storage(storage.ok().flatten())).await);
                 tokio::select! {
                     () = shutdown.triggered() => return,
                     () = sleep(super::STORAGE_EVERY) => {}
@@ -366,17 +290,6 @@ impl Runner {
             }
         });
     }
-}
-
-/// Rendered as root, read as somebody else: files with secrets are the owner's alone.
-fn give(path: &Path, user: User) -> std::io::Result<()> {
-    std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid))?;
-    if path.symlink_metadata()?.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            give(&entry?.path(), user)?;
-        }
-    }
-    Ok(())
 }
 
 /// As the API shows it.

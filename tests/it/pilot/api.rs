@@ -10,7 +10,7 @@ use crate::support::{
     ring::Ring,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_node_follows_its_pilot_object() {

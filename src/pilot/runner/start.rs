@@ -1,0 +1,216 @@
+//! What comes before a start: checks, the turn, the configuration; and the judgement of a new
+//! configuration while the old process runs.
+//!
+//! Nothing here waits on the loop: whatever touches the volume is done where a volume that
+//! hangs holds up neither signals nor probes.
+
+use std::path::Path;
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{News, Runner, node};
+use crate::{
+    error::chain,
+    pilot::{
+        database::{self, FailedCheck, ProcessSpec},
+        election,
+        machine::{Attempt, Effect, Event},
+        preflight, report,
+        supervisor::User,
+        volume::Hangs,
+    },
+};
+
+/// An API that takes longer is away; what is known already is used.
+const PEERS_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Runner {
+    /// A task that prepares a start; an earlier one is no longer wanted.
+    fn prepare<F>(&mut self, name: &'static str, work: F)
+    where
+        F: Future<Output = News> + Send + 'static,
+    {
+        self.preparing.cancel();
+        self.preparing = CancellationToken::new();
+        let (token, news) = (self.preparing.clone(), self.news.clone());
+        self.rt.tasks().spawn(name, async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                // An error means that the loop is gone.
+                answer = work => drop(news.send(answer).await),
+            }
+        });
+    }
+
+    pub(super) fn preflight(&mut self, attempt: Attempt) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let node = node(&self.settings, &pilot, &self.peers, self.may_found);
+        let host = preflight::Host {
+            require_mount: self.settings.require_mount,
+            ports: self.settings.flavour.ports.to_vec(),
+            namespace: self.settings.namespace.clone(),
+        };
+        let (database, volume) = (self.database.clone(), self.volume.clone());
+        self.prepare("preflight", async move {
+            let general = node.clone();
+            let checked = volume.visit(move |lock| preflight::check(&general, &host, lock)).await;
+            let failed = match checked {
+                Ok(failed) if failed.is_empty() => {
+                    volume.during(async move { database.preflight(&node).await }).await
+                }
+                other => other,
+            };
+            News::Checked { attempt, failed: failed.unwrap_or_else(|hangs| vec![hung(hangs)]) }
+        });
+    }
+
+    pub(super) fn checked(&mut self, attempt: Attempt, failed: Vec<FailedCheck>) {
+        if failed.is_empty() {
+            self.ours = true;
+            self.remember_intent();
+            self.facts.preflight = Some(failed);
+            self.step(Event::PreflightPassed(attempt));
+            return;
+        }
+        if self.facts.preflight.as_ref() != Some(&failed) {
+            for check in &failed {
+                warn!(reason = check.reason, explanation = check.message, "Preflight failed");
+            }
+        }
+        self.metrics.preflight_failures.inc();
+        if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
+            // Its pilot was killed after the node left and before it wrote so.
+            self.carry_out(Effect::RememberLeft);
+            self.step(Event::Left);
+        }
+        self.facts.preflight = Some(failed);
+        self.step(Event::PreflightFailed(attempt));
+    }
+
+    pub(super) fn take_turn(&mut self, attempt: Attempt) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let (cluster, files) = (self.cluster.clone(), self.files.clone());
+        let (flavour, news) = (self.settings.flavour, self.news.clone());
+        self.prepare("election", async move {
+            // A full queue only delays what is said to people.
+            let say = |what| drop(news.try_send(News::Waiting(what)));
+            let may_found =
+                election::take_turn(cluster.as_ref(), flavour, &pilot, &files, say).await;
+            News::Turn { attempt, may_found }
+        });
+    }
+
+    pub(super) fn configure(&mut self, attempt: Attempt, may_found: bool) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let (settings, known) = (self.settings.clone(), self.peers.clone());
+        let (cluster, database) = (self.cluster.clone(), self.database.clone());
+        let volume = self.volume.clone();
+        self.prepare("configure", async move {
+            let peers = match &cluster {
+                Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
+                    Ok(Ok(peers)) => peers,
+                    _ => known,
+                },
+                None => known,
+            };
+            let node = node(&settings, &pilot, &peers, may_found);
+            let written = volume.during(async move {
+                let process = database.configure(&node).await?;
+                if let Some(user) = settings.user {
+                    let path = settings.config.clone();
+                    give(&path, user).map_err(|source| database::Error::Write { path, source })?;
+                }
+                Ok(process)
+            });
+            let late = |hangs| Err(database::Error::NotYet(hung(hangs).message));
+            News::Configured { attempt, result: written.await.unwrap_or_else(late) }
+        });
+    }
+
+    pub(super) fn configured(
+        &mut self,
+        attempt: Attempt,
+        result: Result<ProcessSpec, database::Error>,
+    ) {
+        match result {
+            Ok(process) => {
+                self.facts.rejected = None;
+                self.facts.waiting = None;
+                self.process = Some(process);
+                self.step(Event::Configured(attempt));
+                return;
+            }
+            Err(database::Error::NotYet(what)) => {
+                self.facts.rejected = None;
+                if self.facts.waiting.as_ref() != Some(&what) {
+                    info!(what, "Waiting to start");
+                }
+                self.facts.waiting = Some(what);
+            }
+            Err(error) => self.rejected(chain(&error).to_string()),
+        }
+        self.step(Event::NotConfigured(attempt));
+    }
+
+    /// The running process and its files are not touched.
+    pub(super) fn judge(&mut self, attempt: Attempt) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        self.judging = true;
+        let node = node(&self.settings, &pilot, &self.peers, self.may_found);
+        let (database, volume) = (self.database.clone(), self.volume.clone());
+        let news = self.news.clone();
+        self.follow("judge", async move {
+            let judged = volume.during(async move {
+                let failed = database.preflight(&node).await;
+                if !failed.is_empty() {
+                    return Some(report::joined(failed.iter()));
+                }
+                match database.judge(&node).await {
+                    // What must happen elsewhere first is waited for at the start.
+                    Ok(()) | Err(database::Error::NotYet(_)) => None,
+                    Err(error) => Some(chain(&error).to_string()),
+                }
+            });
+            let rejected = judged.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
+            drop(news.send(News::Judged { attempt, rejected }).await);
+        });
+    }
+
+    pub(super) fn judged(&mut self, attempt: Attempt, rejected: Option<String>) {
+        if !self.state.is_latest(attempt) {
+            return;
+        }
+        self.judging = false;
+        let good = rejected.is_none();
+        match rejected {
+            Some(why) => self.rejected(why),
+            None => self.facts.rejected = None,
+        }
+        self.step(Event::Judged { attempt, good });
+    }
+
+    fn rejected(&mut self, why: String) {
+        if self.facts.rejected.as_ref() != Some(&why) {
+            warn!(error = why, "Configuration was rejected");
+        }
+        self.facts.rejected = Some(why);
+    }
+}
+
+fn hung(hangs: Hangs) -> FailedCheck {
+    let message = format!("{hangs}; see to its storage");
+    FailedCheck { reason: "PreflightFailed", message }
+}
+
+/// Rendered as root, read as somebody else: files with secrets are the owner's alone.
+fn give(path: &Path, user: User) -> std::io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid))?;
+    if path.symlink_metadata()?.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            give(&entry?.path(), user)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! A new configuration is judged while the old process runs.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use navigator::api::v1beta1::{Pilot, PilotPhase};
+use serde_json::{Value, json};
+
+use super::api::PATIENCE;
+use crate::support::{
+    bed::{Bed, condition},
+    ring::Ring,
+    seat::Running,
+};
+
+const NAME: &str = "cass-demo-a-0";
+
+/// Waits until the pilot has an opinion of the spec as it is now, and it is this one.
+async fn judged(bed: &Bed, status: &str, reason: &str) -> Pilot {
+    let what = format!("ConfigApplied {status}/{reason} of the newest spec");
+    bed.shows(NAME, &what, PATIENCE, |pilot| {
+        let newest = pilot.status.observed_generation == pilot.metadata.generation;
+        let found = condition(pilot, "ConfigApplied").map(|(status, reason, _)| (status, reason));
+        (newest && found == Some((status, reason))).then(|| pilot.clone())
+    })
+    .await
+}
+
+async fn running(bed: &Bed, pilot: &Running) -> i32 {
+    bed.phase(NAME, "Running", PATIENCE).await;
+    pilot.database().expect("a node that serves has a process")
+}
+
+fn heap(hash: &str, heap: &str) -> Value {
+    json!({"configHash": hash, "jvm": {"heap": heap}})
+}
+
+#[tokio::test]
+async fn a_rejected_configuration_leaves_the_running_database_alone() {
+    let bed = Bed::start().await;
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let seat = ring.seat(NAME, [127, 0, 67, 20]);
+    let pilot = seat.start(&bed.credentials(NAME));
+    let mut wanted = ring.pilot(NAME);
+    wanted.spec.config_hash = Some("one".to_owned());
+    bed.create(&wanted).await;
+    let first = running(&bed, &pilot).await;
+    judged(&bed, "True", "ConfigCurrent").await;
+    let rendered = || {
+        let about = fs::metadata(seat.place.join("config/cassandra.yaml")).unwrap();
+        (about.ino(), about.mtime_nsec())
+    };
+    let before = rendered();
+
+    // A bad one is told at once, and even a restart that is asked for does not stop the node.
+    bed.change(NAME, heap("two", "64Mi")).await;
+    let told = judged(&bed, "False", "ConfigRejected").await;
+    let (_, _, why) = condition(&told, "ConfigApplied").unwrap();
+    assert!(why.contains("too small"), "{why}");
+    assert_eq!(condition(&told, "Ready").unwrap().0, "True");
+    bed.change(NAME, json!({"restartedAt": "2026-01-01T00:00:00Z"})).await;
+    let told = judged(&bed, "False", "ConfigRejected").await;
+    assert_eq!(told.status.phase, Some(PilotPhase::Running));
+    assert_eq!((pilot.database(), rendered()), (Some(first), before));
+
+    // The good one that follows is taken, and the restart is made up for.
+    bed.change(NAME, heap("three", "400Mi")).await;
+    judged(&bed, "True", "ConfigCurrent").await;
+    let second = running(&bed, &pilot).await;
+    assert_ne!(first, second);
+    assert_ne!(rendered(), before);
+
+    // A good one alone waits for a restart.
+    bed.change(NAME, heap("four", "500Mi")).await;
+    judged(&bed, "False", "RestartPending").await;
+    assert_eq!(pilot.database(), Some(second));
+    assert_eq!(pilot.stop(PATIENCE).await, 0);
+}
