@@ -196,6 +196,10 @@ async fn remove_client_service(ctx: &Context, desired: &Desired) -> Result<(), E
 }
 
 /// Makes the Pilot of a node, or brings it up to date where that restarts nothing.
+///
+/// What needs a restart is held back from a node that has a pod. Should its database crash, it
+/// would come up with a configuration before its turn, or with a version that its image does not
+/// have. It is [`Step::Tell`], [`Step::Mend`] and [`Step::Restart`] that give it, to one node.
 async fn ensure_pilot(
     ctx: &Context,
     desired: &Desired,
@@ -328,14 +332,12 @@ pub(crate) async fn execute(
             resize(ctx, desired, observed, pool, *to).await
         }
         Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
+        Step::Tell { pilot } => tell(ctx, desired, observed, pilot).await,
         Step::Mend { pilot, pod } | Step::Restart { pilot, pod } => {
-            let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
-            if let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot)
-                && let Some(spec) = spec_patch(&facts.spec, &wanted.pilot)
-            {
-                let patch = json!({"spec": spec});
-                patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;
+            if member(observed, pilot).is_none() {
+                return Ok(());
             }
+            tell(ctx, desired, observed, pilot).await?;
             delete(ctx, desired, &ApiResource::erase::<Pod>(&()), pilot, Some(pod)).await
         }
         Step::Drain { pilot } => {
@@ -381,6 +383,23 @@ pub(crate) async fn execute(
             delete(ctx, desired, &ApiResource::erase::<StatefulSet>(&()), set, uid).await
         }
     }
+}
+
+/// Gives a node the newest spec.
+async fn tell(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pilot: &str,
+) -> Result<(), Error> {
+    let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
+    if let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot)
+        && let Some(spec) = spec_patch(&facts.spec, &wanted.pilot)
+    {
+        let patch = json!({"spec": spec});
+        patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;
+    }
+    Ok(())
 }
 
 /// Sets the replicas of a pool, Pilots of new nodes first: a pilot waits for its Pilot.

@@ -87,6 +87,9 @@ pub(crate) fn of_step(step: &Step) -> News {
         Step::Mend { pilot, .. } => {
             News::normal("ReplaceNode", format!("broken {pilot} gets the newest spec"))
         }
+        Step::Tell { pilot } => {
+            News::normal("RestartPilot", format!("{pilot} is told the newest configuration"))
+        }
         Step::Restart { pilot, .. } => {
             News::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
         }

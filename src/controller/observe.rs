@@ -111,6 +111,10 @@ pub(crate) struct PilotFacts {
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
     pub(crate) running_hash: Option<String>,
+    /// The database cannot be run with what its pilot was told.
+    pub(crate) failed: bool,
+    /// What the pilot thinks of the newest spec; `None` while it has not said.
+    pub(crate) judged: Option<Result<(), String>>,
     pub(crate) version: Option<String>,
     pub(crate) health: Option<Health>,
     pub(crate) cluster_id: Option<String>,
@@ -455,6 +459,8 @@ fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
             format!("{message}{}{}", percent.unwrap_or_default(), left.unwrap_or_default())
         }),
         running_hash: status.config_hash.clone(),
+        failed: status.phase == Some(PilotPhase::Failed),
+        judged: judged(pilot),
         version: status.version.clone(),
         health: status.health.clone(),
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
@@ -467,6 +473,12 @@ fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
             .filter(|condition| condition.status != "True")
             .map(|condition| format!("{}: {}", condition.reason, condition.message)),
     }
+}
+
+fn judged(pilot: &Pilot) -> Option<Result<(), String>> {
+    let newest = pilot.status.observed_generation == pilot.metadata.generation;
+    let applied = condition(&pilot.status.conditions, "ConfigApplied").filter(|_| newest)?;
+    Some(if applied.reason == "ConfigRejected" { Err(applied.message.clone()) } else { Ok(()) })
 }
 
 fn claim_facts(claim: &PersistentVolumeClaim) -> ClaimFacts {

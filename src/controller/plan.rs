@@ -80,6 +80,9 @@ pub(crate) enum Step {
     Raise { pool: String, to: u32 },
     /// Give a broken node the newest spec and a new pod.
     Mend { pilot: String, pod: String },
+    /// Give a node the newest spec and nothing else: a running one judges it, one that could
+    /// not start tries again.
+    Tell { pilot: String },
     /// Give a serving node the newest spec and a new pod.
     Restart { pilot: String, pod: String },
     /// Ask a pilot to move its data away and leave.
@@ -107,6 +110,7 @@ impl Step {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Raise { .. } | Self::Start { .. } | Self::Keep { .. } => "StartPilot",
+            Self::Tell { .. } => "RestartPilot",
             Self::Mend { .. } | Self::Restart { .. } => "RecreatePod",
             Self::Drain { .. } => "DrainPilot",
             Self::Remove { .. }
@@ -121,6 +125,7 @@ impl Step {
     pub(crate) fn pilot(&self) -> Option<&str> {
         match self {
             Self::Mend { pilot, .. }
+            | Self::Tell { pilot }
             | Self::Restart { pilot, .. }
             | Self::Drain { pilot }
             | Self::Keep { pilot }
@@ -259,16 +264,24 @@ fn resume(observed: &Observed) -> Option<Plan> {
     Plan::act(OperationType::Start, step)
 }
 
-/// A pod that is broken already waits for nothing: it gets the newest spec.
+/// A node that is broken already waits for nothing: it gets the newest spec. Where only its
+/// database cannot run, its pilot is there to take it.
 fn mend(desired: &Desired, observed: &Observed) -> Option<Plan> {
     for (pool, wanted) in wanted(desired, observed) {
         for (_, member) in pool.running() {
             let Some(member) = member else { continue };
             let Some(pod) = member.pod.as_ref().filter(|pod| !pod.terminating) else { continue };
-            if pod.trouble.is_some() && roll::told_otherwise(member, wanted) {
-                let step = Step::Mend { pilot: member.name.clone(), pod: pod.uid.clone() };
-                return Plan::act(OperationType::Replace, step);
+            let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
+            if !(pod.trouble.is_some() || failed) || !roll::told_otherwise(member, wanted) {
+                continue;
             }
+            let pilot = member.name.clone();
+            let step = if pod.trouble.is_none() && roll::fits(member, wanted) {
+                Step::Tell { pilot }
+            } else {
+                Step::Mend { pilot, pod: pod.uid.clone() }
+            };
+            return Plan::act(OperationType::Replace, step);
         }
     }
     None
@@ -385,9 +398,12 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
 fn change(desired: &Desired, observed: &Observed) -> Option<Plan> {
     let rolled = roll::roll(desired, observed);
     if let Some(plan) = &rolled
-        && (plan.step.is_some() || plan.operation == Some(OperationType::Upgrade))
+        && (plan.step.is_some()
+            || plan.waiting.is_some()
+            || plan.operation == Some(OperationType::Upgrade))
     {
-        // Nodes join and leave a ring of one version only.
+        // Nodes join and leave a ring of one version only, and none joins with a configuration
+        // that is not known to be good.
         return rolled;
     }
     grow(desired, observed).or_else(|| shrink(desired, observed)).or(rolled)

@@ -207,13 +207,18 @@ fn initialized(desired: &Desired) -> bool {
         .is_some_and(|condition| condition.status == "True")
 }
 
-/// A pod that does not get ready without help. A database that crashes is not among them: it
-/// may recover, and its step has a deadline.
+/// A pod that does not get ready without help, or a configuration that a pilot rejects. A
+/// database that crashes is not among them: it may recover, and its step has a deadline.
 fn trouble(observed: &Observed) -> Option<Stalled> {
-    let members = observed.pools.iter().flat_map(existing);
-    let mut troubles = members.filter_map(|member| member.pod.as_ref()?.trouble.clone());
-    let trouble = troubles.find(|trouble| trouble.reason != "NodesNotReady")?;
-    Some(Stalled { reason: trouble.reason, message: trouble.message })
+    let members = || observed.pools.iter().flat_map(existing);
+    let mut troubles = members().filter_map(|member| member.pod.as_ref()?.trouble.clone());
+    if let Some(trouble) = troubles.find(|trouble| trouble.reason != "NodesNotReady") {
+        return Some(Stalled { reason: trouble.reason, message: trouble.message });
+    }
+    members().find_map(|member| {
+        let why = member.pilot.as_ref()?.judged.as_ref()?.as_ref().err()?;
+        Some(Stalled { reason: "ConfigRejected", message: format!("{}: {why}", member.name) })
+    })
 }
 
 /// A word for people.

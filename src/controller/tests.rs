@@ -381,3 +381,47 @@ async fn scale_in_shrinks_only_after_the_pilot_said_that_it_has_left() {
     assert!(rig.object("persistentvolumeclaims", "cassandra-data-cass-shop-a-2").is_null());
     assert_eq!(rig.condition("Ready")["status"], "True");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_configuration_stops_no_node_and_the_good_one_that_follows_is_rolled_out() {
+    let rig = Rig::new(2);
+    rig.settle().await;
+    let before = rig.pods();
+    let heap = |name: &str| rig.object("pilots", name)["spec"]["jvm"]["heap"].clone();
+
+    rig.set_heap("64Mi");
+    rig.settle().await;
+    assert_eq!(rig.pods(), before, "nothing was restarted");
+    assert_eq!(heap("cass-shop-a-1"), "64Mi", "one node judged it");
+    assert_eq!(heap("cass-shop-a-0"), Value::Null);
+    let stalled = rig.condition("Stalled");
+    assert_eq!(
+        (&stalled["status"], &stalled["reason"]),
+        (&json!("True"), &json!("ConfigRejected"))
+    );
+
+    rig.set_heap("1Gi");
+    rig.settle().await;
+    assert_eq!((heap("cass-shop-a-0"), heap("cass-shop-a-1")), (json!("1Gi"), json!("1Gi")));
+    assert!(rig.pods().iter().all(|pod| !before.contains(pod)), "both were restarted");
+    assert_eq!(rig.condition("Ready")["status"], "True");
+    assert_eq!(rig.condition("Stalled"), Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_bad_configuration_keeps_down_gets_the_good_one_at_once() {
+    let rig = Rig::new(2);
+    rig.set_heap("64Mi");
+    rig.settle().await;
+    assert_eq!(rig.replicas(), 1, "no second node joins with it");
+    assert_eq!(rig.condition("Stalled")["reason"], "ConfigRejected");
+    let before = rig.pods();
+
+    rig.set_heap("1Gi");
+    rig.look().await;
+    assert_eq!(rig.object("pilots", "cass-shop-a-0")["spec"]["jvm"]["heap"], "1Gi");
+    rig.settle().await;
+    assert_eq!(rig.pods()[0], before[0], "its pod is as good as it was");
+    assert_eq!(rig.replicas(), 2);
+    assert_eq!(rig.condition("Ready")["status"], "True");
+}

@@ -263,6 +263,10 @@ impl World {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 self.rule(pool.replicas() == 0, "a pool is deleted when it is empty");
             }
+            Step::Tell { pilot } => {
+                let serves = members().any(|member| member.name == *pilot && member.serving());
+                self.rule(!serves || others_serve(pilot), "a running node is told in its turn");
+            }
             Step::Mend { .. } | Step::Keep { .. } | Step::Stop { .. } | Step::Start { .. } => {}
         }
     }
@@ -288,15 +292,17 @@ impl World {
                 let index = find(&self.observed.pools, pool);
                 self.observed.pools[index].set.as_mut().unwrap().replicas = 0;
             }
-            Step::Mend { pilot, .. } | Step::Restart { pilot, .. } => {
+            Step::Mend { pilot, .. } | Step::Restart { pilot, .. } | Step::Tell { pilot } => {
+                let recreate = !matches!(step, Step::Tell { .. });
                 for pool in &mut self.observed.pools {
                     let wanted = wanted.iter().find(|wanted| wanted.name == pool.name);
                     for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
                         if let (Some(facts), Some(wanted)) = (&mut member.pilot, wanted) {
                             let phase = facts.spec.phase.clone();
                             facts.spec = PilotSpec { phase, ..wanted.pilot.clone() };
+                            facts.judged = None;
                         }
-                        if let Some(pod) = &mut member.pod {
+                        if let Some(pod) = member.pod.as_mut().filter(|_| recreate) {
                             pod.terminating = true;
                             pod.ready = false;
                         }
@@ -513,6 +519,7 @@ fn live(member: &mut Member) {
             pod.ready = false;
         }
         _ => {
+            let was_ready = pilot.ready;
             pod.started = true;
             pod.ready = true;
             pilot.ready = true;
@@ -520,7 +527,11 @@ fn live(member: &mut Member) {
             pilot.identity = true;
             pilot.version.clone_from(&pilot.spec.version);
             pilot.health = Some(Health::Green);
-            pilot.running_hash.clone_from(&pilot.spec.config_hash);
+            if was_ready {
+                pilot.judged = Some(Ok(()));
+            } else {
+                pilot.running_hash.clone_from(&pilot.spec.config_hash);
+            }
         }
     }
 }

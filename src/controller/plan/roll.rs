@@ -1,5 +1,9 @@
 //! Brings running nodes to the wanted version and configuration, one at a time.
 //!
+//! A new configuration is given to a running node first, whose pilot judges it beside the old
+//! process; only a good one costs a restart. Another version or another pod needs another image,
+//! so there the node gets both at once.
+//!
 //! Owns which node is next and what speaks against it: nodes that cannot be elected master first,
 //! the elected master very last, so that the cluster elects as seldom as can be. Called only
 //! while every node serves.
@@ -18,6 +22,12 @@ pub(super) fn told_otherwise(member: &Member, wanted: &Pool) -> bool {
         .as_ref()
         .is_some_and(|pilot| pilot.spec.config_hash.as_deref() != Some(wanted.config_hash()));
     pod || pilot
+}
+
+/// Does the pod that is there fit what is wanted? Then its pilot can be told without a new one.
+pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
+    let pod = member.pod.as_ref().is_some_and(|pod| pod.hash == wanted.pod_hash);
+    pod && member.pilot.as_ref().is_some_and(|pilot| pilot.spec.version == wanted.pilot.version)
 }
 
 /// Does the node not run what is wanted yet?
@@ -68,13 +78,26 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         }
         None => outdated_members.first()?,
     };
-    let (_, member) = next;
+    let (pool, member) = next;
     let blocked = blocks(desired, member);
     if !blocked.is_empty() {
         return Plan::blocked(operation, blocked);
     }
     let pod = member.pod.as_ref()?.uid.clone();
-    Plan::act(operation, Step::Restart { pilot: member.name.clone(), pod })
+    let restart = Step::Restart { pilot: member.name.clone(), pod };
+    let wanted = desired.pool(&pool.name)?;
+    if !fits(member, wanted) {
+        return Plan::act(operation, restart);
+    }
+    if told_otherwise(member, wanted) {
+        return Plan::act(operation, Step::Tell { pilot: member.name.clone() });
+    }
+    let waiting = match member.pilot.as_ref()?.judged.clone() {
+        Some(Ok(())) => return Plan::act(operation, restart),
+        Some(Err(why)) => format!("{} rejects the configuration: {why}", member.name),
+        None => format!("{} judges the new configuration", member.name),
+    };
+    Plan::wait(operation, "RestartPilot", &member.name, waiting)
 }
 
 fn canary_held(current: u32) -> Block {

@@ -190,12 +190,53 @@ fn a_roll_takes_the_last_ordinal_first_and_one_node_at_a_time() {
 }
 
 #[test]
-fn a_changed_setting_is_rolled_like_a_changed_pod() {
+fn a_changed_setting_is_judged_by_a_running_node_before_it_costs_a_restart() {
+    let name = "cass-demo-a-0".to_owned();
     let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| {
         pilot(o, 0, 0).spec.config_hash = Some("old".into());
+        pilot(o, 0, 0).running_hash = Some("old".into());
+    });
+    assert_eq!(plan.step, Some(Step::Tell { pilot: name.clone() }));
+    assert_eq!(plan.operation, Some(OperationType::Configure));
+    let told = |judged: Option<Result<(), String>>| {
+        planned(&[("a", 2)], &[("a", 1)], |_, o| {
+            pilot(o, 0, 0).running_hash = Some("old".into());
+            pilot(o, 0, 0).judged = judged;
+        })
+    };
+    let restart = Step::Restart { pilot: name.clone(), pod: "pod-0".into() };
+    assert_eq!(told(Some(Ok(()))).step, Some(restart));
+    for waits in [told(None), told(Some(Err("no".into())))] {
+        assert_eq!((waits.step, waits.waiting.unwrap().pilot), (None, name.clone()));
+    }
+}
+
+#[test]
+fn another_version_comes_with_its_image() {
+    let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| {
+        pilot(o, 0, 0).spec.config_hash = Some("old".into());
+        pilot(o, 0, 0).spec.version = Some("4.1.10".into());
     });
     assert!(matches!(plan.step, Some(Step::Restart { .. })), "{plan:?}");
-    assert_eq!(plan.operation, Some(OperationType::Configure));
+    assert_eq!(plan.operation, Some(OperationType::Upgrade));
+}
+
+#[test]
+fn a_node_whose_database_cannot_run_is_told_the_newest_spec_whatever_else_is_wrong() {
+    let step = |hash: &str| {
+        planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            pod(o, 0, 0).ready = false;
+            pod(o, 0, 1).ready = false;
+            pod(o, 0, 1).hash = hash.into();
+            let pilot = pilot(o, 0, 1);
+            (pilot.ready, pilot.failed) = (false, true);
+            pilot.spec.config_hash = Some("bad".into());
+        })
+        .step
+    };
+    let pilot = || "cass-demo-a-1".to_owned();
+    assert_eq!(step("new"), Some(Step::Tell { pilot: pilot() }));
+    assert_eq!(step("old"), Some(Step::Mend { pilot: pilot(), pod: "pod-1".into() }));
 }
 
 /// Pools whose name begins with `m` hold masters; pool 0, node `ordinal` is the elected one.

@@ -40,6 +40,8 @@ pub(super) struct Rig {
     pub(super) drains_end: bool,
     /// Pods become ready.
     pub(super) pods_start: bool,
+    /// A heap that pilots reject.
+    pub(super) rejects: &'static str,
 }
 
 impl Rig {
@@ -65,13 +67,13 @@ impl Rig {
         for (id, body) in [(id("namespaces", "default"), namespace), (cluster_id(), cluster)] {
             api.server().add(&id, body);
         }
-        Self { api, drains_end: true, pods_start: true }
+        Self { api, drains_end: true, pods_start: true, rejects: "64Mi" }
     }
 
     /// Another world that stands where this one does.
     pub(super) fn copy(&self) -> Self {
-        let Self { api, drains_end, pods_start } = self;
-        Self { api: api.copy(), drains_end: *drains_end, pods_start: *pods_start }
+        let Self { api, drains_end, pods_start, rejects } = self;
+        Self { api: api.copy(), drains_end: *drains_end, pods_start: *pods_start, rejects }
     }
 
     pub(super) fn object(&self, plural: &str, name: &str) -> Value {
@@ -82,6 +84,17 @@ impl Rig {
         self.api.server().edit(&cluster_id(), |cluster| {
             cluster["spec"]["nodePools"][0]["replicas"] = json!(replicas);
         });
+    }
+
+    pub(super) fn set_heap(&self, heap: &str) {
+        self.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["jvm"] = json!({ "heap": heap });
+        });
+    }
+
+    /// Uids of the pods.
+    pub(super) fn pods(&self) -> Vec<Value> {
+        self.api.server().of("pods").map(|pod| pod["metadata"]["uid"].clone()).collect()
     }
 
     pub(super) fn replicas(&self) -> Value {
@@ -209,44 +222,60 @@ impl Rig {
         let running: Vec<Id> =
             server.objects.keys().filter(|(p, _)| p == "pods").cloned().collect();
         for pod in running {
+            let uid = server.objects[&pod]["metadata"]["uid"].clone();
+            let pilot = id("pilots", &pod.1);
+            let told = server.objects.get(&pilot).cloned().unwrap_or_default();
+            let (spec, before) = (&told["spec"], &told["status"]);
+            let fresh = before["instance"]["uid"] != uid;
+            let rejected = spec["jvm"]["heap"] == self.rejects;
+            let up = !(fresh && rejected);
+            let word = |yes: bool| if yes { "True" } else { "False" };
             server.edit(&pod, |pod| {
                 pod["status"] = json!({
-                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "conditions": [{"type": "Ready", "status": word(up)}],
                     "containerStatuses": [{
-                        "name": FLAVOUR.container, "ready": true, "restartCount": 0, "image": "",
+                        "name": FLAVOUR.container, "ready": up, "restartCount": 0, "image": "",
                         "imageID": "", "state": {"running": {}},
                     }],
                 });
             });
-            let pilot = id("pilots", &pod.1);
-            if !server.objects.contains_key(&pilot) {
+            if told.is_null() {
                 continue;
             }
-            server.edit(&pilot, |pilot| {
-                let leaves = pilot["spec"]["phase"] == "Decommissioned" && self.drains_end;
-                let since = "2026-01-01T00:00:00Z";
-                let condition = |type_: &str| {
-                    json!({
-                        "type": type_, "status": "True", "reason": "Said", "message": "",
-                        "lastTransitionTime": since,
-                    })
-                };
-                let mut conditions = vec![condition("Ready")];
-                if leaves {
-                    conditions.push(condition("Decommissioned"));
-                }
-                // A heartbeat is no change that anybody waits for here.
-                let heard = pilot["status"]["lastHeartbeatTime"].as_str().map(str::to_owned);
-                pilot["status"] = json!({
-                    "phase": "Running",
-                    "conditions": conditions,
-                    "lastHeartbeatTime": heard.unwrap_or_else(|| Timestamp::now().to_string()),
-                    "identity": {},
-                    "configHash": pilot["spec"]["configHash"],
-                    "version": pilot["spec"]["version"],
-                    "health": "Green",
-                });
+            let hash = if fresh { &spec["configHash"] } else { &before["configHash"] };
+            let applied = match (rejected, *hash == spec["configHash"]) {
+                (true, _) => "ConfigRejected",
+                (false, true) => "ConfigCurrent",
+                (false, false) => "RestartPending",
+            };
+            let leaves = spec["phase"] == "Decommissioned" && self.drains_end;
+            let condition = |type_: &str, status: bool, reason: &str| {
+                json!({
+                    "type": type_, "status": word(status), "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })
+            };
+            let mut conditions = vec![
+                condition("Ready", up, "Said"),
+                condition("ConfigApplied", applied == "ConfigCurrent", applied),
+            ];
+            if leaves {
+                conditions.push(condition("Decommissioned", true, "Said"));
+            }
+            // A heartbeat is no change that anybody waits for here.
+            let heard = before["lastHeartbeatTime"].as_str().map(str::to_owned);
+            let status = json!({
+                "phase": if up { "Running" } else { "Failed" },
+                "observedGeneration": told["metadata"]["generation"],
+                "conditions": conditions,
+                "lastHeartbeatTime": heard.unwrap_or_else(|| Timestamp::now().to_string()),
+                "identity": {},
+                "instance": {"runtime": "Kubernetes", "uid": if up { uid } else { json!("") }},
+                "configHash": hash,
+                "version": spec["version"],
+                "health": "Green",
             });
+            server.edit(&pilot, |pilot| pilot["status"] = status);
         }
     }
 
