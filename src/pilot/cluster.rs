@@ -56,6 +56,11 @@ impl Cluster {
             .collect())
     }
 
+    /// Makes the node's own Pilot.
+    pub async fn create_pilot(&self, pilot: &Pilot) -> kube::Result<Pilot> {
+        self.pilots().create(&PostParams::default(), pilot).await
+    }
+
     /// Merges `status` into the status of the node's own Pilot.
     pub async fn patch_status(&self, status: &Value) -> kube::Result<Pilot> {
         let patch = serde_json::json!({ "status": status });

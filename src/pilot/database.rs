@@ -138,6 +138,8 @@ pub enum Error {
     Read { path: PathBuf, source: std::io::Error },
     #[error("failed to write {path:?}")]
     Write { path: PathBuf, source: std::io::Error },
+    #[error("failed to give {path:?} to the database's user")]
+    Give { path: PathBuf, source: std::io::Error },
     #[error("database does not answer")]
     Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("database answered {0}")]

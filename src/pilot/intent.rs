@@ -1,7 +1,7 @@
 //! What is wanted of the node: its own Pilot, watched; or, when the API is away, the last one
 //! that was seen.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::runtime::{
@@ -9,7 +9,7 @@ use kube::runtime::{
     watcher::{self, Event, watcher},
 };
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, timeout_at},
 };
 use tracing::{info, warn};
@@ -31,8 +31,16 @@ pub type Sender = watch::Sender<Option<Intent>>;
 pub type Receiver = watch::Receiver<Option<Intent>>;
 
 /// Watches the node's own Pilot until shutdown. A deleted Pilot changes nothing: it is made
-/// again when it is wanted, and a database does not stop because an object is gone.
-pub async fn follow(cluster: Cluster, files: Files, seen: Sender, shutdown: Shutdown) {
+/// again when it is wanted, and a database does not stop because an object is gone. `absence`
+/// hears each time that the API turns out to have no such object.
+pub async fn follow(
+    cluster: Cluster,
+    files: Files,
+    seen: Sender,
+    absence: Option<Arc<Notify>>,
+    shutdown: Shutdown,
+) {
+    let mut presence = Presence { listed: false, absence };
     let own = watcher::Config::default().fields(&format!("metadata.name={}", cluster.name()));
     let mut events = std::pin::pin!(watcher(cluster.pilots(), own).default_backoff());
     let patience = Instant::now() + PATIENCE;
@@ -46,6 +54,9 @@ pub async fn follow(cluster: Cluster, files: Files, seen: Sender, shutdown: Shut
             () = shutdown.triggered() => return,
             event = next => event,
         };
+        if let Ok(Some(Ok(event))) = &event {
+            presence.hear(event);
+        }
         match event {
             Ok(Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot)))) => {
                 troubled = false;
@@ -66,7 +77,8 @@ pub async fn follow(cluster: Cluster, files: Files, seen: Sender, shutdown: Shut
             Err(_) => {
                 remember(&seen, &files);
                 // From here on the API is waited for without a limit.
-                if seen.borrow().is_none() && !wait_on(&mut events, &seen, &shutdown).await {
+                let unknown = seen.borrow().is_none();
+                if unknown && !wait_on(&mut events, &seen, &mut presence, &shutdown).await {
                     return;
                 }
             }
@@ -78,6 +90,7 @@ pub async fn follow(cluster: Cluster, files: Files, seen: Sender, shutdown: Shut
 async fn wait_on(
     events: &mut (impl futures::Stream<Item = watcher::Result<Event<Pilot>>> + Unpin),
     seen: &Sender,
+    presence: &mut Presence,
     shutdown: &Shutdown,
 ) -> bool {
     let mut troubled = false;
@@ -86,6 +99,9 @@ async fn wait_on(
             () = shutdown.triggered() => return false,
             event = events.next() => event,
         };
+        if let Some(Ok(event)) = &event {
+            presence.hear(event);
+        }
         match event {
             Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot))) => {
                 take(seen, pilot);
@@ -98,6 +114,32 @@ async fn wait_on(
                 }
             }
             None => return false,
+        }
+    }
+}
+
+/// Is the object there? A watch tells only what is, and then that the list is complete.
+struct Presence {
+    listed: bool,
+    absence: Option<Arc<Notify>>,
+}
+
+impl Presence {
+    fn hear(&mut self, event: &Event<Pilot>) {
+        let is_absent = match event {
+            Event::Init => {
+                self.listed = false;
+                false
+            }
+            Event::InitApply(_) | Event::Apply(_) => {
+                self.listed = true;
+                false
+            }
+            Event::InitDone => !self.listed,
+            Event::Delete(_) => true,
+        };
+        if let Some(absence) = self.absence.as_ref().filter(|_| is_absent) {
+            absence.notify_one();
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,7 @@ use super::{
     machine::{Attempt, Event, Held, Life, Limits, Stage, State, Timer, Want},
     metrics::Metrics,
     probes::{self, Answers},
+    registration,
     report::{self, Facts},
     reporter,
     supervisor::{Child, Exit, Signals, Supervisor},
@@ -85,16 +86,30 @@ pub async fn run(settings: Settings) -> io::Result<u8> {
             intents.send_replace(Some(Intent { pilot, remembered: false }));
             None
         }
-        Api::Client(client) => Some(Cluster::new(
-            client.clone(),
-            settings.flavour,
-            &settings.namespace,
-            &settings.name,
-        )),
+        Api::Client { client, missing } => {
+            let (flavour, namespace) = (settings.flavour, &settings.namespace);
+            let cluster = Cluster::new(client.clone(), flavour, namespace, &settings.name);
+            let absence = missing.as_ref().map(|pilot| {
+                let pilot = Pilot::clone(pilot);
+                let pilot = registration::complete(pilot, flavour, namespace, &settings.name);
+                let absence = Arc::new(Notify::new());
+                let (seen, told) = (intent.clone(), absence.clone());
+                let make = registration::run(cluster.clone(), pilot, seen, told, rt.shutdown());
+                rt.tasks().spawn("registration", make);
+                absence
+            });
+            let follow = intent::follow(
+                cluster.clone(),
+                files.clone(),
+                intents.clone(),
+                absence,
+                rt.shutdown(),
+            );
+            rt.tasks().spawn("intent", follow);
+            Some(cluster)
+        }
     };
     if let Some(cluster) = &cluster {
-        let follow = intent::follow(cluster.clone(), files.clone(), intents.clone(), rt.shutdown());
-        rt.tasks().spawn("intent", follow);
         let report = reporter::run(cluster.clone(), wanted, intent.clone(), rt.shutdown());
         rt.tasks().spawn("reporter", report);
     }

@@ -5,6 +5,7 @@ mod configuration;
 mod database;
 mod exits;
 mod harness;
+mod host;
 mod hung;
 mod orphans;
 mod signals;

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests start processes")]
 
 use std::{
+    ffi::OsStr,
     fs,
     io::{Read, Write},
     net::{IpAddr, TcpStream},
@@ -77,12 +78,17 @@ impl Seat {
 
     /// Starts the pilot with credentials of an API.
     pub(crate) fn start(&self, credentials: &Path) -> Running {
+        self.start_with(&["--kubeconfig".as_ref(), credentials.as_os_str()])
+    }
+
+    /// The same with other words about where its intent comes from.
+    pub(crate) fn start_with(&self, intent: &[&OsStr]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_navigator"));
         let address = self.address.to_string();
         command
             .args(["pilot", self.word, "--pilot-name", &self.name, "--address", &address])
             .args(["--bind-address", &address])
-            .args(["--kubeconfig".as_ref(), credentials])
+            .args(intent)
             .args(["--home".as_ref(), self.home.as_path()])
             .args(["--data-dir".into(), self.data()])
             .args(["--config-dir".into(), self.place.join("config")])

@@ -22,15 +22,18 @@ use crate::{
 /// Runs one database node: prepares, starts, watches, drains and stops it.
 ///
 /// In a pod it waits for the Pilot object of the pod's name and does what its spec says.
-/// Elsewhere `--kubeconfig` says how to reach the API, or `--config` holds the Pilot and there
-/// is no API at all.
+/// Elsewhere `--config` holds the Pilot: alone, it is all that the node follows. With
+/// `--kubeconfig` as well it is made at that API when it is missing there, and from then on the
+/// API's is followed.
 ///
 /// Exit codes: 0 stopped as asked, otherwise the database's own, 128+n when signal n ended it,
 /// 1 the pilot failed, 64 unusable arguments or settings.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  navigator pilot elasticsearch\n  navigator pilot cassandra --config \
-                  pilot.yaml --address 127.0.0.1 --data-dir /srv/cassandra"
+                  pilot.yaml --address 127.0.0.1 --data-dir /srv/cassandra\n  navigator pilot \
+                  cassandra --config pilot.yaml --kubeconfig host.kubeconfig --address 10.0.0.7 \
+                  --data-dir /srv/cassandra --user 999"
 )]
 pub(crate) struct Args {
     /// Name of the Pilot object; in a pod, the pod's name.
@@ -40,9 +43,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", env = "NAVIGATOR_PILOT_NAMESPACE")]
     pilot_namespace: Option<String>,
     /// Credentials and address of the API; in a pod, the pod's own are used.
-    #[arg(long, value_name = "FILE", env = "NAVIGATOR_KUBECONFIG", conflicts_with = "config")]
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// File with a Pilot in YAML: run from it alone, without any API.
+    /// File with a Pilot in YAML: run from it alone, without any API; or, with `--kubeconfig`,
+    /// make it there when it is missing.
     #[arg(long, value_name = "FILE", env = "NAVIGATOR_PILOT_CONFIG")]
     config: Option<PathBuf>,
     /// Address at which other nodes reach this one.
@@ -167,21 +171,23 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         process,
         logging: _,
     } = args;
-    let alone = config.as_deref().map(read_pilot).transpose()?;
-    let named = alone.as_ref().and_then(|pilot| pilot.metadata.name.clone());
+    let file = config.as_deref().map(read_pilot).transpose()?;
+    let of_file = file.as_ref().map(|pilot| pilot.metadata.clone()).unwrap_or_default();
     let name = pilot_name
-        .or(named)
+        .or(of_file.name)
         .ok_or("--pilot-name (NAVIGATOR_PILOT_NAME) must be given, or --config")?;
-    let placed = alone.as_ref().and_then(|pilot| pilot.metadata.namespace.clone());
-    let (api, default_namespace) = match alone {
-        Some(pilot) => (Api::Alone(Box::new(pilot)), "default".to_owned()),
-        None => connect(kubeconfig.as_deref()).await?,
+    let (api, default_namespace) = match (kubeconfig, file) {
+        (None, Some(pilot)) => (Api::Alone(Box::new(pilot)), "default".to_owned()),
+        (kubeconfig, file) => {
+            let (client, namespace) = connect(kubeconfig.as_deref()).await?;
+            (Api::Client { client, missing: file.map(Box::new) }, namespace)
+        }
     };
     Ok(Settings {
         flavour,
         api,
         name,
-        namespace: pilot_namespace.or(placed).unwrap_or(default_namespace),
+        namespace: pilot_namespace.or(of_file.namespace).unwrap_or(default_namespace),
         address: address.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         home: home.or_else(|| vendors_home(flavour)).unwrap_or_else(|| flavour.home.into()),
         data: data_dir.unwrap_or_else(|| flavour.data.into()),
@@ -222,7 +228,7 @@ fn read_pilot(path: &Path) -> Result<Pilot, String> {
     Ok(pilot)
 }
 
-async fn connect(kubeconfig: Option<&Path>) -> Result<(Api, String), String> {
+async fn connect(kubeconfig: Option<&Path>) -> Result<(kube::Client, String), String> {
     let config = match kubeconfig {
         Some(path) => {
             let problem = |error: kube::config::KubeconfigError| {
@@ -238,5 +244,5 @@ async fn connect(kubeconfig: Option<&Path>) -> Result<(Api, String), String> {
     let namespace = config.default_namespace.clone();
     let client = kube::Client::try_from(config)
         .map_err(|error| format!("failed to set up the API's client: {}", chain(&error)))?;
-    Ok((Api::Client(client), namespace))
+    Ok((client, namespace))
 }

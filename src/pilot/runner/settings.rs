@@ -10,7 +10,9 @@ use crate::{
 /// Where the intent comes from and the report goes to.
 #[derive(Clone)]
 pub enum Api {
-    Client(kube::Client),
+    /// The intent is the API's. A Pilot that is missing there is made from this one, when there
+    /// is one: on a host, where no controller makes it.
+    Client { client: kube::Client, missing: Option<Box<Pilot>> },
     /// No API at all: the intent is this file's.
     Alone(Box<Pilot>),
 }

@@ -4,8 +4,6 @@
 //! Nothing here waits on the loop: whatever touches the volume is done where a volume that
 //! hangs holds up neither signals nor probes.
 
-use std::path::Path;
-
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -17,8 +15,7 @@ use crate::{
         database::{self, FailedCheck, ProcessSpec},
         election,
         machine::{Attempt, Effect, Event},
-        preflight, report,
-        supervisor::User,
+        ownership, preflight, report,
         volume::Hangs,
     },
 };
@@ -119,8 +116,12 @@ impl Runner {
             let written = volume.during(async move {
                 let process = database.configure(&node).await?;
                 if let Some(user) = settings.user {
-                    let path = settings.config.clone();
-                    give(&path, user).map_err(|source| database::Error::Write { path, source })?;
+                    let (config, data) = (settings.config, settings.data);
+                    // Rendered as root, read as somebody else: files with secrets are the owner's.
+                    ownership::give(&config, user)
+                        .map_err(|source| database::Error::Give { path: config, source })?;
+                    ownership::give_volume(&data, user)
+                        .map_err(|source| database::Error::Give { path: data, source })?;
                 }
                 Ok(process)
             });
@@ -202,15 +203,4 @@ impl Runner {
 fn hung(hangs: Hangs) -> FailedCheck {
     let message = format!("{hangs}; see to its storage");
     FailedCheck { reason: "PreflightFailed", message }
-}
-
-/// Rendered as root, read as somebody else: files with secrets are the owner's alone.
-fn give(path: &Path, user: User) -> std::io::Result<()> {
-    std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid))?;
-    if path.symlink_metadata()?.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            give(&entry?.path(), user)?;
-        }
-    }
-    Ok(())
 }
