@@ -9,6 +9,7 @@ mod observe;
 mod plugins;
 mod retire;
 mod seeds;
+mod stuck;
 
 use std::{path::PathBuf, sync::Mutex, time::Duration};
 

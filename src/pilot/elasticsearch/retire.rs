@@ -13,7 +13,7 @@ use std::{
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{api::Api, memory::Memory, observe::Facts};
+use super::{api::Api, memory::Memory, observe::Facts, stuck};
 use crate::{
     api::v1beta1::{Decommission, Pilot, PilotIntent},
     engine::elasticsearch::Release,
@@ -65,7 +65,7 @@ pub(super) async fn retire(
             shards_left: i32::try_from(shards).ok(),
             documents_left: facts.documents,
             irreversible: false,
-            message: None,
+            message: stuck::why(api, &facts).await,
         }));
     }
     if release.votes() && facts.voters.contains(&facts.node_id) {

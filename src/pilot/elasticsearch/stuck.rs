@@ -1,0 +1,99 @@
+//! Why Elasticsearch does not move a shard away, in its own words.
+//!
+//! Exclusion only asks; rules of allocation (disk watermarks, awareness, filters that people set)
+//! may forbid every other node, and then nothing moves and nothing fails.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{api::Api, observe::Facts};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest sentence; reasons repeat for each node.
+const LONGEST: usize = 512;
+
+/// A sentence when no shard of this node is on the move and one of them has nowhere to go. A
+/// question that fails is no news: the next look asks again.
+pub(super) async fn why(api: &Api, facts: &Facts) -> Option<String> {
+    let here = |state: &str| {
+        facts.shards.iter().find(|shard| {
+            shard.copies.iter().any(|(at, is)| at.as_deref() == Some(&facts.node_id) && is == state)
+        })
+    };
+    let shard = match here("RELOCATING") {
+        Some(_) => return None,
+        None => here("STARTED")?,
+    };
+    let (index, number) = shard.name.rsplit_once(" shard ")?;
+    let copies = &shard.copies;
+    // The question wants to know which copy; either answer tells of the same rules.
+    for primary in [true, false] {
+        let question = json!({
+            "index": index, "shard": number.parse::<u64>().ok()?, "primary": primary,
+            "current_node": facts.nodes.get(&facts.node_id)?,
+        });
+        let path = "/_cluster/allocation/explain";
+        if let Ok(answer) = api.change(Method::POST, path, Some(&question), PATIENCE).await {
+            return sentence(&shard.name, &answer);
+        }
+        if copies.len() < 2 {
+            break;
+        }
+    }
+    None
+}
+
+fn sentence(shard: &str, answer: &Value) -> Option<String> {
+    if answer["can_move_to_other_node"] != "no" {
+        return None;
+    }
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in answer["node_allocation_decisions"].as_array().into_iter().flatten() {
+        let refusal =
+            node["deciders"].as_array().into_iter().flatten().find(|d| d["decision"] == "NO");
+        let reason = refusal.and_then(|refusal| refusal["explanation"].as_str())?;
+        reasons.entry(reason).or_default().push(node["node_name"].as_str()?);
+    }
+    let reasons = reasons.iter().map(|(reason, nodes)| format!("{}: {reason}", nodes.join(", ")));
+    let mut text = format!(
+        "index {shard} may not go to any other node. {}",
+        reasons.collect::<Vec<_>>().join("; ")
+    );
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_may_go_nowhere_says_why_and_others_say_nothing() {
+        let full = "the node is above the low watermark";
+        let mut answer = json!({
+            "can_move_to_other_node": "no",
+            "node_allocation_decisions": [
+                {"node_name": "a-0", "deciders": [
+                    {"decider": "filter", "decision": "YES", "explanation": "fine"},
+                    {"decider": "disk_threshold", "decision": "NO", "explanation": full},
+                ]},
+                {"node_name": "a-1", "deciders": [
+                    {"decider": "disk_threshold", "decision": "NO", "explanation": full},
+                ]},
+            ],
+        });
+        let told = sentence("logs shard 0", &answer).unwrap();
+        assert_eq!(
+            told,
+            "index logs shard 0 may not go to any other node. \
+             a-0, a-1: the node is above the low watermark"
+        );
+        answer["can_move_to_other_node"] = json!("throttled");
+        assert_eq!(sentence("logs shard 0", &answer), None);
+    }
+}
