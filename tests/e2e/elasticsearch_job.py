@@ -2,7 +2,7 @@
 import json
 
 from bed import ROOT, claim, condition_is, get, kubectl, main, nodes_ready, say, step, wait
-from es import Node, Writer
+from es import INDEX, Node, Writer
 from main_job import install
 
 NS, NAME = "search", "small"
@@ -33,9 +33,8 @@ def what_the_user_sees():
     status = get(*CLUSTER)["status"]
     claim("the cluster is Green, in its version, with its identity",
           status["health"] == "Green" and status["version"] == "7.17.29" and status.get("clusterID"), status)
-    elected = [name for name, pilot in pilots().items() if pilot["status"]["elasticsearch"].get("electedMaster")]
     _, answer = node(0).ask("GET", "/_cat/master?format=json")
-    claim("the Pilots name the elected master", elected == [answer[0]["node"]], (elected, answer))
+    claim("the Pilots name the elected master", elected() == [answer[0]["node"]], (elected(), answer))
     _, answer = node(0).ask("GET", "/")
     claim("it is one cluster of three", answer["cluster_uuid"] == status["clusterID"]
           and node(0).ask("GET", "/_cluster/health")[1]["number_of_nodes"] == 3, answer)
@@ -43,10 +42,37 @@ def what_the_user_sees():
     claim("clients find it through its Service", Node(service).ask("GET", "/")[1]["cluster_uuid"] == status["clusterID"])
 
 
+def elected():
+    return [name for name, pilot in pilots().items() if pilot["status"]["elasticsearch"].get("electedMaster")]
+
+
+def change_a_setting():
+    """Every pod is replaced, one at a time, the elected master's last."""
+    old, last = {pod["metadata"]["uid"] for pod in get("pods", "-n", NS)}, elected()
+    kubectl("patch", *CLUSTER, "--type", "merge", "-p", json.dumps({"spec": {"config": {"node.attr.disk": "ssd"}}}))
+
+    def all_new():
+        pods = get("pods", "-n", NS)
+        return len(pods) == 3 and not old & {pod["metadata"]["uid"] for pod in pods} or str(len(pods))
+    wait("three other pods", all_new, 300)
+    ready()
+    order = [pod["metadata"]["name"] for pod in sorted(get("pods", "-n", NS), key=lambda pod: pod["metadata"]["creationTimestamp"])]
+    claim("the elected master's pod was replaced last", order[-1:] == last, (order, last))
+    _, answer = node(0).ask("GET", "/_cat/nodeattrs?format=json&h=node,attr,value")
+    set_ = [entry["node"] for entry in answer if (entry["attr"], entry["value"]) == ("disk", "ssd")]
+    claim("every node has the setting", len(set_) == 3, answer)
+    found = node(0).read(range(DOCUMENTS))
+    claim(f"all {DOCUMENTS} documents are there", len(found) == DOCUMENTS, len(found))
+
+
 def shrink():
     """3 → 2 while a client writes. Every shard has one copy, so each document on the third node must have moved."""
     with Writer(node(0), DOCUMENTS) as writer:
+        one_shard_for_each_node(True)
         scale(2)
+        told = wait("it says why no shard moves", says_why, 120)[0]
+        claim("a shard that has nowhere to go is told with the rule", "total_shards_per_node" in told, told)
+        one_shard_for_each_node(False)
         wait("2/2 nodes", nodes_ready(CLUSTER, 2), 300)
         ready()
         wait("the third Pilot is gone", lambda: f"{SET}-2" not in pilots() or "still there", 60)
@@ -59,6 +85,16 @@ def shrink():
     claims = sorted(entry["metadata"]["name"] for entry in get("pvc", "-n", NS))
     claim("the third node's claim is gone", claims == [f"elasticsearch-data-{SET}-0", f"elasticsearch-data-{SET}-1"], claims)
     wait("no exclusion is left", no_exclusion_left, 60)
+
+
+def one_shard_for_each_node(only):
+    """A rule that leaves the third node's shard nowhere to go."""
+    node(0).ask("PUT", f"/{INDEX}/_settings", {"index.routing.allocation.total_shards_per_node": 1 if only else None})
+
+
+def says_why():
+    told = get(*CLUSTER)["status"]["operation"]["steps"][0].get("message", "")
+    return "may not go to any other node" in told and [told] or told
 
 
 def no_exclusion_left():
@@ -87,11 +123,15 @@ def job():
     with step("what the user sees"):
         what_the_user_sees()
     with step(f"index {DOCUMENTS} documents"):
+        # The bed's volumes lie on the machine's one disk, however full that is: nothing would move on a full one.
+        node(0).ask("PUT", "/_cluster/settings", {"persistent": {"cluster.routing.allocation.disk.threshold_enabled": False}})
         claim("the index is made", node(0).make_index(3)[0] == 200)
         done = set()
         for first in range(0, DOCUMENTS, 500):
             done |= node(0).write(first, 500)
         claim(f"{DOCUMENTS} documents are acknowledged", len(done) == DOCUMENTS, len(done))
+    with step("change a setting; every node restarts, one at a time"):
+        change_a_setting()
     with step("kubectl patch to two nodes under writes"):
         shrink()
     with step("delete the cluster; nothing is left but its claims"):

@@ -148,6 +148,16 @@ def job():
         with Session(pod_ip(1)) as session:
             found = session.read(ROWS)
         claim(f"all {ROWS} rows are there", found == ROWS, found)
+    with step("kubectl patch to one node; the other decommissions itself and takes no row with it"):
+        scale(1)
+        wait("1/1 nodes", nodes_ready(CLUSTER, 1), 400)
+        ready()
+        wait("its Pilot is gone", lambda: get("pilot", "-n", NS, f"{SET}-1") is None or "still there", 60)
+        claims = [claim_["metadata"]["name"] for claim_ in get("pvc", "-n", NS)]
+        claim("its claim is gone", claims == [f"cassandra-data-{SET}-0"], claims)
+        with Session(pod_ip(0)) as session:
+            found = session.read(ROWS)
+        claim(f"all {ROWS} rows are there", found == ROWS, found)
     with step("kubectl delete namespace with a cluster in it"):
         kubectl("delete", "namespace", NS, timeout=500)
         claim("the namespace is gone", get("namespace", NS) is None)

@@ -4,8 +4,8 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 dir=$(cd "${1:?usage: run.sh DIR [JOB ...]}" && pwd); shift
-[ $# -gt 0 ] || set -- main_job api_job kill_run etcd_job
-cassandra=5.0.6
+[ $# -gt 0 ] || set -- main_job elasticsearch_job api_job kill_run etcd_job
+cassandra=5.0.6 elasticsearch=7.17.29
 export NAVIGATOR_TESTBED=$dir
 
 venv=$dir/venv
@@ -17,12 +17,13 @@ if [ ! -f "$venv/.complete" ]; then
   touch "$venv/.complete"
 fi
 "$root/tests/testbed/database-image.sh" cassandra "$cassandra" "$dir"
+"$root/tests/testbed/database-image.sh" elasticsearch "$elasticsearch" "$dir"
 
 begun=$SECONDS
 "$root/tests/testbed/down.sh" "$dir" --clean >/dev/null 2>&1 || true
 [ -n "${KEEP:-}" ] || trap '"$root/tests/testbed/down.sh" "$dir" --clean || true' EXIT
 "$root/tests/testbed/up.sh" "$dir"
-for image in "$root/bin/navigator-image.tar" "$dir/images/cassandra-$cassandra.tar"; do
+for image in "$root/bin/navigator-image.tar" "$dir/images/cassandra-$cassandra.tar" "$dir/images/elasticsearch-$elasticsearch.tar"; do
   ctr -a "$dir/run/containerd.sock" -n k8s.io images import "$image" >/dev/null
 done
 echo "bed is up with its images after $((SECONDS - begun)) s"
