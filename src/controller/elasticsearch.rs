@@ -31,8 +31,10 @@ pub(crate) static FLAVOUR: Flavour = Flavour {
     cluster_label: label::ELASTICSEARCH_CLUSTER,
     pool_label: label::ELASTICSEARCH_NODE_POOL,
     prefix: "es",
-    // A node may move shards away before it stops.
-    termination_grace: Duration::from_secs(1800),
+    // Enough to flush and stop; past it the kubelet kills, and the translog is replayed. Shards are
+    // moved away before a pod is told to end. Deletion of a namespace with pods in it is looked
+    // at again only after half of this.
+    termination_grace: Duration::from_secs(300),
     ports: &[
         ("transport", port::ELASTICSEARCH_TRANSPORT),
         ("http", port::ELASTICSEARCH_HTTP),
