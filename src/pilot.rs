@@ -26,4 +26,5 @@ pub mod report;
 pub mod reporter;
 pub mod runner;
 pub mod supervisor;
+pub mod takeover;
 pub mod volume;

@@ -2,12 +2,17 @@
 
 mod database;
 mod exec;
+mod takeover;
 
 use std::{path::PathBuf, time::Duration};
 
 use crate::{
-    error::exit,
-    pilot::{flavour, supervisor},
+    error::{chain, exit},
+    pilot::{
+        flavour::{self, Flavour},
+        supervisor,
+        takeover::{Handoff, Program, Start, VARIABLE, receive},
+    },
 };
 
 /// Runs as PID 1 of a database container.
@@ -24,6 +29,26 @@ enum Which {
     Cassandra(Box<database::Args>),
     Elasticsearch(Box<database::Args>),
     Exec(exec::Args),
+    #[command(hide = true)]
+    Takeover(takeover::Args),
+}
+
+/// What a command line asks for.
+enum Role {
+    Database(&'static Flavour, Box<database::Args>),
+    Exec(exec::Args),
+    Takeover(takeover::Args),
+}
+
+impl From<Which> for Role {
+    fn from(which: Which) -> Self {
+        match which {
+            Which::Cassandra(args) => Self::Database(&flavour::CASSANDRA, args),
+            Which::Elasticsearch(args) => Self::Database(&flavour::ELASTICSEARCH, args),
+            Which::Exec(args) => Self::Exec(args),
+            Which::Takeover(args) => Self::Takeover(args),
+        }
+    }
 }
 
 /// Flags of a process that supervises another.
@@ -51,6 +76,16 @@ struct ProcessArgs {
     /// User to run the child as, `UID` or `UID:GID`; needs root. For hosts without containers.
     #[arg(long, value_name = "UID[:GID]", env = "NAVIGATOR_PILOT_USER", value_parser = parse_user)]
     user: Option<supervisor::User>,
+    /// Seconds between two looks at the pilot's own program file. Another program that lies there
+    /// takes over without a restart of the child; 0 never looks.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "NAVIGATOR_TAKEOVER_INTERVAL",
+        default_value = "10",
+        value_parser = parse_seconds
+    )]
+    takeover_interval: Duration,
 }
 
 impl ProcessArgs {
@@ -65,6 +100,11 @@ fn parse_user(text: &str) -> Result<supervisor::User, String> {
     Ok(supervisor::User { uid: number(uid)?, gid: number(gid)? })
 }
 
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
 pub(crate) fn run(args: Args) -> u8 {
     // Before anything else: the kernel gives PID 1 no default action, so a TERM that comes
     // before signals are blocked is simply gone.
@@ -72,10 +112,40 @@ pub(crate) fn run(args: Args) -> u8 {
         super::complain(&format!("failed to block signals: {error}"));
         return exit::FAILURE;
     }
-    match args.which {
-        Which::Cassandra(args) => database::run(&flavour::CASSANDRA, *args),
-        Which::Elasticsearch(args) => database::run(&flavour::ELASTICSEARCH, *args),
-        Which::Exec(args) => exec::run(args),
+    let role = Role::from(args.which);
+    if let Role::Takeover(args) = role {
+        return takeover::run(&args);
+    }
+    let handed = match handed() {
+        Ok(handed) => handed,
+        Err(error) => {
+            super::complain(&format!("failed to take over: {}", chain(&error)));
+            return exit::FAILURE;
+        }
+    };
+    match role {
+        Role::Database(flavour, args) => database::run(flavour, *args, handed),
+        Role::Exec(args) => exec::run(args, handed),
+        Role::Takeover(_) => exit::FAILURE,
+    }
+}
+
+/// What an earlier program of this process left.
+#[expect(clippy::disallowed_methods, reason = "no flag: it must not be seen in help")]
+fn handed() -> Result<Option<Handoff>, crate::pilot::takeover::Error> {
+    match std::env::var(VARIABLE) {
+        Ok(number) => receive(&number).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+impl ProcessArgs {
+    /// What the pilot's process begins with.
+    fn start(&self, handed: Option<Handoff>) -> std::io::Result<Start> {
+        let path = handed.as_ref().map(|handed| handed.program.clone());
+        let (arguments, environment) = (std::env::args_os(), std::env::vars_os());
+        let program = Program::current(arguments.collect(), environment.collect(), path)?;
+        Ok(Start { program, every: self.takeover_interval, handed })
     }
 }
 

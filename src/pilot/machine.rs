@@ -10,6 +10,7 @@
 
 mod intent;
 mod stop;
+mod succession;
 
 use std::time::Duration;
 
@@ -283,6 +284,15 @@ impl State {
     /// The programs of this attempt run, or were just cancelled.
     pub fn is_preparing(&self, attempt: Attempt) -> bool {
         matches!(self.life, Life::Preparing { .. }) && self.attempt == attempt
+    }
+
+    /// Did the node leave its cluster, by what an earlier pilot wrote down or this one saw?
+    pub fn left(&self) -> bool {
+        self.left
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     pub fn is_ending(&self) -> bool {

@@ -9,6 +9,7 @@ use std::{
     fmt::Write as _,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::fd::{AsFd, OwnedFd},
 };
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
@@ -39,11 +40,22 @@ pub struct Answers {
 
 pub type Receiver = watch::Receiver<Answers>;
 
-/// Binds all ports, then answers on them until shutdown.
+/// Sockets that listen, by the name of what they answer; `handed` names those that an earlier
+/// program of this process left open.
+pub type Listeners = BTreeMap<String, OwnedFd>;
+
+/// Binds all ports that are not handed over, then answers on them until shutdown. Returns second
+/// handles of the sockets, for whoever comes next.
 ///
 /// # Errors
 /// When a port cannot be bound.
-pub async fn serve(rt: &Runtime, bind: IpAddr, ports: Ports, answers: &Receiver) -> io::Result<()> {
+pub async fn serve(
+    rt: &Runtime,
+    bind: IpAddr,
+    ports: Ports,
+    answers: &Receiver,
+    mut handed: Listeners,
+) -> io::Result<Listeners> {
     let probe = |handler| Router::new().route("/", handler).with_state(answers.clone());
     let scraped = (answers.clone(), rt.metrics().clone());
     let metrics =
@@ -54,8 +66,13 @@ pub async fn serve(rt: &Runtime, bind: IpAddr, ports: Ports, answers: &Receiver)
         ("startup", ports.startup, probe(get(started))),
         ("metrics", ports.metrics, metrics),
     ];
+    let mut listeners = Listeners::new();
     for (name, port, router) in routes {
-        let listener = listen(bind, port).await?;
+        let listener = match handed.remove(name) {
+            Some(socket) => TcpListener::from_std(socket.into())?,
+            None => listen(bind, port).await?,
+        };
+        listeners.insert(name.to_owned(), listener.as_fd().try_clone_to_owned()?);
         tracing::debug!(name, address = ?listener.local_addr().ok(), "Answering");
         let shutdown = rt.shutdown();
         rt.tasks().spawn(name, async move {
@@ -64,7 +81,7 @@ pub async fn serve(rt: &Runtime, bind: IpAddr, ports: Ports, answers: &Receiver)
             }
         });
     }
-    Ok(())
+    Ok(listeners)
 }
 
 /// `::` takes both families, and a machine without IPv6 has only the other.

@@ -9,6 +9,7 @@ mod ending;
 mod preparing;
 mod settings;
 mod start;
+mod succession;
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -29,17 +30,18 @@ use super::{
     },
     files::Files,
     intent::{self, Intent},
-    machine::{Attempt, Event, Held, Life, Limits, Stage, State, Timer, Want},
+    machine::{Attempt, Effect, Event, Held, Life, Limits, Stage, State, Timer, Want},
     metrics::Metrics,
     probes::{self, Answers},
     registration,
     report::{self, Facts},
     reporter,
-    supervisor::{Child, Exit, Signals, Supervisor},
+    supervisor::{Child, Exit, Parked, Signals, Supervisor, inherited},
+    takeover::{self, Handoff, Start, Takeover},
     volume::Volume,
 };
 use crate::{
-    api::v1beta1::{Pilot, PilotIntent, PilotStatus, PilotStorage},
+    api::v1beta1::{Pilot, PilotIntent, PilotSpec, PilotStatus, PilotStorage},
     runtime::Runtime,
 };
 
@@ -66,16 +68,24 @@ enum News {
     Storage(Option<PilotStorage>),
 }
 
-/// Runs one node until the pilot is asked to end; returns what to end with.
+/// Runs one node until the pilot is asked to end; returns what to end with. `start` may hold
+/// a node that an earlier program of this process ran: then it goes on with that.
 ///
 /// # Errors
 /// When signals or the probes' ports cannot be had. Nothing was started then.
-pub async fn run(settings: Settings) -> io::Result<u8> {
+pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
     let signals = Signals::new()?;
     let supervisor = Supervisor::new()?;
     let rt = Runtime::new();
-    let (answers, told) = watch::channel(Answers { live: true, ..Answers::default() });
-    probes::serve(&rt, settings.bind, settings.ports, &told).await?;
+    let Start { program, every, handed } = start;
+    let takeover = Takeover::new(program, every);
+    let Handoff { version, child, node, .. } = handed.unwrap_or_default();
+    let ready = node.as_ref().is_some_and(|node| node.serving);
+    let (answers, told) = watch::channel(Answers { live: true, ready, ..Answers::default() });
+    let open = node.iter().flat_map(|node| &node.listeners);
+    let open = open.map(|(name, number)| Ok((name.clone(), inherited(*number)?)));
+    let open = open.collect::<io::Result<_>>()?;
+    let listeners = probes::serve(&rt, settings.bind, settings.ports, &told, open).await?;
 
     let files = Files::of(&settings.data);
     let (intents, intent) = watch::channel(None);
@@ -109,12 +119,22 @@ pub async fn run(settings: Settings) -> io::Result<u8> {
             Some(cluster)
         }
     };
+    if let Some((pilot, remembered)) =
+        node.as_ref().and_then(|node| Some((node.pilot.clone()?, node.remembered)))
+    {
+        intents.send_replace(Some(Intent { pilot, remembered }));
+    }
     if let Some(cluster) = &cluster {
         let report = reporter::run(cluster.clone(), wanted, intent.clone(), rt.shutdown());
         rt.tasks().spawn("reporter", report);
     }
-    let mut runner =
-        Runner::new(settings, supervisor, rt.clone(), cluster, intent, reports, answers);
+    let channels = Channels { intent, reports, answers };
+    let succession = (takeover, listeners);
+    let mut runner = Runner::new(settings, supervisor, rt.clone(), cluster, channels, succession);
+    match node {
+        Some(node) => runner.succeed(&version, node, child)?,
+        None => runner.recall_lost_run(),
+    }
     let code = runner.turn(signals).await;
     rt.shutdown().trigger();
     // A moment for the last report; the database is down already.
@@ -123,6 +143,13 @@ pub async fn run(settings: Settings) -> io::Result<u8> {
     }
     drop(intents);
     Ok(code)
+}
+
+/// The loop's ends: what is wanted, what is reported, what probes are answered.
+struct Channels {
+    intent: intent::Receiver,
+    reports: watch::Sender<PilotStatus>,
+    answers: watch::Sender<Answers>,
 }
 
 struct Runner {
@@ -154,6 +181,12 @@ struct Runner {
     /// The node's id as its disk has it.
     marked: Option<String>,
 
+    takeover: Takeover,
+    /// Second handles of the sockets that listen, for the next program.
+    listeners: probes::Listeners,
+    /// What it takes to go on with a database that an earlier program started.
+    resumed: Vec<Effect>,
+
     timers: BTreeMap<Timer, Instant>,
     /// Cancels what prepares a start, what follows the running process, what looks at peers.
     preparing: CancellationToken,
@@ -172,9 +205,8 @@ impl Runner {
         supervisor: Supervisor,
         rt: Runtime,
         cluster: Option<Cluster>,
-        intent: intent::Receiver,
-        reports: watch::Sender<PilotStatus>,
-        answers: watch::Sender<Answers>,
+        Channels { intent, reports, answers }: Channels,
+        (takeover, listeners): (Takeover, probes::Listeners),
     ) -> Self {
         let database = (settings.flavour.make)(settings.config.clone(), settings.data.clone());
         let files = Files::of(&settings.data);
@@ -211,6 +243,9 @@ impl Runner {
             judging: false,
             remembered: false,
             marked: None,
+            takeover,
+            listeners,
+            resumed: Vec::new(),
             timers: BTreeMap::new(),
             preparing: CancellationToken::new(),
             following: CancellationToken::new(),
@@ -220,7 +255,7 @@ impl Runner {
             reports,
             answers,
         };
-        runner.recall();
+        runner.recall_identity();
         runner
     }
 
@@ -228,12 +263,14 @@ impl Runner {
     async fn turn(&mut self, mut signals: Signals) -> u8 {
         self.watch_storage();
         self.take_intent();
+        self.go_on();
         loop {
             if let Life::Exited(code) = self.state.life {
                 self.report();
                 return code;
             }
             self.report();
+            self.hand_over().await;
             let timer =
                 self.timers.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
             // Dropped futures lose nothing: signals stay in the kernel, the exit and the news
@@ -250,6 +287,10 @@ impl Runner {
                     self.timers.remove(&timer);
                     self.step(Event::Timer(timer));
                 }
+                news = self.takeover.next() => if let takeover::News::Appeared(candidate) = news {
+                    let handoff = self.handoff(&Parked::default(), None);
+                    self.takeover.check(candidate, &self.supervisor, &handoff);
+                },
             }
         }
     }
@@ -274,13 +315,7 @@ impl Runner {
         let changed = self.pilot.as_ref().is_none_or(|known| {
             known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
         });
-        let restart = pilot.spec.restarted_at.as_ref().map(|time| time.0.to_string());
-        let want = match pilot.spec.phase.clone().unwrap_or_default() {
-            PilotIntent::Decommissioned => Want::Decommissioned,
-            PilotIntent::Stopped => Want::Stopped,
-            PilotIntent::Fenced => Want::Fenced,
-            PilotIntent::Running | PilotIntent::Other(_) => Want::Running,
-        };
+        let (want, restart) = wanted_by(&pilot.spec);
         if self.pilot.is_none() {
             self.continue_report(&pilot);
         }
@@ -422,6 +457,17 @@ impl Runner {
     fn is_left(&self) -> bool {
         self.state.life == Life::Held(Held::Decommissioned)
     }
+}
+
+/// What a spec wants of the node, and the restart that it asks for.
+fn wanted_by(spec: &PilotSpec) -> (Want, Option<String>) {
+    let want = match spec.phase.clone().unwrap_or_default() {
+        PilotIntent::Decommissioned => Want::Decommissioned,
+        PilotIntent::Stopped => Want::Stopped,
+        PilotIntent::Fenced => Want::Fenced,
+        PilotIntent::Running | PilotIntent::Other(_) => Want::Running,
+    };
+    (want, spec.restarted_at.as_ref().map(|time| time.0.to_string()))
 }
 
 async fn exited(child: &mut Option<Child>) -> Exit {

@@ -7,6 +7,7 @@
 //! database would be killed when a worker thread retires.
 
 mod exit;
+mod handover;
 mod output;
 mod signals;
 mod sys;
@@ -14,6 +15,7 @@ mod sys;
 use std::{
     collections::HashMap,
     ffi::OsString,
+    fs::File,
     io,
     path::PathBuf,
     process::ExitStatus,
@@ -28,7 +30,8 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 pub use exit::{Exit, signal_name, write_termination_log};
-pub use output::Tail;
+pub use handover::{HandedChild, inherited};
+pub use output::{Lines, Parked, Tail};
 pub use signals::{ForwardedSignal, Signals, block};
 
 /// What becomes of a child's standard output and error.
@@ -39,6 +42,8 @@ pub enum Output {
     Inherit,
     /// The same for a reader, but the last lines are remembered (see [`Tail`]).
     Tee,
+    /// The last lines are remembered, and nobody else sees them.
+    Keep,
 }
 
 /// A program to start.
@@ -51,6 +56,8 @@ pub struct Command {
     pub working_directory: Option<PathBuf>,
     /// User and group to become; the pilot must be root for it.
     pub user: Option<User>,
+    /// What it reads; by default what the pilot reads.
+    pub input: Option<Arc<File>>,
     pub output: Output,
 }
 
@@ -140,7 +147,13 @@ impl Supervisor {
         if terminal {
             *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(started.pid);
         }
-        let tail = output::start(started.stdout.take(), started.stderr.take());
+        let pass = command.output == Output::Tee;
+        let tail = output::start(
+            started.stdout.take(),
+            started.stderr.take(),
+            output::Lines::default(),
+            pass,
+        );
         Ok(Child { pid: started.pid, tail, exit })
     }
 
@@ -156,7 +169,8 @@ impl Supervisor {
         limit: Duration,
         cancelled: impl Future<Output = ()>,
     ) -> io::Result<Helped> {
-        let mut child = self.spawn(&Command { output: Output::Tee, ..command.clone() })?;
+        let output = if command.output == Output::Keep { Output::Keep } else { Output::Tee };
+        let mut child = self.spawn(&Command { output, ..command.clone() })?;
         let given_up = tokio::select! {
             exit = child.exited() => Ok(exit),
             () = cancelled => Err(GivenUp::Cancelled),
@@ -172,7 +186,7 @@ impl Supervisor {
         // What it started and left behind would meet the next one.
         self.signal_group(child.pid, nix::libc::SIGKILL);
         child.tail.finish(output::LINGER).await;
-        self.reclaim_terminal();
+        self.reclaim_terminal(child.pid);
         Ok(Helped { exit: given_up, last_lines: child.tail.lines() })
     }
 
@@ -211,9 +225,10 @@ impl Supervisor {
         self.0.orphans.load(Ordering::Relaxed)
     }
 
-    /// Takes the terminal back from an ended child.
-    pub fn reclaim_terminal(&self) {
-        if self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+    /// Takes the terminal back from an ended child, when that had it.
+    pub fn reclaim_terminal(&self, ended: i32) {
+        let mut terminal = self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        if terminal.take_if(|owner| *owner == ended).is_some() {
             signals::take_terminal(nix::unistd::getpgrp());
         }
     }

@@ -8,7 +8,12 @@
 use std::{fs::File, sync::Arc, time::Duration};
 
 use nix::fcntl::Flock;
-use tokio::{runtime::Handle, sync::Mutex, task::spawn_blocking, time::timeout};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, OwnedMutexGuard},
+    task::spawn_blocking,
+    time::timeout,
+};
 
 /// Holds the data directory for this process and, as a shared description, for nobody else.
 pub type Lock = Flock<File>;
@@ -26,6 +31,16 @@ pub struct Volume(Arc<Mutex<Option<Lock>>>);
 pub struct Hangs;
 
 impl Volume {
+    /// With the lock that an earlier program of this process took.
+    pub fn of(lock: Option<Lock>) -> Self {
+        Self(Arc::new(Mutex::new(lock)))
+    }
+
+    /// The lock, and no work is begun while it is held here; `None` while work goes on.
+    pub fn idle(&self) -> Option<OwnedMutexGuard<Option<Lock>>> {
+        self.0.clone().try_lock_owned().ok()
+    }
+
     /// Does work that may take the lock. While earlier work hangs, none is begun: threads that
     /// wait in the kernel cannot be ended.
     ///

@@ -13,5 +13,6 @@ mod signals;
 #[path = "../inits/suite.rs"]
 #[allow(dead_code, reason = "the table uses all of it")]
 mod suite;
+mod takeover;
 mod terminal;
 mod threads;

@@ -15,6 +15,7 @@
 #   switches/stuck-drain    a drain does not end
 #   switches/stuck-streams  streams of a join or of a decommission stand still
 #   switches/helper         starts another program in a session of its own, and notes its pid
+#   switches/noise          writes numbered lines without a break, from its start on
 #   switches/load           holds how many bytes the node says that it has
 # What happens to the node is noted down in `notes` beside the data folder, a word a line.
 #
@@ -36,6 +37,8 @@ mkdir $_ for $ring, "$ring/members", "$ring/up", "$place/switches", "$data/data/
 note("start $$");
 $SIG{TERM} = sub { note("term"); exit 143 unless switched("deaf") };
 $SIG{QUIT} = sub { note("quit"); print "Full thread dump OpenJDK 64-Bit Server VM (scripted)\n" };
+
+noise() if switched("noise");
 
 my $yaml = slurp("$ENV{CASSANDRA_CONF}/cassandra.yaml");
 my ($own) = $yaml =~ /^listen_address: *['"]?([\d.]+)/m or die "no listen_address";
@@ -82,6 +85,17 @@ while (1) {
     live();
     sleep 0.05 while switched("deadlock");
     serve(scalar $_->accept) for $select->can_read(0.1);
+}
+
+# Beside it, as a database's log is written while it works.
+sub noise {
+    my $parent = $$;
+    defined(my $pid = fork) or die "fork: $!";
+    return if $pid;
+    $SIG{$_} = "DEFAULT" for qw(TERM QUIT PIPE);
+    my $number = 0;
+    while (getppid == $parent) { print "line ", $number++, "\n"; sleep 0.001 }
+    exit;
 }
 
 sub helper {

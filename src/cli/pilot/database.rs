@@ -16,6 +16,7 @@ use crate::{
         machine,
         probes::Ports,
         runner::{self, Api, Settings},
+        takeover::Handoff,
     },
 };
 
@@ -118,13 +119,14 @@ pub(crate) struct Args {
 /// A serving database is asked every five seconds.
 const LEAST_SILENCE: u64 = 10;
 
-pub(super) fn run(flavour: &'static Flavour, args: Args) -> u8 {
+pub(super) fn run(flavour: &'static Flavour, args: Args, handed: Option<Handoff>) -> u8 {
     if let Err(text) = args.logging.init() {
         complain(&text);
         return exit::USAGE;
     }
-    let runtime = match super::runtime() {
-        Ok(runtime) => runtime,
+    let begun = args.process.start(handed).and_then(|start| Ok((start, super::runtime()?)));
+    let (start, runtime) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
             complain(&format!("failed to take charge: {error}"));
             return exit::FAILURE;
@@ -138,7 +140,7 @@ pub(super) fn run(flavour: &'static Flavour, args: Args) -> u8 {
                 return exit::USAGE;
             }
         };
-        runner::run(settings).await.unwrap_or_else(|error| {
+        runner::run(settings, start).await.unwrap_or_else(|error| {
             complain(&format!("failed to run the pilot: {error}"));
             exit::FAILURE
         })
@@ -146,6 +148,12 @@ pub(super) fn run(flavour: &'static Flavour, args: Args) -> u8 {
     // A name that is being resolved must not hold up the end of the container.
     runtime.shutdown_background();
     code
+}
+
+/// Could this program run with these arguments, here and now?
+pub(super) fn check(flavour: &'static Flavour, args: Args) -> Result<(), String> {
+    let runtime = super::runtime().map_err(|error| error.to_string())?;
+    runtime.block_on(settings(flavour, args)).map(drop)
 }
 
 async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, String> {

@@ -9,6 +9,7 @@ use crate::{
     pilot::{
         init,
         supervisor::{Command, Output},
+        takeover::Handoff,
     },
 };
 
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-pub(super) fn run(args: Args) -> u8 {
+pub(super) fn run(args: Args, handed: Option<Handoff>) -> u8 {
     let Args { process, logging, command } = args;
     if let Err(text) = logging.init() {
         complain(&text);
@@ -51,9 +52,11 @@ pub(super) fn run(args: Args) -> u8 {
     let settings = init::Settings {
         command,
         grace: process.grace(),
-        termination_log: process.termination_log,
+        termination_log: process.termination_log.clone(),
     };
-    let ended = super::runtime().and_then(|runtime| runtime.block_on(init::run(&settings)));
+    let ended = process
+        .start(handed)
+        .and_then(|start| super::runtime()?.block_on(init::run(&settings, start)));
     ended.unwrap_or_else(|error| {
         complain(&format!("failed to take charge: {error}"));
         exit::FAILURE

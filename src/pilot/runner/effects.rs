@@ -108,6 +108,7 @@ impl Runner {
             env: process.env.iter().map(|(key, value)| (key.into(), value.into())).collect(),
             working_directory: process.working_directory.clone(),
             user: self.settings.user,
+            input: None,
             output: Output::Tee,
         };
         self.oom_kills = crate::pilot::cgroup::oom_kills();
@@ -136,9 +137,7 @@ impl Runner {
                 self.facts.observation =
                     Observation { version, endpoints, detail, ..Observation::default() };
                 self.child = Some(child);
-                self.following = CancellationToken::new();
-                self.observe(pid);
-                self.watch_peers();
+                self.begin_following(pid);
                 self.step(Event::Spawned { pid });
             }
             Err(error) => {
@@ -148,6 +147,23 @@ impl Runner {
                 self.step(Event::SpawnFailed);
             }
         }
+    }
+
+    /// Goes on with a database that an earlier program of this process started.
+    pub(super) fn go_on(&mut self) {
+        let effects = std::mem::take(&mut self.resumed);
+        if let Some(pid) = self.child.as_ref().map(|child| child.pid) {
+            self.begin_following(pid);
+        }
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn begin_following(&mut self, pid: i32) {
+        self.following = CancellationToken::new();
+        self.observe(pid);
+        self.watch_peers();
     }
 
     fn observe(&self, pid: i32) {

@@ -24,7 +24,7 @@ impl Runner {
         let Some(child) = self.child.take() else { return };
         child.tail.finish(OUTPUT).await;
         self.following.cancel();
-        self.supervisor.reclaim_terminal();
+        self.supervisor.reclaim_terminal(child.pid);
         let asked = matches!(self.state.life, Life::Stopping { .. });
         let tail = child.tail.lines();
         let explained = self.database.explain_exit(exit.status().into(), &tail);
@@ -79,8 +79,8 @@ impl Runner {
         self.step(Event::Exited(exit));
     }
 
-    /// What an earlier pilot left behind: the node's identity, and perhaps a run without an end.
-    pub(super) fn recall(&mut self) {
+    /// Whose the data are, as an earlier pilot wrote it down.
+    pub(super) fn recall_identity(&mut self) {
         match self.files.mark() {
             Ok(mark) => {
                 self.facts.identity = mark.as_ref().and_then(identity);
@@ -88,6 +88,10 @@ impl Runner {
             }
             Err(error) => warn!(%error, "Mark of the data cannot be read"),
         }
+    }
+
+    /// What an earlier pilot may have left behind: a run without an end.
+    pub(super) fn recall_lost_run(&mut self) {
         let Ok(Some(run)) = self.files.open_run() else { return };
         warn!(pid = run.pid, "An earlier run has no end: its pilot was killed with it");
         self.facts.termination = Some(Termination {

@@ -121,6 +121,7 @@ async fn run(
         env: program.env.iter().map(|(key, value)| (key.into(), value.into())).collect(),
         working_directory: program.working_directory.clone(),
         user,
+        input: None,
         output: Output::Tee,
     };
     let shown = program.program.display();

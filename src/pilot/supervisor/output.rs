@@ -3,6 +3,9 @@
 //! One small thread per stream, reading and writing like a plain pipe would: nothing is
 //! buffered beyond one read, nothing is dropped, and a reader that stalls holds the child up
 //! exactly as it would without us. The pilot's loop never waits for these threads.
+//!
+//! A thread that is parked holds nothing: what it read is written, the rest is in the pipe. So
+//! another program can go on with the same pipe, and no byte is lost or doubled.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +17,8 @@ use std::{
 };
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use tokio::sync::oneshot;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{oneshot, watch};
 use tracing::warn;
 
 use super::sys;
@@ -41,9 +45,32 @@ struct State {
 
 #[derive(Debug)]
 struct Pump {
-    /// Closing it asks the thread to take what is there and end.
-    stop: Option<OwnedFd>,
+    stream: Stream,
+    from: Arc<File>,
+    /// Words to the thread, see [`PARK`]; closing it asks it to take what is there and end.
+    control: File,
+    /// How often the thread was asked to park, and how often it did.
+    asked: u64,
+    parked: watch::Receiver<u64>,
     done: oneshot::Receiver<()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Stop where you are, holding nothing, and wait for the next word.
+const PARK: u8 = b'p';
+/// Go on.
+const RESUME: u8 = b'r';
+
+/// The pipes of a child while nobody reads them.
+#[derive(Debug, Default)]
+pub struct Parked {
+    pub stdout: Option<Arc<File>>,
+    pub stderr: Option<Arc<File>>,
 }
 
 impl Tail {
@@ -57,8 +84,8 @@ impl Tail {
     pub async fn finish(&self, limit: Duration) {
         let pumps = std::mem::take(&mut self.lock().pumps);
         let all = async {
-            for Pump { stop, done } in pumps {
-                drop(stop);
+            for Pump { control, done, .. } in pumps {
+                drop(control);
                 // An error means that the thread is gone, which is what is waited for.
                 drop(done.await);
             }
@@ -68,18 +95,69 @@ impl Tail {
         }
     }
 
+    /// Stops passing on. `None` when a reader stalls, so that a thread does not stop within
+    /// `limit`; then everything goes on as before.
+    pub(super) async fn park(&self, limit: Duration) -> Option<Parked> {
+        let mut waits = Vec::new();
+        for pump in &mut self.lock().pumps {
+            // A thread that is gone hears nothing, and holds nothing.
+            if pump.control.write_all(&[PARK]).is_ok() {
+                pump.asked += 1;
+            }
+            waits.push((pump.stream, pump.from.clone(), pump.parked.clone(), pump.asked));
+        }
+        let all = async {
+            let mut parked = Parked::default();
+            for (stream, from, mut count, asked) in waits {
+                // An error means that the stream came to its end.
+                let from = count.wait_for(|count| *count >= asked).await.is_ok().then_some(from);
+                match stream {
+                    Stream::Stdout => parked.stdout = from,
+                    Stream::Stderr => parked.stderr = from,
+                }
+            }
+            parked
+        };
+        let parked = tokio::time::timeout(limit, all).await.ok();
+        if parked.is_none() {
+            self.resume();
+        }
+        parked
+    }
+
+    /// Goes on after [`Tail::park`].
+    pub(super) fn resume(&self) {
+        for pump in &mut self.lock().pumps {
+            // A thread that is gone has nothing to go on with.
+            drop(pump.control.write_all(&[RESUME]));
+        }
+    }
+
+    /// What another program needs to go on remembering.
+    pub(super) fn remembered(&self) -> Lines {
+        self.lock().lines.clone()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(super) fn start(stdout: Option<OwnedFd>, stderr: Option<OwnedFd>) -> Tail {
-    let tail = Tail::default();
-    let own =
-        (io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned());
-    for (from, to) in [(stdout, own.0), (stderr, own.1)] {
-        let (Some(from), Ok(to)) = (from, to) else { continue };
-        match pump(from, to, tail.clone()) {
+/// Reads both streams from now on, remembering after `lines`; passes them on when `pass` says so.
+pub(super) fn start(
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    lines: Lines,
+    pass: bool,
+) -> Tail {
+    let tail = Tail(Arc::new(Mutex::new(State { lines, pumps: Vec::new() })));
+    let own = |fd: io::Result<OwnedFd>| fd.ok().filter(|_| pass).map(File::from);
+    for (stream, from, to) in [
+        (Stream::Stdout, stdout, own(io::stdout().as_fd().try_clone_to_owned())),
+        (Stream::Stderr, stderr, own(io::stderr().as_fd().try_clone_to_owned())),
+    ] {
+        let Some(from) = from else { continue };
+        match pump(stream, from, to, tail.clone()) {
             Ok(pump) => tail.lock().pumps.push(pump),
             Err(error) => warn!(%error, "Output of the child is lost"),
         }
@@ -87,47 +165,77 @@ pub(super) fn start(stdout: Option<OwnedFd>, stderr: Option<OwnedFd>) -> Tail {
     tail
 }
 
-fn pump(from: OwnedFd, to: OwnedFd, tail: Tail) -> io::Result<Pump> {
-    let (stopped, stop) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+fn pump(stream: Stream, from: OwnedFd, to: Option<File>, tail: Tail) -> io::Result<Pump> {
+    let (words, control) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     let (finished, done) = oneshot::channel();
+    let (parks, parked) = watch::channel(0);
     fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let from = Arc::new(File::from(from));
+    let source = from.clone();
     std::thread::Builder::new().name("output".into()).stack_size(STACK).spawn(move || {
-        if let Err(error) = copy(File::from(from), &stopped, File::from(to), &tail) {
+        if let Err(error) = copy(&source, &mut File::from(words), to, &tail, &parks) {
             warn!(%error, "Output of the child is no longer passed on");
         }
+        drop(parks);
         // Nobody listens when the child's end was not waited for.
         finished.send(()).ok();
     })?;
-    Ok(Pump { stop: Some(stop), done })
+    Ok(Pump { stream, from, control: File::from(control), asked: 0, parked, done })
 }
 
-/// Passes everything on until the writers are gone, or until asked to stop and nothing is left.
-fn copy(mut from: File, stopped: &OwnedFd, mut to: File, tail: &Tail) -> io::Result<()> {
+/// Passes everything on until the writers are gone, or until asked to end and nothing is left.
+fn copy(
+    mut from: &File,
+    words: &mut File,
+    mut to: Option<File>,
+    tail: &Tail,
+    parks: &watch::Sender<u64>,
+) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
+    let mut ending = false;
     loop {
-        let (_, stop) = sys::wait_readable(from.as_fd(), stopped.as_fd())?;
-        loop {
-            match from.read(&mut chunk) {
-                Ok(0) => return Ok(()),
-                Ok(length) => {
-                    tail.lock().lines.add(&chunk[..length]);
+        if !ending && sys::wait_readable(from.as_fd(), words.as_fd())?.1 {
+            let mut word = next_word(words)?;
+            while word == Some(PARK) {
+                parks.send_modify(|count| *count += 1);
+                word = next_word(words)?;
+            }
+            ending = word.is_none();
+        }
+        match from.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                tail.lock().lines.add(&chunk[..length]);
+                if let Some(to) = &mut to {
                     // A reader that is gone must not end the database: go on without.
                     drop(to.write_all(&chunk[..length]));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
             }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && ending => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        if stop {
-            return Ok(());
+    }
+}
+
+/// Waits for the next word; `None` once no more can come.
+fn next_word(words: &mut File) -> io::Result<Option<u8>> {
+    let mut word = [0];
+    loop {
+        match words.read(&mut word) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(word[0])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// A ring of lines. A line longer than all that is kept is cut at its start.
-#[derive(Debug, Default)]
-struct Lines {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lines {
     whole: VecDeque<String>,
     part: Vec<u8>,
 }
@@ -193,6 +301,48 @@ mod tests {
         assert_eq!(of("one\n\ntwo\r\nthr"), ["one", "two", "thr"]);
         let many: Vec<String> = (0..50).map(|n| n.to_string()).collect();
         assert_eq!(of(&many.join("\n")), many[30..]);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_or_doubled_between_two_readers_of_one_pipe() {
+        let (from, to) = nix::unistd::pipe().unwrap();
+        let writer = std::thread::spawn(move || {
+            let mut to = File::from(to);
+            for number in 0..20_000 {
+                writeln!(to, "line {number}").unwrap();
+            }
+        });
+        let mut seen = tempfile::tempfile().unwrap();
+        let reader = Tail::default();
+        let out = seen.try_clone().unwrap();
+        let first = pump(Stream::Stdout, from, Some(out), reader.clone()).unwrap();
+        reader.lock().pumps.push(first);
+        let mut parked_for_ever = Vec::new();
+        for round in 0..50 {
+            let parked = reader.park(Duration::from_secs(60)).await.expect("files do not stall");
+            let Some(_) = parked.stdout else { break };
+            if round % 2 == 0 {
+                reader.resume();
+                continue;
+            }
+            // Another reader goes on with what is in the pipe.
+            let from = reader.lock().pumps[0].from.try_clone().unwrap();
+            let out = seen.try_clone().unwrap();
+            let next = pump(Stream::Stdout, from.into(), Some(out), reader.clone()).unwrap();
+            parked_for_ever.push(std::mem::replace(&mut reader.lock().pumps[0], next));
+        }
+        let done = reader.lock().pumps.pop().unwrap().done;
+        done.await.unwrap();
+        writer.join().unwrap();
+        use std::io::Seek;
+        seen.rewind().unwrap();
+        let mut text = String::new();
+        seen.read_to_string(&mut text).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            assert_eq!(line, format!("line {number}"));
+        }
+        assert_eq!(text.lines().count(), 20_000);
+        assert_eq!(reader.lines().last().unwrap(), "line 19999");
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The system calls that have no safe wrapper, and nothing else: the hook between fork and
 //! exec, `waitpid` and `kill` with real-time signals (nix knows none and would lose the status
-//! of a child that one of them ended), and `poll`.
+//! of a child that one of them ended), `poll`, and descriptors that outlived an exec.
 
 #![expect(unsafe_code, reason = "fork, waitpid, kill and poll; every use says why it is sound")]
 
 use std::{
     io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::process::{CommandExt, ExitStatusExt},
     },
     process::{ExitStatus, Stdio},
@@ -26,10 +26,11 @@ pub(super) struct Started {
 
 /// Forks and executes. Call on the main thread only.
 pub(super) fn spawn(command: &Command, terminal: bool) -> io::Result<Started> {
-    let Command { program, args, env, working_directory, user, output } = command;
+    let Command { program, args, env, working_directory, user, input, output } = command;
     #[expect(clippy::disallowed_methods, reason = "this is the one place that starts processes")]
     let mut process = std::process::Command::new(program);
     process.args(args).envs(env.iter().map(|(key, value)| (key, value))).process_group(0);
+    process.env_remove(crate::pilot::takeover::VARIABLE);
     if let Some(directory) = working_directory {
         process.current_dir(directory);
     }
@@ -37,7 +38,10 @@ pub(super) fn spawn(command: &Command, terminal: bool) -> io::Result<Started> {
         // std drops the supplementary groups when root changes the uid.
         process.gid(user.gid).uid(user.uid);
     }
-    if *output == Output::Tee {
+    if let Some(input) = input {
+        process.stdin(input.try_clone()?);
+    }
+    if *output != Output::Inherit {
         process.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     let parent = std::process::id();
@@ -83,6 +87,17 @@ fn prepare(parent: u32, terminal: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Takes charge of a descriptor that an earlier program of this process left open by number.
+pub(super) fn inherit(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved; a number that is not open is an error.
+    if number <= 2 || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+        return Err(io::Error::other(format!("descriptor {number} was not handed over")));
+    }
+    // SAFETY: it is open, and the handoff that names it is read once, before anything else
+    // was opened: nothing in this program owns it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// One process that ended, or was stopped, since the last call.

@@ -7,22 +7,22 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use super::harness::{children, folder, signal, state, wait_for};
 use crate::support::ring::install;
 
-struct World {
+pub(super) struct World {
     _kept: tempfile::TempDir,
-    root: PathBuf,
+    pub(super) root: PathBuf,
     address: String,
 }
 
 impl World {
     /// Each test has a loopback address of its own: the ports of a database are fixed.
-    fn new(host: u8) -> Self {
+    pub(super) fn new(host: u8) -> Self {
         let (kept, root) = folder();
         for name in ["data", "config", "shared"] {
             fs::create_dir_all(root.join(name)).unwrap();
@@ -33,6 +33,28 @@ impl World {
     }
 
     fn start(&self, phase: &str) -> Running<'_> {
+        let null = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+        self.start_program(Path::new(env!("CARGO_BIN_EXE_navigator")), phase, null)
+    }
+
+    /// The database will write lines with rising numbers all the time.
+    pub(super) fn be_noisy(&self) {
+        fs::create_dir_all(self.root.join("switches")).unwrap();
+        fs::write(self.root.join("switches/noise"), "").unwrap();
+    }
+
+    /// Does somebody hold the data directory?
+    pub(super) fn lock_is_held(&self) -> bool {
+        let folder = fs::File::open(self.root.join("data")).unwrap();
+        nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockExclusiveNonblock).is_err()
+    }
+
+    pub(super) fn start_program(
+        &self,
+        program: &Path,
+        phase: &str,
+        stdout: fs::File,
+    ) -> Running<'_> {
         let pilot = format!(
             "metadata: {{name: cass-demo-a-0, namespace: default}}\nspec:\n  phase: {phase}\n  \
              version: 5.0.6\n  jvm: {{heap: 384Mi}}\n  cassandra: {{clusterName: demo, \
@@ -41,26 +63,27 @@ impl World {
         let file = self.root.join("pilot.yaml");
         fs::write(&file, pilot).unwrap();
         let path = |name: &str| self.root.join(name);
-        let child = Command::new(env!("CARGO_BIN_EXE_navigator"))
+        let child = Command::new(program)
             .args(["pilot", "cassandra", "--address", &self.address])
+            .args(["--takeover-interval", "0.02"])
             .args(["--bind-address", &self.address, "--termination-grace-period", "60"])
             .args(["--config".into(), file, "--home".into(), path("home")])
             .args(["--data-dir".into(), path("data"), "--config-dir".into(), path("config")])
             .args(["--shared-dir".into(), path("shared")])
             .env("NAVIGATOR_TERMINATION_LOG", "/nonexistent")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(stdout))
             .stderr(Stdio::from(fs::File::create(path("stderr")).unwrap()))
             .spawn()
             .unwrap();
         Running { world: self, child }
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         fs::read_to_string(self.root.join("notes")).unwrap_or_default()
     }
 
-    fn get(&self, port: u16) -> Option<(u16, String)> {
+    pub(super) fn get(&self, port: u16) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect((self.address.as_str(), port)).ok()?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
         let mut text = String::new();
@@ -70,21 +93,21 @@ impl World {
     }
 }
 
-struct Running<'a> {
+pub(super) struct Running<'a> {
     world: &'a World,
     child: Child,
 }
 
 impl Running<'_> {
-    fn pid(&self) -> i32 {
+    pub(super) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    fn database(&self) -> i32 {
+    pub(super) fn database(&self) -> i32 {
         wait_for("the database", || children(self.pid()).first().copied())
     }
 
-    fn until(&self, code: u16, word: &str) {
+    pub(super) fn until(&self, code: u16, word: &str) {
         let mut last = None;
         let wanted = Some((code, word.to_owned()));
         let until = std::time::Instant::now() + super::harness::DEADLINE;
@@ -100,7 +123,7 @@ impl Running<'_> {
         }
     }
 
-    fn stop(mut self) -> Option<i32> {
+    pub(super) fn stop(mut self) -> Option<i32> {
         signal(self.pid(), 15);
         wait_for("the pilot's end", || self.child.try_wait().unwrap()).code()
     }

@@ -52,6 +52,11 @@ impl Pilot {
         told(self.0.exit_code())
     }
 
+    /// The pilot's pid, as seen from here.
+    pub(crate) fn pid(&self) -> i32 {
+        told(self.0.pid())
+    }
+
     /// The child's pid, as seen from here.
     pub(crate) fn child(&self) -> i32 {
         told(self.0.child())

@@ -1,0 +1,99 @@
+//! Gives children from one program of this process to the next.
+//!
+//! The process stays the parent: its pid, its children, its blocked signals and its being a
+//! subreaper outlive an exec (prctl(2), signal(7)); only what it knew is lost. An exit that
+//! nobody collected waits as a zombie, so no end of a child is missed in between.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    sync::PoisonError,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::{
+    Child, Parked, Supervisor,
+    output::{self, Lines},
+    sys,
+};
+
+/// A running child as it goes into a handoff. Part of the contract between releases.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HandedChild {
+    pub pid: i32,
+    /// Numbers of the descriptors that its output is read from, when it is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<RawFd>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<RawFd>,
+    /// What is remembered of its output.
+    pub tail: Lines,
+    /// It owns the terminal.
+    pub terminal: bool,
+}
+
+impl Child {
+    /// Stops reading the child's output, which then waits in its pipes. `None` when whoever
+    /// reads ours stalls; then nothing has changed.
+    pub async fn park(&self, limit: Duration) -> Option<Parked> {
+        self.tail.park(limit).await
+    }
+
+    /// Goes on reading after [`Child::park`].
+    pub fn resume(&self) {
+        self.tail.resume();
+    }
+}
+
+impl Supervisor {
+    /// Is `child`, or nobody, the one process that was started here and has not been collected?
+    pub fn watches_only(&self, child: Option<&Child>) -> bool {
+        let children = self.lock_children();
+        children.len() == usize::from(child.is_some())
+            && child.is_none_or(|child| children.contains_key(&child.pid))
+    }
+
+    /// Describes a child for the next program.
+    pub fn hand_over(&self, child: &Child, parked: &Parked) -> HandedChild {
+        let number =
+            |from: &Option<std::sync::Arc<std::fs::File>>| from.as_ref().map(AsRawFd::as_raw_fd);
+        let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        HandedChild {
+            pid: child.pid,
+            stdout: number(&parked.stdout),
+            stderr: number(&parked.stderr),
+            tail: child.tail.remembered(),
+            terminal: terminal == Some(child.pid),
+        }
+    }
+
+    /// Goes on with a child that an earlier program of this process started, and collects what
+    /// ended meanwhile: its SIGCHLD may have been read already.
+    ///
+    /// # Errors
+    /// When a descriptor that it names is not open.
+    pub fn adopt(&self, handed: HandedChild) -> io::Result<Child> {
+        let HandedChild { pid, stdout, stderr, tail, terminal } = handed;
+        let stdout = stdout.map(inherited).transpose()?;
+        let stderr = stderr.map(inherited).transpose()?;
+        let (answer, exit) = oneshot::channel();
+        self.lock_children().insert(pid, answer);
+        if terminal {
+            *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
+        }
+        self.reap();
+        Ok(Child { pid, tail: output::start(stdout, stderr, tail, true), exit })
+    }
+}
+
+/// Takes charge of a descriptor that a handoff names. Each may be asked for once.
+///
+/// # Errors
+/// When it is not open.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    sys::inherit(number)
+}

@@ -1,0 +1,278 @@
+//! The pilot replaces its own program and keeps the child: a newer pilot takes over by exec.
+//!
+//! Owns the watch over the program's file, the check of what was put there, and the exec. A
+//! file is tried only after two looks found it the same (so it is complete), and executed only
+//! after it proved, as a child of its own, that it understands the handoff and this command
+//! line on this machine. What was checked is what is executed: the same open file. A file that
+//! is refused is not tried again; the running pilot stays as it was, also when the exec fails.
+//! No signal triggers any of this: all of them belong to the child.
+
+mod handoff;
+mod program;
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use self::program::FileId;
+pub use self::{
+    handoff::{Error, FORMAT, HandedNode, Handoff, VARIABLE, receive},
+    program::{Candidate, Program},
+};
+use super::supervisor::{Command, Helped, Output, Supervisor};
+
+/// A program that takes longer to say that it can take over, cannot.
+const CHECK_LIMIT: Duration = Duration::from_secs(20);
+/// How long a reader of the child's output may hold up what was read last.
+pub const PARK_LIMIT: Duration = Duration::from_secs(1);
+
+/// When a new program may take over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// While the child runs.
+    #[default]
+    InPlace,
+    /// Between two runs of the child.
+    OnRestart,
+    Never,
+}
+
+/// What [`Takeover::next`] tells.
+#[derive(Debug)]
+pub enum News {
+    /// Another program is there, complete: [`Takeover::check`] it.
+    Appeared(Candidate),
+    /// One can take over: see [`Takeover::is_due`]. Told again with every look.
+    Accepted,
+}
+
+enum Stage {
+    Watching,
+    Checking { candidate: Candidate, answer: BoxFuture<'static, Result<String, Refusal>> },
+    Accepted(Candidate),
+}
+
+/// Why a program cannot take over.
+enum Refusal {
+    /// Somebody writes to it: ask again.
+    Busy,
+    Unfit(String),
+}
+
+/// What a pilot's process begins with.
+pub struct Start {
+    pub program: Program,
+    /// Between two looks at the program's file; zero never looks.
+    pub every: Duration,
+    /// What an earlier program of this process left; `None` in a new process.
+    pub handed: Option<Handoff>,
+}
+
+/// Watches over the file of this process' program.
+pub struct Takeover {
+    program: Program,
+    every: Duration,
+    policy: Policy,
+    next_look: Instant,
+    not_before: Instant,
+    /// The other file as the last look found it.
+    seen: Option<FileId>,
+    /// The one that is not tried again.
+    refused: Option<FileId>,
+    stage: Stage,
+}
+
+impl Takeover {
+    /// Looks `every` so often; never when that is zero. Call from within tokio.
+    pub fn new(program: Program, every: Duration) -> Self {
+        Self {
+            program,
+            every,
+            policy: Policy::default(),
+            next_look: Instant::now() + every,
+            not_before: Instant::now(),
+            seen: None,
+            refused: None,
+            stage: Stage::Watching,
+        }
+    }
+
+    pub fn set_policy(&mut self, policy: Policy) {
+        if std::mem::replace(&mut self.policy, policy) != policy {
+            // What the old policy left aside is looked at again.
+            self.refused = None;
+        }
+    }
+
+    /// May the accepted program take over now, while a child runs or while none does?
+    pub fn is_due(&self, child: bool) -> bool {
+        let allowed = match self.policy {
+            Policy::InPlace => true,
+            Policy::OnRestart => !child,
+            Policy::Never => false,
+        };
+        allowed && self.is_accepted() && Instant::now() >= self.not_before
+    }
+
+    /// Not now; with the next look.
+    pub fn postpone(&mut self) {
+        self.not_before = self.next_look;
+    }
+
+    /// Did a program prove that it can take over?
+    fn is_accepted(&self) -> bool {
+        matches!(self.stage, Stage::Accepted(_))
+    }
+
+    /// Waits until there is something to do about another program. Cancel-safe.
+    pub async fn next(&mut self) -> News {
+        loop {
+            if let Stage::Checking { answer, .. } = &mut self.stage {
+                let verdict = answer.await;
+                if self.judge(verdict) {
+                    return News::Accepted;
+                }
+                continue;
+            }
+            if self.every.is_zero() {
+                std::future::pending::<()>().await;
+            }
+            sleep_until(self.next_look).await;
+            self.next_look = Instant::now() + self.every;
+            if let Some(news) = self.look() {
+                return news;
+            }
+        }
+    }
+
+    /// What is new about a file that was the same at the last look and is not refused.
+    fn look(&mut self) -> Option<News> {
+        let Some(found) = self.program.other() else {
+            (self.seen, self.refused, self.stage) = (None, None, Stage::Watching);
+            return None;
+        };
+        if self.refused == Some(found.id) {
+            return None;
+        }
+        if let Stage::Accepted(accepted) = &self.stage {
+            if accepted.id == found.id {
+                return Some(News::Accepted);
+            }
+            self.stage = Stage::Watching;
+        }
+        if self.seen.replace(found.id) != Some(found.id) {
+            return None;
+        }
+        if self.policy == Policy::Never {
+            info!(program = %self.program.path().display(), "A new program is left aside");
+            self.refused = Some(found.id);
+            return None;
+        }
+        Some(News::Appeared(found))
+    }
+
+    /// Has the candidate asked whether it could go on from `handoff`; [`Takeover::next`] tells.
+    pub fn check(&mut self, candidate: Candidate, supervisor: &Supervisor, handoff: &Handoff) {
+        let token = uuid::Uuid::new_v4().simple().to_string();
+        let handoff = Handoff { token: token.clone(), ..self.complete(handoff) };
+        let (file, supervisor) = (candidate.file.clone(), supervisor.clone());
+        let answer = async move { ask(&file, &supervisor, &handoff, &token).await };
+        self.stage = Stage::Checking { candidate, answer: Box::pin(answer) };
+    }
+
+    /// Takes the answer of a check; true when the candidate can take over.
+    fn judge(&mut self, verdict: Result<String, Refusal>) -> bool {
+        let Stage::Checking { candidate, .. } = std::mem::replace(&mut self.stage, Stage::Watching)
+        else {
+            return false;
+        };
+        match verdict {
+            Ok(version) => {
+                info!(version, policy = ?self.policy, "A new program can take over");
+                self.stage = Stage::Accepted(candidate);
+                true
+            }
+            Err(Refusal::Busy) => {
+                self.seen = None;
+                false
+            }
+            Err(Refusal::Unfit(why)) => {
+                self.refuse(candidate.id, &why);
+                false
+            }
+        }
+    }
+
+    fn refuse(&mut self, id: FileId, why: &str) {
+        let program = self.program.path().display();
+        warn!(%program, why, "A new program cannot take over; this one stays");
+        self.refused = Some(id);
+    }
+
+    /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call
+    /// on the main thread: the child of a thread that an exec ends is killed with it. Comes
+    /// back only when it failed, and then nothing has changed.
+    pub fn become_accepted(&mut self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) {
+        debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "exec on the main thread");
+        let Stage::Accepted(candidate) = std::mem::replace(&mut self.stage, Stage::Watching) else {
+            return;
+        };
+        let failed = self.complete(handoff).to_file().and_then(|file| {
+            let mut kept = keep.to_vec();
+            kept.push(file.as_fd());
+            let error = self.program.execute(&candidate, file.as_raw_fd(), &kept);
+            Err::<(), io::Error>(error)
+        });
+        if let Err(error) = failed {
+            self.refuse(candidate.id, &error.to_string());
+        }
+    }
+
+    /// What the next program must know of this one.
+    fn complete(&self, handoff: &Handoff) -> Handoff {
+        Handoff {
+            program: self.program.path().to_owned(),
+            arguments: self.program.arguments_as_text(),
+            ..handoff.clone()
+        }
+    }
+}
+
+/// Runs the candidate with the handoff as its input. Its exit code alone proves little, any
+/// program may end with 0: it must also say the token that only the handoff holds.
+async fn ask(
+    candidate: &Arc<File>,
+    supervisor: &Supervisor,
+    handoff: &Handoff,
+    token: &str,
+) -> Result<String, Refusal> {
+    let unfit = |error: io::Error| match error.kind() {
+        io::ErrorKind::ExecutableFileBusy => Refusal::Busy,
+        _ => Refusal::Unfit(error.to_string()),
+    };
+    let command = Command {
+        program: format!("/proc/self/fd/{}", candidate.as_raw_fd()).into(),
+        args: ["pilot", "takeover", "--check"].map(Into::into).to_vec(),
+        input: Some(Arc::new(handoff.to_file().map_err(unfit)?)),
+        output: Output::Keep,
+        ..Command::default()
+    };
+    let helped = supervisor.run(&command, CHECK_LIMIT, std::future::pending()).await;
+    let Helped { exit, last_lines: lines } = helped.map_err(unfit)?;
+    let Ok(exit) = exit else {
+        return Err(Refusal::Unfit(format!("its check took longer than {CHECK_LIMIT:?}")));
+    };
+    let said = lines.iter().find_map(|line| line.strip_prefix(token)).map(str::trim);
+    match said {
+        Some(version) if exit.code == Some(0) => Ok(version.to_owned()),
+        _ => Err(Refusal::Unfit(format!("its check {exit}: {}", lines.join("; ")))),
+    }
+}

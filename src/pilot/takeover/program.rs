@@ -1,0 +1,201 @@
+//! The file that this process runs, whether another one lies in its place, and the exec.
+
+use std::{
+    ffi::{CString, OsString},
+    fs::{self, File, Metadata},
+    io,
+    os::{
+        fd::{BorrowedFd, RawFd},
+        unix::{ffi::OsStringExt, fs::MetadataExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+
+use super::VARIABLE;
+
+/// What tells one content of a path from another, short of reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl FileId {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        }
+    }
+}
+
+/// Another program, held open: what is checked is what is executed.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub(super) id: FileId,
+    pub(super) file: Arc<File>,
+}
+
+/// The program of this process and how it was called.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    running: FileId,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Program {
+    /// `path` is where an earlier program of this process looked.
+    ///
+    /// # Errors
+    /// When `/proc` does not say what runs.
+    pub fn current(
+        arguments: Vec<OsString>,
+        environment: Vec<(OsString, OsString)>,
+        path: Option<PathBuf>,
+    ) -> io::Result<Self> {
+        // Of the file itself, also when it has no name any more.
+        let running = FileId::of(&fs::metadata("/proc/self/exe")?);
+        let path = match path {
+            Some(path) => path,
+            None => called(&arguments, running).map_or_else(real, Ok)?,
+        };
+        Ok(Self { path, running, arguments, environment })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What lies at the path when it is not what runs. Nothing there is nothing to do.
+    pub(super) fn other(&self) -> Option<Candidate> {
+        let found = FileId::of(&fs::metadata(&self.path).ok()?);
+        if found == self.running {
+            return None;
+        }
+        let file = File::open(&self.path).ok()?;
+        let about = file.metadata().ok()?;
+        let id = FileId::of(&about);
+        (about.is_file() && id != self.running).then(|| Candidate { id, file: Arc::new(file) })
+    }
+
+    pub(super) fn arguments_as_text(&self) -> Vec<String> {
+        self.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    /// Replaces this process' program; `kept` stay open in the next one, which finds the
+    /// handoff under `handoff`. Returns why it failed.
+    ///
+    /// Not by std: its exec resets the signal mask, and a TERM that came in between would end
+    /// the next program before it blocks signals, or be lost to PID 1.
+    pub(super) fn execute(
+        &self,
+        candidate: &Candidate,
+        handoff: RawFd,
+        kept: &[BorrowedFd<'_>],
+    ) -> io::Error {
+        let words = self.arguments.iter().map(|word| CString::new(word.clone().into_vec()));
+        let own = (OsString::from(VARIABLE), OsString::from(handoff.to_string()));
+        let variables =
+            self.environment.iter().filter(|(name, _)| name != VARIABLE).chain([&own]).map(
+                |(name, value)| {
+                    let mut line = name.clone();
+                    line.push("=");
+                    line.push(value);
+                    CString::new(line.into_vec())
+                },
+            );
+        let collected = words.collect::<Result<Vec<_>, _>>();
+        let (words, variables) = match (collected, variables.collect::<Result<Vec<_>, _>>()) {
+            (Ok(words), Ok(variables)) => (words, variables),
+            (Err(error), _) | (_, Err(error)) => return error.into(),
+        };
+        let error = match keep_open(kept, FdFlag::empty()) {
+            Ok(()) => match nix::unistd::fexecve(&candidate.file, &words, &variables) {
+                Ok(never) => match never {},
+                Err(error) => error.into(),
+            },
+            Err(error) => error,
+        };
+        // Children must not inherit them.
+        match keep_open(kept, FdFlag::FD_CLOEXEC) {
+            Ok(()) => error,
+            Err(worse) => worse,
+        }
+    }
+}
+
+fn keep_open(fds: &[BorrowedFd<'_>], flag: FdFlag) -> io::Result<()> {
+    for fd in fds {
+        fcntl(fd, FcntlArg::F_SETFD(flag))?;
+    }
+    Ok(())
+}
+
+/// The path in the first argument: it may be a link that an update lets point elsewhere.
+fn called(arguments: &[OsString], running: FileId) -> Option<PathBuf> {
+    let first = Path::new(arguments.first()?);
+    let named = first.parent().is_some_and(|folder| !folder.as_os_str().is_empty());
+    let path = std::path::absolute(first).ok().filter(|_| named)?;
+    (FileId::of(&fs::metadata(&path).ok()?) == running).then_some(path)
+}
+
+/// Where the running file is, or was.
+fn real() -> io::Result<PathBuf> {
+    let path = fs::read_link("/proc/self/exe")?.into_os_string().into_vec();
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec();
+    Ok(OsString::from_vec(path).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(path: &Path) -> Program {
+        let running = FileId::of(&fs::metadata(path).unwrap());
+        Program { path: path.to_owned(), running, arguments: vec![], environment: vec![] }
+    }
+
+    #[test]
+    fn a_renamed_a_rewritten_and_a_relinked_file_are_seen_and_a_missing_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("navigator");
+        let next = folder.path().join("next");
+        let write = |path: &Path, text: &str| fs::write(path, text).unwrap();
+        write(&path, "one");
+        let running = program(&path);
+        assert!(running.other().is_none());
+        write(&next, "two");
+        fs::rename(&next, &path).unwrap();
+        let seen = running.other().unwrap();
+        assert_eq!(program(&path).running, seen.id);
+        write(&path, "three");
+        assert_ne!(running.other().unwrap().id, seen.id);
+        fs::remove_file(&path).unwrap();
+        assert!(running.other().is_none());
+        // A link that points elsewhere.
+        let link = folder.path().join("link");
+        write(&path, "one");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let linked = program(&link);
+        assert!(linked.other().is_none());
+        write(&next, "two");
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&next, &link).unwrap();
+        assert!(linked.other().is_some());
+    }
+
+    #[test]
+    fn the_program_of_this_process_is_not_another_one() {
+        let current = Program::current(vec!["it".into()], vec![], None).unwrap();
+        assert!(current.other().is_none(), "{}", current.path().display());
+    }
+}
