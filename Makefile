@@ -95,7 +95,7 @@ test-databases-full: deps ## the same with every scenario; rewrites docs/test-da
 
 ci: ## all that a change must pass
 	@begun=$$SECONDS; \
-	for target in test fuzz e2e; do \
+	for target in test fuzz test-databases e2e; do \
 	  started=$$SECONDS; echo "=== make $$target"; $(MAKE) --no-print-directory $$target; \
 	  echo "=== make $$target took $$((SECONDS - started)) s"; \
 	done; echo "=== all of it took $$((SECONDS - begun)) s"
