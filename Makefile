@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench compare-inits kill-store golden ci clean
+.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
 
 CARGO    ?= cargo
 PROFILE  ?= release
@@ -68,6 +68,10 @@ bench: deps $(TESTBED)/bin/etcd ## prints what stores and conversions cost
 compare-inits: deps ## prints what our init, tini and dumb-init do, as a table
 	@scripts/need.sh unshare=util-linux tini=tini dumb-init=dumb-init dash=dash script=bsdutils
 	$(CARGO) test --test inits
+
+bench-pilot: deps ## prints what a pilot costs, beside tini, dumb-init and no init
+	@scripts/need.sh tini=tini dumb-init=dumb-init perl=perl
+	$(CARGO) bench --bench pilot
 
 kill-store: deps ## kills the embedded store a thousand times under load
 	$(CARGO) bench --bench store -- kills

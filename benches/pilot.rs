@@ -1,0 +1,327 @@
+//! What a pilot costs beside its child, next to tini, dumb-init and no init at all.
+//!
+//! `make bench-pilot` prints a Markdown table: the median of several runs, with the least and
+//! the most. Memory and idle processor time are taken from the same processes, five of each
+//! kind at once, after a minute; the times from rounds in which every kind has its turn. The
+//! child is this program itself, so that its own start costs the same for all.
+
+#![expect(unsafe_code, reason = "reads another process's clock; says why it is sound")]
+#![expect(clippy::print_stdout, reason = "prints a table")]
+#![expect(clippy::disallowed_methods, reason = "starts processes")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed run")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use nix::{
+    libc,
+    sys::signal::{SigSet, Signal, kill},
+    unistd::Pid,
+};
+
+/// Processes of each kind that idle side by side.
+const COPIES: u8 = 5;
+const IDLE: Duration = Duration::from_secs(60);
+const ROUNDS: usize = 41;
+const DATABASE_ROUNDS: u8 = 9;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The word by which this program knows that it is the child.
+const CHILD: &str = "be-the-child";
+
+const SCRIPT: &str = include_str!("../tests/support/scripted-cassandra.pl");
+const PILOT: &str = "metadata: {name: host-a}\nspec: {version: 5.0.6, jvm: {heap: 384Mi}, cassandra: \
+                     {clusterName: demo, datacenter: d, rack: r}}\n";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Database,
+    Exec,
+    Tini,
+    DumbInit,
+    None,
+}
+
+const KINDS: [(Kind, &str); 5] = [
+    (Kind::Database, "navigator pilot cassandra"),
+    (Kind::Exec, "navigator pilot exec"),
+    (Kind::Tini, "tini -s"),
+    (Kind::DumbInit, "dumb-init"),
+    (Kind::None, "no init"),
+];
+
+fn main() {
+    if std::env::args().any(|argument| argument == CHILD) {
+        be_the_child();
+    }
+    let place = tempfile::tempdir().unwrap();
+    let mut columns: Vec<Column> = KINDS.map(|(kind, _)| Column::of(kind)).into();
+    idle(place.path(), &mut columns);
+    for _ in 0..ROUNDS {
+        for column in &mut columns {
+            if column.kind != Kind::Database {
+                column.time(place.path(), 1);
+            }
+        }
+    }
+    for round in 1..=DATABASE_ROUNDS {
+        columns[0].time(place.path(), 100 + round);
+    }
+    let titles = KINDS.map(|(_, title)| format!(" {title} |")).concat();
+    println!("| median (least – most) |{titles}\n|---|{}", "---|".repeat(KINDS.len()));
+    type Row = (&'static str, fn(&Column) -> &Vec<f64>, usize);
+    let rows: [Row; 6] = [
+        ("resident memory, MiB", |column| &column.resident, 2),
+        ("of it private and not from a file, MiB", |column| &column.anonymous, 2),
+        ("proportional share (PSS), MiB", |column| &column.share, 2),
+        ("idle for 60 s, % of a core", |column| &column.idle, 4),
+        ("start to the child's first line, ms", |column| &column.start, 1),
+        ("TERM to the end, ms", |column| &column.stop, 1),
+    ];
+    for (name, values, digits) in rows {
+        let cells: Vec<String> =
+            columns.iter().map(|column| spread(values(column), digits)).collect();
+        println!("| {name} | {} |", cells.join(" | "));
+    }
+}
+
+/// Says when it was started, and again when it hears TERM; ends at once.
+fn be_the_child() -> ! {
+    let mut term = SigSet::empty();
+    term.add(Signal::SIGTERM);
+    term.thread_block().unwrap();
+    println!("{}", now());
+    term.wait().unwrap();
+    #[expect(clippy::exit, reason = "the child ends here")]
+    std::process::exit(0)
+}
+
+fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
+}
+
+#[derive(Default)]
+struct Figures {
+    resident: f64,
+    anonymous: f64,
+    share: f64,
+}
+
+struct Column {
+    kind: Kind,
+    resident: Vec<f64>,
+    anonymous: Vec<f64>,
+    share: Vec<f64>,
+    idle: Vec<f64>,
+    start: Vec<f64>,
+    stop: Vec<f64>,
+}
+
+impl Column {
+    fn of(kind: Kind) -> Self {
+        let none = Vec::new;
+        Self {
+            kind,
+            resident: none(),
+            anonymous: none(),
+            share: none(),
+            idle: none(),
+            start: none(),
+            stop: none(),
+        }
+    }
+
+    /// One start and one end.
+    fn time(&mut self, place: &Path, copy: u8) {
+        let (mut running, took) = Running::start(self.kind, place, copy);
+        self.start.push(took);
+        // What is still being done after the start is no part of the stop.
+        running.settle();
+        let asked = Instant::now();
+        running.signal(Signal::SIGTERM);
+        running.process.wait().unwrap();
+        self.stop.push(milliseconds(asked.elapsed()));
+    }
+}
+
+/// Five of each kind at once, so that all have the same neighbours.
+fn idle(place: &Path, columns: &mut [Column]) {
+    let mut all = Vec::new();
+    for copy in 1..=COPIES {
+        for (index, (kind, _)) in KINDS.iter().enumerate() {
+            if *kind != Kind::None {
+                let (running, _) = Running::start(*kind, place, copy);
+                running.settle();
+                all.push((index, running));
+            }
+        }
+    }
+    let before: Vec<Duration> = all.iter().map(|(_, running)| running.on_processor()).collect();
+    let since = Instant::now();
+    std::thread::sleep(IDLE);
+    let over = since.elapsed();
+    for ((index, running), before) in all.iter().zip(before) {
+        let used = running.on_processor().checked_sub(before).unwrap();
+        let column = &mut columns[*index];
+        column.idle.push(used.as_secs_f64() / over.as_secs_f64() * 100.0);
+        let Figures { resident, anonymous, share } = running.memory();
+        column.resident.push(resident);
+        column.anonymous.push(anonymous);
+        column.share.push(share);
+    }
+}
+
+struct Running {
+    kind: Kind,
+    process: Child,
+    address: String,
+}
+
+impl Running {
+    /// Started, and how many milliseconds it took until its child said its first line.
+    fn start(kind: Kind, place: &Path, copy: u8) -> (Self, f64) {
+        let address = format!("127.0.73.{copy}");
+        let own = std::env::current_exe().unwrap();
+        let navigator = env!("CARGO_BIN_EXE_navigator");
+        let words: &[&str] = match kind {
+            Kind::Database => return Self::start_database(place, copy, address),
+            Kind::Exec => &[navigator, "pilot", "exec", "--"],
+            Kind::Tini => &["tini", "-s", "--"],
+            Kind::DumbInit => &["dumb-init", "--"],
+            Kind::None => &[],
+        };
+        let mut words: Vec<PathBuf> = words.iter().map(PathBuf::from).collect();
+        words.extend([own, CHILD.into()]);
+        let since = now();
+        let mut process = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{words:?}: {error}; install tini and dumb-init"));
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let begun: u128 = line.trim().parse().unwrap();
+        let took = Duration::from_nanos(u64::try_from(begun - since).unwrap());
+        (Self { kind, process, address }, milliseconds(took))
+    }
+
+    /// A pilot alone on its address, around the scripted Cassandra, which notes its start.
+    fn start_database(place: &Path, copy: u8, address: String) -> (Self, f64) {
+        let root = place.join(copy.to_string());
+        for folder in ["home/bin", "home/conf", "data", "config", "shared"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let program = root.join("home/bin/cassandra");
+        fs::write(&program, SCRIPT).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(root.join("shared/jolokia.jar"), "").unwrap();
+        fs::write(root.join("pilot.yaml"), PILOT).unwrap();
+        let since = Instant::now();
+        let process = Command::new(env!("CARGO_BIN_EXE_navigator"))
+            .args(["pilot", "cassandra", "--address", &address, "--bind-address", &address])
+            .args(["--config".into(), root.join("pilot.yaml")])
+            .args(["--home".into(), root.join("home")])
+            .args(["--data-dir".into(), root.join("data")])
+            .args(["--config-dir".into(), root.join("config")])
+            .args(["--shared-dir".into(), root.join("shared")])
+            .env("NAVIGATOR_TERMINATION_LOG", "/nonexistent")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(root.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + PATIENCE;
+        let notes = root.join("notes");
+        while !fs::metadata(&notes).is_ok_and(|about| about.len() > 0) {
+            let log = || fs::read_to_string(root.join("log")).unwrap_or_default();
+            assert!(Instant::now() < until, "the database was not started\n{}", log());
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        (Self { kind: Kind::Database, process, address }, milliseconds(since.elapsed()))
+    }
+
+    /// Waits until the start is over.
+    fn settle(&self) {
+        if self.kind != Kind::Database {
+            return;
+        }
+        let until = Instant::now() + PATIENCE;
+        while !self.is_ready() {
+            assert!(Instant::now() < until, "{} does not serve", self.address);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let ask = || {
+            let mut stream = std::net::TcpStream::connect((self.address.as_str(), 12001))?;
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line)?;
+            std::io::Result::Ok(line.contains(" 200 "))
+        };
+        ask().unwrap_or(false)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.id().cast_signed()), signal).unwrap();
+    }
+
+    /// What all its threads used of a processor, those that ended as well.
+    fn on_processor(&self) -> Duration {
+        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: both write to a place of their own that outlives the call.
+        let errors = unsafe {
+            libc::clock_getcpuclockid(self.process.id().cast_signed(), &raw mut clock)
+                | libc::clock_gettime(clock, &raw mut time)
+        };
+        assert_eq!(errors, 0, "{}", std::io::Error::last_os_error());
+        let nanoseconds = u32::try_from(time.tv_nsec).unwrap();
+        Duration::new(u64::try_from(time.tv_sec).unwrap(), nanoseconds)
+    }
+
+    fn memory(&self) -> Figures {
+        let pid = self.process.id();
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap()
+            + &fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+        let mebibytes = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            let kibibytes: u32 = line.trim().trim_end_matches(" kB").trim().parse().unwrap();
+            f64::from(kibibytes) / 1024.0
+        };
+        Figures {
+            resident: mebibytes("VmRSS:"),
+            anonymous: mebibytes("RssAnon:"),
+            share: mebibytes("Pss:"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.process.try_wait().unwrap().is_none() {
+            self.signal(Signal::SIGTERM);
+            self.process.wait().unwrap();
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+fn spread(values: &[f64], digits: usize) -> String {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (sorted.first(), sorted.last()) else {
+        return "–".to_owned();
+    };
+    let median = sorted[sorted.len() / 2];
+    format!("{median:.digits$} ({least:.digits$} – {most:.digits$})")
+}
