@@ -19,6 +19,7 @@ pub mod machine;
 pub mod memory;
 pub mod metrics;
 pub mod ownership;
+pub mod peers;
 pub mod preflight;
 pub mod probes;
 pub mod registration;

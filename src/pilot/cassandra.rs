@@ -189,13 +189,13 @@ impl Database for Cassandra {
         Box::pin(async move {
             let mut memory = Memory::load(&node.data)?;
             if memory.left {
-                return Err(Error::Refused(configure::LEFT.to_owned()));
+                return Err(Error::TooLate("the node has left the ring".to_owned()));
             }
             if memory.retiring_since.is_none() {
                 return Ok(());
             }
             if retire::past_the_point_of_return(&self.jolokia()?, node).await? {
-                return Err(Error::Refused("that the node is leaving the ring".to_owned()));
+                return Err(Error::TooLate("the node is leaving the ring".to_owned()));
             }
             memory.retiring_since = None;
             memory.save(&node.data)

@@ -44,10 +44,15 @@ impl Cluster {
         &self.name
     }
 
+    /// Labels of all Pilots of the cluster that `own` belongs to.
+    pub fn selector(&self, own: &Pilot) -> Option<String> {
+        let cluster = own.spec.cluster_ref.as_ref()?;
+        Some(format!("{}={}", self.flavour.cluster_label, cluster.name))
+    }
+
     /// The other Pilots of the cluster that `own` belongs to.
     pub async fn peers(&self, own: &Pilot) -> kube::Result<Vec<Pilot>> {
-        let Some(cluster) = &own.spec.cluster_ref else { return Ok(vec![]) };
-        let selector = format!("{}={}", self.flavour.cluster_label, cluster.name);
+        let Some(selector) = self.selector(own) else { return Ok(vec![]) };
         let list = self.pilots().list(&ListParams::default().labels(&selector)).await?;
         Ok(list
             .items

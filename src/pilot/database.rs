@@ -144,6 +144,9 @@ pub enum Error {
     Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("database answered {0}")]
     Refused(String),
+    /// A retirement that is past the point of no return.
+    #[error("decommission cannot be taken back: {0}")]
+    TooLate(String),
 }
 
 /// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
@@ -183,7 +186,8 @@ pub trait Database: Send + Sync + 'static {
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
     /// Begins or goes on with moving all data away; says how far it is.
     fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>>;
-    /// Takes a retirement back, where that is still possible.
+    /// Takes a retirement back. [`Error::TooLate`] where that is no longer possible: then the
+    /// node leaves, and [`Database::retire`] follows it to its end.
     fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
     /// Flushes and stops serving, ahead of TERM.
     fn drain(&self) -> BoxFuture<'_, Result<(), Error>>;

@@ -8,7 +8,7 @@
 use std::{io, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -16,14 +16,32 @@ use super::{
     cluster::{Cluster, is_conflict, owner},
     files::Files,
     flavour::Flavour,
+    peers,
 };
 use crate::{
     api::v1beta1::{Founder, LeaderLease, LeaderLeaseSpec, Pilot},
     error::chain,
 };
 
-/// Between two looks at what others do, with half of it as jitter.
-const LOOK: Duration = Duration::from_secs(4);
+/// Between two looks at the record while nothing is heard of the peers: a person may have
+/// removed it. Half of it is jitter, here and below.
+const LOOK: Duration = Duration::from_secs(10);
+/// Until somebody who was faster is looked at.
+const AGAIN: Duration = Duration::from_millis(200);
+/// First and longest wait after a look that failed.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// What a look brought.
+enum Outcome {
+    Turn {
+        may_found: bool,
+    },
+    /// Nothing can be done until these peers change.
+    Wait {
+        peers: Vec<Pilot>,
+    },
+    Again,
+}
 
 /// What the record in the lease means for this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,17 +65,31 @@ pub async fn take_turn(
     files: &Files,
     say: impl Fn(String),
 ) -> bool {
+    let (first, longest) = BACKOFF;
+    let mut pause = first;
     loop {
         match look(cluster, flavour, pilot, files, &say).await {
-            Ok(Some(may_found)) => return may_found,
-            Ok(None) => {}
+            Ok(Outcome::Turn { may_found }) => return may_found,
+            Ok(Outcome::Wait { peers }) => {
+                pause = first;
+                let Some(cluster) = cluster else { continue };
+                let changed = peers::changed(cluster, pilot, &peers);
+                // Either way it is looked again.
+                drop(timeout(jittered(LOOK), changed).await);
+            }
+            Ok(Outcome::Again) => sleep(jittered(AGAIN)).await,
             Err(error) => {
                 warn!(error = %chain(&error), "Turn to start cannot be taken");
                 say(format!("its turn cannot be taken: {}", chain(&error)));
+                sleep(jittered(pause)).await;
+                pause = (pause * 2).min(longest);
             }
         }
-        sleep(LOOK.mul_f64(1.0 + rand::random::<f64>() / 2.0)).await;
     }
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(1.0 + rand::random::<f64>() / 2.0)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -74,15 +106,15 @@ async fn look(
     pilot: &Pilot,
     files: &Files,
     say: &impl Fn(String),
-) -> Result<Option<bool>, Error> {
+) -> Result<Outcome, Error> {
     let mark = files.mark()?.unwrap_or_default();
     if mark.node_id.is_some() || (flavour.joins_elsewhere)(pilot) {
         // Data of its own: it rejoins. Seeds elsewhere: the cluster exists there.
-        return Ok(Some(false));
+        return Ok(Outcome::Turn { may_found: false });
     }
     let (Some(cluster), Some(name)) = (cluster, &pilot.spec.cluster_ref) else {
         // Alone, without an API or without a cluster: there is nobody to agree with.
-        return Ok(Some(true));
+        return Ok(Outcome::Turn { may_found: true });
     };
     let lease_name = (flavour.lease)(&name.name);
     let lease = cluster.lease(&lease_name).await?;
@@ -90,11 +122,11 @@ async fn look(
     let own = cluster.name();
     let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
     match judge(record, own, mark.founding.as_deref(), &peers, &lease_name) {
-        Verdict::Found => Ok(Some(true)),
-        Verdict::Join => Ok(Some(false)),
+        Verdict::Found => Ok(Outcome::Turn { may_found: true }),
+        Verdict::Join => Ok(Outcome::Turn { may_found: false }),
         Verdict::Wait(what) => {
             say(what);
-            Ok(None)
+            Ok(Outcome::Wait { peers })
         }
         Verdict::Claim => {
             // An attempt whose answer was lost goes on under its own id.
@@ -104,10 +136,10 @@ async fn look(
             match claim(cluster, lease, &lease_name, owner(pilot), founder).await {
                 Ok(()) => {
                     info!(lease = lease_name, "Recorded as the founder");
-                    Ok(Some(true))
+                    Ok(Outcome::Turn { may_found: true })
                 }
                 // Somebody was faster. Look again.
-                Err(error) if is_conflict(&error) => Ok(None),
+                Err(error) if is_conflict(&error) => Ok(Outcome::Again),
                 Err(error) => Err(error.into()),
             }
         }

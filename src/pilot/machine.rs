@@ -9,6 +9,7 @@
 //! - anything but silence after `Exit`.
 
 mod intent;
+mod retirement;
 mod stop;
 mod succession;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use nix::libc;
 
+pub use self::retirement::Retiring;
 use super::supervisor::Exit;
 
 /// What the API wants of the node.
@@ -119,6 +121,12 @@ pub enum Event {
     RetirementMoving,
     RetirementRefused,
     RetirementLeft,
+    /// The node stays.
+    RetirementCancelled,
+    /// It is too late to stay.
+    RetirementBinding,
+    /// Whether it stays is not known.
+    CancelFailed,
     Signal(i32),
     Timer(Timer),
 }
@@ -220,7 +228,7 @@ pub struct Up {
     /// It answered at least once.
     pub answered: bool,
     pub serving: bool,
-    pub retiring: bool,
+    pub retiring: Option<Retiring>,
     /// It fell silent, was continued and asked for a thread dump.
     pub suspected: bool,
     /// A restart was asked for. It waits until the configuration is known to be good.
@@ -364,7 +372,7 @@ impl State {
                     pid,
                     answered: false,
                     serving: false,
-                    retiring: false,
+                    retiring: None,
                     suspected: false,
                     restart: false,
                 });
@@ -408,10 +416,7 @@ impl State {
                     up.answered = true;
                     up.suspected = false;
                     effects.push(Effect::Arm(Timer::Hung, self.limits.silence));
-                    if self.want == Some(Want::Decommissioned) && !up.retiring {
-                        up.retiring = true;
-                        effects.push(Effect::Retire);
-                    }
+                    self.review_retirement(effects);
                 }
             }
             (Event::Timer(Timer::Hung), Life::Up(up)) if up.answered => {
@@ -429,22 +434,16 @@ impl State {
                 }
             }
 
-            (Event::Timer(Timer::Retire), Life::Up(up)) if up.retiring => {
-                effects.push(Effect::Retire);
-            }
-            (Event::RetirementMoving, Life::Up(up)) if up.retiring => {
-                effects.push(Effect::Arm(Timer::Retire, RETIRE_POLL));
-            }
-            (Event::RetirementRefused, Life::Up(up)) if up.retiring => {
-                effects.push(Effect::Arm(Timer::Retire, RETIRE_RETRY));
-            }
-            (Event::RetirementLeft, Life::Up(up)) if up.retiring => {
-                let pid = up.pid;
-                self.left = true;
-                effects.push(Effect::RememberLeft);
-                // There is nothing left to flush.
-                self.terminate(pid, effects);
-            }
+            (
+                event @ (Event::Timer(Timer::Retire)
+                | Event::RetirementMoving
+                | Event::RetirementRefused
+                | Event::RetirementLeft
+                | Event::RetirementCancelled
+                | Event::RetirementBinding
+                | Event::CancelFailed),
+                Life::Up(_),
+            ) => self.retirement(&event, effects),
 
             (
                 Event::Drained | Event::Timer(Timer::Drain),

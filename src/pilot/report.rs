@@ -109,7 +109,7 @@ pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
         // It waits for others, who will come.
         Life::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
         Life::Refused | Life::Rejected | Life::Unprepared => PilotPhase::Failed,
-        Life::Up(up) if up.retiring => PilotPhase::Decommissioning,
+        Life::Up(up) if up.retiring.is_some() => PilotPhase::Decommissioning,
         Life::Up(up) if up.serving => PilotPhase::Running,
         Life::Configuring
         | Life::Preparing { .. }
@@ -195,7 +195,7 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
             (true, flavour.started, format!("{title} process has started"))
         }
         Life::Up(up) => {
-            let reason = facts.observation.reason.unwrap_or(if up.retiring {
+            let reason = facts.observation.reason.unwrap_or(if up.retiring.is_some() {
                 "NodeDecommissioning"
             } else {
                 "Starting"
@@ -247,7 +247,7 @@ fn stopped(flavour: &Flavour, state: &State) -> Verdict {
 fn decommissioned(state: &State, facts: &Facts) -> Verdict {
     if state.has_left() {
         (true, "NodeDecommissioned", "the node left its database cluster".into())
-    } else if state.want() == Some(Want::Decommissioned) {
+    } else if state.want() == Some(Want::Decommissioned) || state.is_retiring() {
         let progress = facts.decommission.as_ref().and_then(|moving| moving.message.clone());
         let message = facts.refused.clone().or(progress);
         (false, "NodeDecommissioning", message.unwrap_or_else(|| "data are moved away".into()))

@@ -7,6 +7,7 @@
 mod effects;
 mod ending;
 mod preparing;
+mod retiring;
 mod settings;
 mod start;
 mod succession;
@@ -53,15 +54,40 @@ const STORAGE_EVERY: Duration = Duration::from_secs(30);
 /// What tasks tell the loop.
 #[derive(Debug)]
 enum News {
-    Checked { attempt: Attempt, failed: Vec<FailedCheck> },
-    Turn { attempt: Attempt, may_found: bool },
+    Checked {
+        attempt: Attempt,
+        failed: Vec<FailedCheck>,
+    },
+    Turn {
+        attempt: Attempt,
+        may_found: bool,
+    },
     Waiting(String),
-    Configured { attempt: Attempt, result: Result<ProcessSpec, database::Error> },
-    Preparing { attempt: Attempt, detail: FlavourStatus },
-    Prepared { attempt: Attempt, result: Result<(), preparing::Failure> },
-    Judged { attempt: Attempt, rejected: Option<String> },
-    Observed { pid: i32, result: Box<Result<Observation, database::Error>> },
+    Configured {
+        attempt: Attempt,
+        peers: Vec<Pilot>,
+        result: Result<ProcessSpec, database::Error>,
+    },
+    /// Peers that a start waits for have changed.
+    PeersMoved,
+    Preparing {
+        attempt: Attempt,
+        detail: FlavourStatus,
+    },
+    Prepared {
+        attempt: Attempt,
+        result: Result<(), preparing::Failure>,
+    },
+    Judged {
+        attempt: Attempt,
+        rejected: Option<String>,
+    },
+    Observed {
+        pid: i32,
+        result: Box<Result<Observation, database::Error>>,
+    },
     Retirement(Result<Retirement, database::Error>),
+    Cancelled(Result<(), database::Error>),
     Drained,
     Peers(Vec<Pilot>),
     LastState(Option<cluster::LastState>),
@@ -344,12 +370,21 @@ impl Runner {
                 }
                 self.facts.waiting = Some(what);
             }
-            News::Configured { attempt, result } => self.configured(attempt, result),
+            News::Configured { attempt, peers, result } => {
+                self.peers = peers;
+                self.configured(attempt, result);
+            }
+            News::PeersMoved => {
+                if self.state.life == Life::Rejected {
+                    self.step(Event::Timer(Timer::Recheck));
+                }
+            }
             News::Preparing { attempt, detail } => self.prepares(attempt, detail),
             News::Prepared { attempt, result } => self.prepared(attempt, result),
             News::Judged { attempt, rejected } => self.judged(attempt, rejected),
             News::Observed { pid, result } => self.observed(pid, *result),
             News::Retirement(result) => self.retired(result),
+            News::Cancelled(result) => self.cancelled(result),
             News::Drained => self.step(Event::Drained),
             News::Peers(peers) => {
                 if self.peers != peers {
@@ -389,28 +424,6 @@ impl Runner {
                 self.step(Event::Observed { alive, serving });
             }
             Err(_) => self.step(Event::Observed { alive: false, serving: false }),
-        }
-    }
-
-    fn retired(&mut self, result: Result<Retirement, database::Error>) {
-        self.facts.refused = None;
-        match result {
-            Ok(Retirement::Moving(progress)) => {
-                self.facts.decommission = Some(progress);
-                self.step(Event::RetirementMoving);
-            }
-            Ok(Retirement::Left) => self.step(Event::RetirementLeft),
-            Ok(Retirement::Refused(why)) => {
-                warn!(why, "Decommission is refused");
-                self.facts.refused = Some(why);
-                self.step(Event::RetirementRefused);
-            }
-            Err(error) => {
-                let text = crate::error::chain(&error).to_string();
-                warn!(error = text, "Decommission does not go on");
-                self.facts.refused = Some(text);
-                self.step(Event::RetirementRefused);
-            }
         }
     }
 

@@ -13,6 +13,7 @@ mod cql;
 mod elasticsearch;
 mod host;
 mod report;
+mod scripted;
 #[path = "../support/lib.rs"]
 mod support;
 
@@ -35,6 +36,7 @@ type Run = for<'a> fn(&'a Told) -> LocalBoxFuture<'a, ()>;
 
 const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-flavour", Set::Full, |told| Box::pin(cassandra::a_node_joins_and_leaves(told))),
+    ("bootstraps", Set::Full, |told| Box::pin(scripted::five_hundred_bootstraps(told))),
     ("elasticsearch-flavour", Set::Quick, |_| {
         Box::pin(elasticsearch::three_nodes_form_one_cluster_and_one_leaves())
     }),

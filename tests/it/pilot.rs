@@ -1,13 +1,17 @@
 //! The pilot as a process: the real binary as PID 1 of a PID namespace and as a subreaper.
 
 mod api;
+mod away;
+mod bootstrap;
 mod configuration;
 mod database;
+mod decommission;
 mod exits;
 mod harness;
 mod host;
 mod hung;
 mod orphans;
+mod outage;
 mod signals;
 // What an init owes a database, shared with the table that `make compare-inits` prints.
 #[path = "../inits/suite.rs"]
@@ -16,3 +20,4 @@ mod suite;
 mod takeover;
 mod terminal;
 mod threads;
+mod trio;

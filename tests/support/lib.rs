@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "no binary uses all of it")]
 
 pub(crate) mod bed;
+pub(crate) mod bootstraps;
 pub(crate) mod client;
 pub(crate) mod kube;
 pub(crate) mod pki;

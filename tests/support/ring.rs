@@ -58,6 +58,11 @@ impl Ring {
         member_of(&self.cluster, "CassandraCluster", label, name, &spec)
     }
 
+    /// Name of the cluster object.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
     /// Clusters that were begun, and by whom.
     pub(crate) fn foundings(&self) -> Vec<String> {
         self.lines("foundings")

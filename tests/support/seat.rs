@@ -187,6 +187,25 @@ pub(crate) fn signal(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).ok();
 }
 
+/// Has this process ended? It may not have been reaped yet.
+pub(crate) fn is_gone(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .trim_start()
+        .chars()
+        .next()
+        .is_none_or(|state| state == 'Z')
+}
+
+pub(crate) async fn until_gone(pid: i32, deadline: Duration) {
+    until("the process's end", deadline, async || {
+        if is_gone(pid) { Ok(()) } else { Err(format!("{pid} runs")) }
+    })
+    .await;
+}
+
 fn tail(log: &Path, count: usize) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

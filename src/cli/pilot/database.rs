@@ -237,7 +237,7 @@ fn read_pilot(path: &Path) -> Result<Pilot, String> {
 }
 
 async fn connect(kubeconfig: Option<&Path>) -> Result<(kube::Client, String), String> {
-    let config = match kubeconfig {
+    let mut config = match kubeconfig {
         Some(path) => {
             let problem = |error: kube::config::KubeconfigError| {
                 format!("--kubeconfig {}: {}", path.display(), chain(&error))
@@ -249,6 +249,10 @@ async fn connect(kubeconfig: Option<&Path>) -> Result<(kube::Client, String), St
         None => kube::Config::incluster()
             .map_err(|error| format!("no API: {}; give --kubeconfig or --config", chain(&error)))?,
     };
+    // Every loop of the pilot has a pause of its own after a failure. The client's would come on
+    // top: a dozen tries in the first seconds, and a minute and more of silence after the API is
+    // back.
+    config.default_retry = false;
     let namespace = config.default_namespace.clone();
     let client = kube::Client::try_from(config)
         .map_err(|error| format!("failed to set up the API's client: {}", chain(&error)))?;

@@ -17,10 +17,14 @@ impl State {
         match &mut self.life {
             Life::Up(up) => {
                 up.restart |= asked;
-                let up = (up.pid, up.answered, up.retiring);
-                self.intent_while_up(want, up, effects);
-                if (changed || asked) && matches!(self.life, Life::Up(_)) {
-                    self.judge(effects);
+                let pid = up.pid;
+                if self.is_held_by(want) {
+                    self.stop(pid, effects);
+                } else {
+                    self.review_retirement(effects);
+                    if changed || asked {
+                        self.judge(effects);
+                    }
                 }
             }
             // What follows is decided when these are done.
@@ -53,33 +57,6 @@ impl State {
                     self.cancel_preparation(effects);
                 }
             }
-        }
-    }
-
-    fn intent_while_up(
-        &mut self,
-        want: Want,
-        (pid, answered, retiring): (i32, bool, bool),
-        effects: &mut Vec<Effect>,
-    ) {
-        match want {
-            Want::Stopped | Want::Fenced => self.stop(pid, effects),
-            Want::Decommissioned if !retiring && answered => {
-                self.set_retiring(true);
-                effects.push(Effect::Retire);
-            }
-            Want::Running if retiring => {
-                self.set_retiring(false);
-                effects.push(Effect::Disarm(Timer::Retire));
-                effects.push(Effect::CancelRetirement);
-            }
-            Want::Running | Want::Decommissioned => {}
-        }
-    }
-
-    fn set_retiring(&mut self, retiring: bool) {
-        if let Life::Up(up) = &mut self.life {
-            up.retiring = retiring;
         }
     }
 

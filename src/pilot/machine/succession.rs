@@ -43,8 +43,10 @@ impl State {
         if up.answered {
             effects.push(Effect::Arm(Timer::Hung, limits.silence));
         }
-        if up.retiring {
-            effects.push(Effect::Retire);
+        if up.retiring.is_some() {
+            // Taken back, or past that: the database says which.
+            let leaves = want == Want::Decommissioned;
+            effects.push(if leaves { Effect::Retire } else { Effect::CancelRetirement });
         }
         let fresh = Self::new(limits, left);
         (Self { want: Some(want), restart, failures, life: Life::Up(up), ..fresh }, effects)

@@ -206,8 +206,15 @@ fn a_retirement_is_polled_to_its_end_and_is_final() {
 
 #[test]
 fn a_retirement_can_be_taken_back_and_resumes_after_a_crash() {
-    let (_, effects) = up_and([want(Want::Decommissioned), want(Want::Running)]);
+    let (state, effects) = up_and([want(Want::Decommissioned), want(Want::Running)]);
+    assert_eq!(effects, [], "it is being asked to leave");
+    let (state, effects) = state.step(Event::RetirementRefused);
     assert_eq!(effects, [Effect::CancelRetirement]);
+    let (state, _) = state.step(Event::CancelFailed);
+    let (state, effects) = state.step(Event::Timer(Timer::Retire));
+    assert_eq!(effects, [Effect::CancelRetirement]);
+    let (state, _) = state.step(Event::RetirementCancelled);
+    assert!(!state.is_retiring());
     let (state, _) = up_and([want(Want::Decommissioned), exited(137)]);
     assert_eq!(state.life, Life::Backoff);
     let again = [
@@ -300,6 +307,20 @@ fn a_preparation_that_is_no_longer_wanted_is_ended_and_waited_for() {
     }
 }
 
+#[test]
+fn a_retirement_that_is_too_late_to_take_back_is_followed_to_its_end() {
+    let (state, _) = up_and([want(Want::Decommissioned), Event::RetirementMoving]);
+    let (state, effects) = state.step(want(Want::Running));
+    assert!(effects.contains(&Effect::CancelRetirement), "{effects:?}");
+    let (state, effects) = state.step(Event::RetirementBinding);
+    assert_eq!(effects, [Effect::Retire]);
+    let (state, effects) = state.step(Event::RetirementMoving);
+    assert_eq!(effects, [Effect::Arm(Timer::Retire, RETIRE_POLL)]);
+    let (state, effects) = state.step(Event::RetirementLeft);
+    assert!(effects.contains(&Effect::RememberLeft), "{effects:?}");
+    assert_eq!(state.step(exited(143)).0.life, Life::Held(Held::Decommissioned));
+}
+
 /// A world that answers effects, in any order and with any delay.
 #[derive(Default)]
 struct World {
@@ -362,7 +383,12 @@ impl World {
                     Event::RetirementRefused,
                     Event::RetirementLeft,
                 ]),
-                Effect::CancelRetirement | Effect::RememberLeft => {}
+                Effect::CancelRetirement => self.answers.extend([
+                    Event::RetirementCancelled,
+                    Event::RetirementBinding,
+                    Event::CancelFailed,
+                ]),
+                Effect::RememberLeft => {}
                 Effect::Arm(timer, _) => {
                     self.armed.retain(|armed| *armed != timer);
                     self.armed.push(timer);

@@ -27,7 +27,6 @@ const OBSERVE_STARTING: Duration = Duration::from_secs(1);
 const OBSERVE_SERVING: Duration = Duration::from_secs(5);
 /// A database that takes longer to say how it is does not answer.
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
-const RETIRE_LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at the peers.
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
@@ -224,32 +223,6 @@ impl Runner {
                 Err(error) => warn!(error = %chain(&error), "Drain failed; stopping without"),
             }
             drop(news.send(News::Drained).await);
-        });
-    }
-
-    fn retire(&self) {
-        let Some(pilot) = &self.pilot else { return };
-        let node = node(&self.settings, pilot, &self.peers, self.may_found);
-        let (database, news) = (self.database.clone(), self.news.clone());
-        self.follow("retire", async move {
-            let answer = timeout(RETIRE_LIMIT, database.retire(&node)).await;
-            let result = answer.unwrap_or_else(|late| {
-                Err(database::Error::Unreachable { source: Box::new(late) })
-            });
-            drop(news.send(News::Retirement(result)).await);
-        });
-    }
-
-    fn cancel_retirement(&mut self) {
-        self.facts.decommission = None;
-        self.facts.refused = None;
-        let Some(pilot) = &self.pilot else { return };
-        let node = node(&self.settings, pilot, &self.peers, self.may_found);
-        let database = self.database.clone();
-        self.follow("cancel-retirement", async move {
-            if let Err(error) = database.cancel_retirement(&node).await {
-                warn!(error = %chain(&error), "Decommission cannot be taken back");
-            }
         });
     }
 

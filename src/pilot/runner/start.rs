@@ -10,18 +10,33 @@ use tracing::{info, warn};
 
 use super::{News, Runner, node};
 use crate::{
+    api::v1beta1::Pilot,
     error::chain,
     pilot::{
+        cluster::Cluster,
         database::{self, FailedCheck, ProcessSpec},
         election,
         machine::{Attempt, Effect, Event},
-        ownership, preflight, report,
+        ownership, peers, preflight, report,
         volume::Hangs,
     },
 };
 
 /// An API that takes longer is away; what is known already is used.
 const PEERS_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The peers as the API has them, or as they were known.
+pub(super) async fn peers_now(
+    cluster: Option<&Cluster>,
+    pilot: &Pilot,
+    known: Vec<Pilot>,
+) -> Vec<Pilot> {
+    let Some(cluster) = cluster else { return known };
+    match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
+        Ok(Ok(peers)) => peers,
+        _ => known,
+    }
+}
 
 impl Runner {
     /// A task that prepares a start; an earlier one is no longer wanted.
@@ -105,13 +120,7 @@ impl Runner {
         let (cluster, database) = (self.cluster.clone(), self.database.clone());
         let volume = self.volume.clone();
         self.prepare("configure", async move {
-            let peers = match &cluster {
-                Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
-                    Ok(Ok(peers)) => peers,
-                    _ => known,
-                },
-                None => known,
-            };
+            let peers = peers_now(cluster.as_ref(), &pilot, known).await;
             let node = node(&settings, &pilot, &peers, may_found);
             let written = volume.during(async move {
                 let process = database.configure(&node).await?;
@@ -126,7 +135,8 @@ impl Runner {
                 Ok(process)
             });
             let late = |hangs| Err(database::Error::NotYet(hung(hangs).message));
-            News::Configured { attempt, result: written.await.unwrap_or_else(late) }
+            let result = written.await.unwrap_or_else(late);
+            News::Configured { attempt, peers, result }
         });
     }
 
@@ -149,10 +159,23 @@ impl Runner {
                     info!(what, "Waiting to start");
                 }
                 self.facts.waiting = Some(what);
+                self.wait_for_peers();
             }
             Err(error) => self.rejected(chain(&error).to_string()),
         }
         self.step(Event::NotConfigured(attempt));
+    }
+
+    /// The start is tried again as soon as the peers are not what they were.
+    fn wait_for_peers(&mut self) {
+        let (Some(cluster), Some(pilot)) = (self.cluster.clone(), self.pilot.clone()) else {
+            return;
+        };
+        let known = self.peers.clone();
+        self.prepare("await-peers", async move {
+            peers::changed(&cluster, &pilot, &known).await;
+            News::PeersMoved
+        });
     }
 
     /// The running process and its files are not touched.

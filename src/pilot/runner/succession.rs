@@ -16,7 +16,7 @@ use super::{Runner, wanted_by};
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
-        machine::{Life, State, Up},
+        machine::{Life, Retiring, State, Up},
         supervisor::{HandedChild, Parked, inherited},
         takeover::{HandedNode, Handoff, PARK_LIMIT},
         volume::{Lock, Volume},
@@ -74,7 +74,7 @@ impl Runner {
             remembered: self.remembered,
             answered: up.is_some_and(|up| up.answered),
             serving: up.is_some_and(|up| up.serving),
-            retiring: up.is_some_and(|up| up.retiring),
+            retiring: self.state.is_retiring(),
             restart: up.is_some_and(|up| up.restart),
             may_found: self.may_found,
             failures: self.state.failures(),
@@ -159,6 +159,7 @@ impl Runner {
         self.facts.preflight = Some(vec![]);
         self.facts.rejected = rejected;
         self.facts.refused = refused;
+        let retiring = retiring.then_some(Retiring::ASKING);
         let up = Up { pid, answered, serving, retiring, suspected: false, restart };
         let (limits, left) = (self.state.limits(), self.state.left());
         let (state, effects) = State::resumed(limits, left, wanted_by(&pilot.spec), failures, up);

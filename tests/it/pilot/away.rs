@@ -1,0 +1,97 @@
+//! The control plane goes away and comes back: databases do not notice, and nobody storms it.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nix::sys::signal::Signal;
+
+use super::trio::Trio;
+use crate::support::{
+    bed::Bed,
+    ring::{self, Ring},
+    seat::signal,
+    wait::until,
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[tokio::test]
+async fn a_node_that_ran_before_starts_while_the_api_is_away() {
+    let bed = Bed::start().await;
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let seat = ring.seat("cass-demo-a-0", [127, 0, 69, 1]);
+    bed.create(&ring.pilot(&seat.name)).await;
+    let running = seat.start(&bed.credentials(&seat.name));
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+    running.kill();
+    bed.set_away(true);
+    bed.kill_server();
+    let running = seat.start(&bed.credentials(&seat.name));
+    until("the node serves", PATIENCE, async || match seat.get(12001) {
+        Some((200, _)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    let database = running.database().unwrap();
+    bed.set_away(false);
+    bed.start_server().await;
+    bed.shows(&seat.name, "the new process", PATIENCE, |pilot| {
+        (pilot.status.process.as_ref()?.pid == database).then_some(())
+    })
+    .await;
+    assert_eq!(ring::count(&seat, "start"), 2);
+    assert_eq!(running.database(), Some(database), "the return of the API is no reason to restart");
+    assert_eq!(running.stop(PATIENCE).await, 0);
+}
+
+/// How long the API is away: the pauses between tries have grown by then.
+const AWAY: Duration = Duration::from_secs(25);
+
+#[tokio::test]
+async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
+    let bed = Bed::start().await;
+    let trio = Trio::start(&bed, 70).await;
+    let pids = trio.databases();
+    let gone = Instant::now();
+    bed.set_away(true);
+    bed.kill_server();
+    signal(pids[1], Signal::SIGKILL);
+    tokio::time::sleep(AWAY).await;
+    let tries = bed.world.kube.asked_since(gone);
+    // Each pilot: five or six tries to watch and to report, ever further apart, and a look at
+    // its peers.
+    assert!(tries.len() <= 3 * 16, "{} tries: {tries:#?}", tries.len());
+    for (seat, at) in trio.seats.iter().zip([0, 1, 2]) {
+        assert_eq!(seat.get(12001).map(|(code, _)| code), Some(200), "{}", seat.name);
+        let same = trio.running[at].database() == Some(pids[at]);
+        assert_eq!(same, at != 1, "only the one that was killed was started again");
+    }
+    let (back, time) = (Instant::now(), Timestamp::now());
+    bed.set_away(false);
+    bed.start_server().await;
+    for seat in &trio.seats {
+        bed.shows(&seat.name, "a new heartbeat", PATIENCE, |pilot| {
+            (pilot.status.last_heartbeat_time.as_ref()?.0 > time).then_some(())
+        })
+        .await;
+    }
+    let restarts = bed
+        .shows(&trio.seats[1].name, "the restart", PATIENCE, |pilot| {
+            Some(pilot.status.process.as_ref()?.restarts)
+        })
+        .await;
+    assert_eq!(restarts, 1);
+    let asked = bed.world.kube.asked_since(back);
+    let lists = |selector: &str| {
+        let list = |one: &&String| one.contains(selector) && !one.contains("watch=true");
+        asked.iter().filter(list).count()
+    };
+    for seat in &trio.seats {
+        let own = lists(&format!("fieldSelector=metadata.name%3D{}", seat.name));
+        assert!(own <= 1, "{own} lists by {}: {asked:#?}", seat.name);
+    }
+    assert!(lists("labelSelector") <= 2 * 3, "{asked:#?}");
+    for running in trio.running {
+        assert_eq!(running.stop(PATIENCE).await, 0);
+    }
+}
