@@ -42,6 +42,8 @@ pub(crate) struct Observed {
     pub(crate) pools: Vec<ObservedPool>,
     /// An object of a name that we need belongs to somebody else, or to another store.
     pub(crate) stalled: Option<Stalled>,
+    /// The pilot that leads the others, as they agreed.
+    pub(crate) leader: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -288,7 +290,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
         let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
         member.claim = Some(claim_facts(claim));
     }
-    Observed { pools, stalled }
+    Observed { pools, stalled, leader: None }
 }
 
 /// The member of this name, `<set>-<ordinal>`, made when it is the first sight of it.

@@ -131,6 +131,7 @@ fn next_look(planned: &Plan, observed: &Observed, desired: &Desired) -> Outcome 
 
 fn see(ctx: &Context, desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
     let mut observed = observe(desired, objects, now);
+    observed.leader = ctx.stores.leader(desired);
     if observed.stalled.is_none() {
         observed.stalled = of_other_store(ctx, objects);
     }

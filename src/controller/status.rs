@@ -70,7 +70,7 @@ pub(crate) fn status(
         version: versions.first().map(|count| count.version.clone()),
         versions,
         cluster_id: cluster_id(desired, observed),
-        leader: None,
+        leader: observed.leader.clone(),
         image: Some(desired.image.reference.clone()),
         pilot_image: Some(desired.pilot_image.reference.clone()),
         minimum_masters: desired

@@ -1,7 +1,7 @@
 //! Caches of everything that the controller reads, filled by watches, and what in them makes a
 //! cluster due.
 //!
-//! Invariant: a heartbeat makes no cluster due. What counts of a Pilot is its [`fingerprint`].
+//! Invariant: a heartbeat or a renewed lease makes no cluster due. What counts of a Pilot is its [`fingerprint`].
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
@@ -41,7 +41,7 @@ use super::{
     queue::{Key, Queue},
 };
 use crate::{
-    api::v1beta1::{CassandraCluster, ElasticsearchCluster, Pilot},
+    api::v1beta1::{CassandraCluster, ElasticsearchCluster, LeaderLease, Pilot},
     error::chain,
     runtime::{Runtime, Shutdown, readiness},
 };
@@ -50,6 +50,7 @@ pub(crate) struct Stores {
     pub(crate) cassandra: Store<CassandraCluster>,
     pub(crate) elasticsearch: Store<ElasticsearchCluster>,
     pub(crate) pilots: Store<Pilot>,
+    leases: Store<LeaderLease>,
     pub(crate) sets: Store<StatefulSet>,
     pub(crate) pods: Store<Pod>,
     pub(crate) claims: Store<PersistentVolumeClaim>,
@@ -87,6 +88,7 @@ impl Stores {
             ),
             // Unmanaged Pilots too: silent ones are marked and abandoned ones collected.
             pilots: watches.typed("watch-pilots", all(), of_member, fingerprint),
+            leases: watches.typed("watch-leaderleases", all(), of_lease, lease_print),
             sets: watches.typed("watch-statefulsets", ours(), of_member, version),
             pods: watches.typed("watch-pods", ours(), of_member, version),
             claims: watches.typed("watch-claims", ours(), of_member, version),
@@ -103,11 +105,12 @@ impl Stores {
     /// Waits until every cache holds what the server held. Call it once: of two that wait for
     /// one store, kube's initialisation wakes only the last.
     pub(crate) async fn filled(&self) {
-        let Self { cassandra, elasticsearch, pilots, sets, pods, claims, others } = self;
+        let Self { cassandra, elasticsearch, pilots, leases, sets, pods, claims, others } = self;
         // An error means that the watch ended, which ends the process.
         drop(cassandra.wait_until_ready().await);
         drop(elasticsearch.wait_until_ready().await);
         drop(pilots.wait_until_ready().await);
+        drop(leases.wait_until_ready().await);
         drop(sets.wait_until_ready().await);
         drop(pods.wait_until_ready().await);
         drop(claims.wait_until_ready().await);
@@ -125,6 +128,15 @@ impl Stores {
             pilots: self.pilots.state_filter(|pilot| ours(&pilot.metadata)),
             claims: self.claims.state_filter(|claim| ours(&claim.metadata)),
         }
+    }
+
+    /// The pilot that leads the others of a cluster, as its LeaderLease names it.
+    pub(crate) fn leader(&self, desired: &Desired) -> Option<String> {
+        let name = (desired.flavour.leader_lease)(&desired.name);
+        let lease = self.leases.get(&ObjectRef::new(&name).within(&desired.namespace))?;
+        let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
+        let ours = owners.iter().any(|owner| owner.uid == desired.uid);
+        lease.spec.holder_identity.clone().filter(|holder| ours && !holder.is_empty())
     }
 
     /// Any other object of ours.
@@ -168,6 +180,7 @@ impl Stores {
             cassandra: filled(objects, Writer::default(), "CassandraCluster", true),
             elasticsearch: filled(objects, Writer::default(), "ElasticsearchCluster", true),
             pilots: filled(objects, Writer::default(), "Pilot", true),
+            leases: filled(objects, Writer::default(), "LeaderLease", true),
             sets: filled(objects, Writer::default(), "StatefulSet", false),
             pods: filled(objects, Writer::default(), "Pod", false),
             claims: filled(objects, Writer::default(), "PersistentVolumeClaim", false),
@@ -206,6 +219,20 @@ fn of_meta(meta: &ObjectMeta) -> Option<Key> {
     FLAVOURS
         .into_iter()
         .find_map(|flavour| key(flavour, meta, labels.get(flavour.cluster_label)?.clone()))
+}
+
+/// Pilots make their lease without labels; its owner is the cluster.
+fn of_lease(lease: &LeaderLease) -> Option<Key> {
+    let owners = lease.metadata.owner_references.as_ref()?;
+    FLAVOURS.into_iter().find_map(|flavour| {
+        let owner = owners.iter().find(|owner| owner.kind == flavour.kind)?;
+        key(flavour, &lease.metadata, owner.name.clone())
+    })
+}
+
+/// A renewal makes no cluster due.
+fn lease_print(lease: &LeaderLease) -> u64 {
+    digest((&lease.metadata.uid, &lease.spec.holder_identity))
 }
 
 fn key(flavour: &Flavour, meta: &ObjectMeta, name: String) -> Option<Key> {

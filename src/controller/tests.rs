@@ -73,6 +73,35 @@ fn check_objects(rig: &Rig) {
     assert_eq!(creations.len(), 3 + 2, "{creations:#?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_status_names_the_pilot_that_leads_and_only_by_the_clusters_own_lease() {
+    let rig = Rig::new(1);
+    rig.settle().await;
+    let lease = id("leaderleases", "cassandra-shop-leaderelection");
+    let owner = |uid: &str| json!({"kind": "CassandraCluster", "name": "shop", "uid": uid});
+    rig.api.server().add(
+        &lease,
+        json!({
+            "apiVersion": "navigator.jetstack.io/v1beta1",
+            "kind": "LeaderLease",
+            "metadata": {
+                "name": lease.1, "namespace": "default", "ownerReferences": [owner("another")],
+            },
+            "spec": {"holderIdentity": "cass-shop-a-0"},
+        }),
+    );
+    let leader = || rig.object("cassandraclusters", "shop")["status"]["leader"].clone();
+    rig.settle().await;
+    assert_eq!(leader(), Value::Null);
+    let ours = owner("cassandraclusters/shop#1");
+    rig.api.server().edit(&lease, |lease| lease["metadata"]["ownerReferences"][0] = ours);
+    rig.settle().await;
+    assert_eq!(leader(), "cass-shop-a-0");
+    rig.api.server().edit(&lease, |lease| lease["spec"]["holderIdentity"] = json!(""));
+    rig.settle().await;
+    assert_eq!(leader(), Value::Null, "it was given up");
+}
+
 /// A cluster's life: two nodes, three, one, none.
 const LIFE: [fn(&Rig); 4] =
     [|_| {}, |rig| rig.scale(3), |rig| rig.scale(1), |rig| rig.api.server().delete(&cluster_id())];

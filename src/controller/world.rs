@@ -122,7 +122,7 @@ pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> Observed {
         let set = Some(Set { replicas: *replicas, ..Set::default() });
         ObservedPool { name: (*name).into(), set_name, set, members }
     });
-    Observed { pools: pools.collect(), stalled: None }
+    Observed { pools: pools.collect(), ..Observed::default() }
 }
 
 pub(crate) struct World {

@@ -60,7 +60,8 @@ pub fn controller_rules() -> Vec<PolicyRule> {
         ),
         rule(GROUP, &["pilots"], OWN),
         rule(GROUP, &["pilots/status"], &["update", "patch"]),
-        rule(GROUP, &["leaderleases"], &["get", "create", "update"]),
+        // Read for the name of the leader; written by pilots, to whom we grant that.
+        rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
         rule("", &["services", "serviceaccounts"], OWN),
         // `patch` is for the label that marks seeds.
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),

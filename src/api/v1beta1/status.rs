@@ -45,7 +45,7 @@ pub struct ClusterStatus {
     /// UUID of the Elasticsearch cluster; for Cassandra the object's own uid.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
-    /// Pilot that leads the others.
+    /// Pilot that leads the others, as their LeaderLease names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
     /// Database image that is run.
