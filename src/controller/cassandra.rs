@@ -135,6 +135,7 @@ fn pool_of(cluster: &CassandraCluster, name: &str, pool: &CassandraNodePool) -> 
         version: Some(spec.version.clone()),
         config_hash: None,
         restarted_at: restarted_at.clone().max(spec.restarted_at.clone()),
+        pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
         config: merged_config(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         elasticsearch: None,
@@ -213,5 +214,22 @@ mod tests {
         let after = pool_of(&cluster, "shop", &cluster.spec.node_pools[0]);
         assert_ne!(before.config_hash(), after.config_hash());
         assert_eq!(before.pod_hash, after.pod_hash);
+    }
+
+    #[test]
+    fn an_upgrade_of_ours_alone_restarts_no_database() {
+        let mut cluster = CassandraCluster::default();
+        cluster.spec.node_pools = vec![CassandraNodePool::default()];
+        let of = |image: &str| {
+            let pilot_image = image.to_owned();
+            cluster.desired(&Settings { pilot_image, store_id: "store".to_owned() })
+        };
+        let (before, after) = (of("navigator:1"), of("navigator:2"));
+        assert_ne!(before.pilot_image, after.pilot_image);
+        let hashes = |desired: &Desired| {
+            let pool = &desired.pools[0];
+            (pool.pod_hash.clone(), pool.config_hash().to_owned())
+        };
+        assert_eq!(hashes(&before), hashes(&after));
     }
 }

@@ -177,6 +177,7 @@ fn pool_of(cluster: &ElasticsearchCluster, name: &str, pool: &ElasticsearchNodeP
         version: Some(spec.version.clone()),
         config_hash: None,
         restarted_at: restarted_at.clone().max(spec.restarted_at.clone()),
+        pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
         config: merged_config(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         elasticsearch: Some(PilotElasticsearchSpec {

@@ -15,6 +15,7 @@ pub fn config_hash(spec: &PilotSpec) -> String {
         version,
         config_hash: _,
         restarted_at,
+        pilot_update: _,
         config,
         jvm,
         elasticsearch,

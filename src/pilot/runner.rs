@@ -38,7 +38,7 @@ use super::{
     report::{self, Facts},
     reporter,
     supervisor::{Child, Exit, Parked, Signals, Supervisor, inherited},
-    takeover::{self, Handoff, Start, Takeover},
+    takeover::{self, Handoff, Policy, Start, Takeover},
     volume::Volume,
 };
 use crate::{
@@ -342,6 +342,7 @@ impl Runner {
             known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
         });
         let (want, restart) = wanted_by(&pilot.spec);
+        self.takeover.set_policy(Policy::of(pilot.spec.pilot_update.as_deref()));
         if self.pilot.is_none() {
             self.continue_report(&pilot);
         }

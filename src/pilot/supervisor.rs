@@ -19,10 +19,7 @@ use std::{
     io,
     path::PathBuf,
     process::ExitStatus,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -116,7 +113,6 @@ struct Inner {
     children: Mutex<HashMap<i32, oneshot::Sender<ExitStatus>>>,
     /// The child that owns the terminal, when there is one.
     terminal: Mutex<Option<i32>>,
-    orphans: AtomicU64,
 }
 
 impl Supervisor {
@@ -220,11 +216,6 @@ impl Supervisor {
         }
     }
 
-    /// Orphans that were adopted and reaped.
-    pub fn orphans_reaped(&self) -> u64 {
-        self.0.orphans.load(Ordering::Relaxed)
-    }
-
     /// Takes the terminal back from an ended child, when that had it.
     pub fn reclaim_terminal(&self, ended: i32) {
         let mut terminal = self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -241,12 +232,10 @@ impl Supervisor {
                 self.stop_with(pid);
                 continue;
             }
-            match self.lock_children().remove(&pid) {
+            // Nobody asks how an orphan ended.
+            if let Some(answer) = self.lock_children().remove(&pid) {
                 // A dropped receiver is a helper that nobody waits for any more.
-                Some(answer) => drop(answer.send(status)),
-                None => {
-                    self.0.orphans.fetch_add(1, Ordering::Relaxed);
-                }
+                answer.send(status).ok();
             }
         }
     }

@@ -45,6 +45,17 @@ pub enum Policy {
     Never,
 }
 
+impl Policy {
+    /// `pilotUpdate` of a Pilot's spec; an unknown word is acted on as the default.
+    pub fn of(word: Option<&str>) -> Self {
+        match word {
+            Some("OnRestart") => Self::OnRestart,
+            Some("Never") => Self::Never,
+            _ => Self::InPlace,
+        }
+    }
+}
+
 /// What [`Takeover::next`] tells.
 #[derive(Debug)]
 pub enum News {

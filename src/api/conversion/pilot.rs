@@ -30,6 +30,8 @@ pub struct Surplus {
     config_hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restarted_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pilot_update: Option<String>,
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     config: Config,
@@ -83,6 +85,7 @@ pub fn project(hub: v1beta1::Pilot) -> (v1alpha1::Pilot, Surplus) {
         version,
         config_hash,
         restarted_at,
+        pilot_update,
         config,
         jvm,
         elasticsearch,
@@ -109,6 +112,7 @@ pub fn project(hub: v1beta1::Pilot) -> (v1alpha1::Pilot, Surplus) {
         version,
         config_hash,
         restarted_at,
+        pilot_update,
         config,
         jvm,
         elasticsearch: elasticsearch_surplus,
@@ -128,6 +132,7 @@ pub fn lift(older: v1alpha1::Pilot, surplus: Surplus) -> v1beta1::Pilot {
         version,
         config_hash,
         restarted_at,
+        pilot_update,
         config,
         jvm,
         elasticsearch: elasticsearch_surplus,
@@ -163,6 +168,7 @@ pub fn lift(older: v1alpha1::Pilot, surplus: Surplus) -> v1beta1::Pilot {
             version,
             config_hash,
             restarted_at,
+            pilot_update,
             config,
             jvm,
             elasticsearch,

@@ -61,6 +61,7 @@ pub const ENUMS: &[(&str, &str, &[&str])] = &[
     ("UpdateStrategy", "type", UPDATE_TYPES),
     ("UpdateStrategy", "restart", RESTARTS),
     ("UpdateStrategy", "pilotUpdate", PILOT_UPDATES),
+    ("PilotSpec", "pilotUpdate", PILOT_UPDATES),
     ("ServiceTemplate", "type", SERVICE_TYPES),
     ("ServiceTemplate", "externalTrafficPolicy", TRAFFIC_POLICIES),
     ("Retention", "whenScaled", RETENTIONS),

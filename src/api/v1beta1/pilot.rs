@@ -42,6 +42,9 @@ pub struct PilotSpec {
     /// Any change of this time asks for one restart of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarted_at: Option<Time>,
+    /// When a new program of the pilot takes over: `InPlace` (default), `OnRestart`, `Never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_update: Option<String>,
     /// Settings of the cluster and the pool, merged.
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]

@@ -241,6 +241,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             version: tape.maybe_text(VERSIONS),
             config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
             restarted_at: tape.maybe(Tape::time),
+            pilot_update: tape.maybe(|tape| tape.word(&["InPlace", "OnRestart", "Never"])),
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             elasticsearch: (block == 1).then(|| PilotElasticsearchSpec {

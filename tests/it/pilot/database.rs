@@ -34,7 +34,8 @@ impl World {
 
     fn start(&self, phase: &str) -> Running<'_> {
         let null = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
-        self.start_program(Path::new(env!("CARGO_BIN_EXE_navigator")), phase, null)
+        let program = Path::new(env!("CARGO_BIN_EXE_navigator"));
+        self.start_program(program, &format!("phase: {phase}"), null)
     }
 
     /// The database will write lines with rising numbers all the time.
@@ -43,20 +44,29 @@ impl World {
         fs::write(self.root.join("switches/noise"), "").unwrap();
     }
 
+    /// Waits until the pilot logs this.
+    pub(super) fn expect_log(&self, words: &str) {
+        wait_for(words, || {
+            let text = fs::read_to_string(self.root.join("stderr")).unwrap_or_default();
+            text.contains(words).then_some(())
+        });
+    }
+
     /// Does somebody hold the data directory?
     pub(super) fn lock_is_held(&self) -> bool {
         let folder = fs::File::open(self.root.join("data")).unwrap();
         nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockExclusiveNonblock).is_err()
     }
 
+    /// `wanted` goes into the spec.
     pub(super) fn start_program(
         &self,
         program: &Path,
-        phase: &str,
+        wanted: &str,
         stdout: fs::File,
     ) -> Running<'_> {
         let pilot = format!(
-            "metadata: {{name: cass-demo-a-0, namespace: default}}\nspec:\n  phase: {phase}\n  \
+            "metadata: {{name: cass-demo-a-0, namespace: default}}\nspec:\n  {wanted}\n  \
              version: 5.0.6\n  jvm: {{heap: 384Mi}}\n  cassandra: {{clusterName: demo, \
              datacenter: d, rack: r}}\n"
         );

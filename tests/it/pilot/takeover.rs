@@ -234,7 +234,7 @@ fn a_hundred_upgrades_of_a_database_pilot_keep_its_process_output_lock_and_ports
     world.be_noisy();
     let output = world.root.join("stdout");
     let pilot =
-        world.start_program(&programs.path(), "Running", fs::File::create(&output).unwrap());
+        world.start_program(&programs.path(), "phase: Running", fs::File::create(&output).unwrap());
     pilot.until(200, "Running");
     let (pid, database) = (pilot.pid(), pilot.database());
     programs.upgrade(pid, 0);
@@ -266,4 +266,35 @@ fn a_hundred_upgrades_of_a_database_pilot_keep_its_process_output_lock_and_ports
         assert_eq!(*line, number.to_string(), "lost or doubled after line {number}");
     }
     assert!(lines.len() > UPGRADES, "only {} lines", lines.len());
+}
+
+#[test]
+fn on_restart_waits_for_the_end_of_the_database_and_never_is_never() {
+    let rows = [
+        (21, "OnRestart", "A new program can take over", "odd"),
+        (22, "Never", "A new program is left aside", "even"),
+    ];
+    for (host, policy, said, runs) in rows {
+        let world = World::new(host);
+        let programs = Programs::new();
+        let inode = |name: &str| fs::metadata(programs.root.join(name)).unwrap().ino();
+        let null = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let wanted = format!("pilotUpdate: {policy}");
+        let pilot = world.start_program(&programs.path(), &wanted, null);
+        pilot.until(200, "Running");
+        let database = pilot.database();
+        programs.put("odd");
+        world.expect_log(said);
+        // It is looked at many times more.
+        pilot.until(200, "Running");
+        assert_eq!(running(pilot.pid()), inode("even"), "{policy}");
+        assert_eq!(pilot.database(), database, "{policy}");
+        signal(database, 9);
+        wait_for("another process", || {
+            children(pilot.pid()).first().copied().filter(|pid| *pid != database)
+        });
+        pilot.until(200, "Running");
+        assert_eq!(running(pilot.pid()), inode(runs), "{policy}");
+        assert_eq!(pilot.stop(), Some(0), "{policy}");
+    }
 }
