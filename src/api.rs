@@ -11,6 +11,7 @@ mod defaults;
 pub mod field;
 mod hub;
 mod known;
+pub mod managed;
 pub mod names;
 pub mod openapi;
 pub mod printer;

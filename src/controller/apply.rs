@@ -27,13 +27,13 @@ use super::{
     context::{Context, Error, MANAGER},
     desired::{Desired, Pool},
     events::News,
-    observe::{Member, Observed, ObservedPool, PHASE_OWNER, foreign, owned},
-    plan::Step,
+    observe::{Member, Observed, ObservedPool, PHASE_OWNER, PilotFacts, foreign, owned},
+    plan::{Step, told_alone},
 };
 use crate::api::{
     names::{self, annotation, label},
     quantity,
-    v1beta1::PilotIntent,
+    v1beta1::{PilotIntent, PilotSpec},
 };
 
 /// Makes every object of the cluster as it shall be, and every Pilot that a node needs.
@@ -332,12 +332,12 @@ pub(crate) async fn execute(
             resize(ctx, desired, observed, pool, *to).await
         }
         Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
-        Step::Tell { pilot } => tell(ctx, desired, observed, pilot).await,
+        Step::Tell { pilot } => tell(ctx, desired, observed, pilot, told_alone).await,
         Step::Mend { pilot, pod } | Step::Restart { pilot, pod } => {
             if member(observed, pilot).is_none() {
                 return Ok(());
             }
-            tell(ctx, desired, observed, pilot).await?;
+            tell(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
             delete(ctx, desired, &ApiResource::erase::<Pod>(&()), pilot, Some(pod)).await
         }
         Step::Drain { pilot } => {
@@ -385,16 +385,17 @@ pub(crate) async fn execute(
     }
 }
 
-/// Gives a node the newest spec.
+/// Gives a node of the newest spec what `part` says.
 async fn tell(
     ctx: &Context,
     desired: &Desired,
     observed: &Observed,
     pilot: &str,
+    part: impl Fn(&PilotFacts, &PilotSpec) -> PilotSpec,
 ) -> Result<(), Error> {
     let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
     if let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot)
-        && let Some(spec) = spec_patch(&facts.spec, &wanted.pilot)
+        && let Some(spec) = spec_patch(&facts.spec, &part(facts, &wanted.pilot))
     {
         let patch = json!({"spec": spec});
         patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;

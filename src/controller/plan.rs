@@ -19,7 +19,7 @@ mod roll;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use roll::outdated;
+pub(crate) use roll::{outdated, told_alone};
 
 /// What is being done to a cluster; `status.operation.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -454,3 +454,22 @@ async fn a_node_that_a_bad_configuration_keeps_down_gets_the_good_one_at_once() 
     assert_eq!(rig.replicas(), 2);
     assert_eq!(rig.condition("Ready")["status"], "True");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_replaces_pods_and_not_while_the_configuration_is_bad() {
+    let rig = Rig::new(2);
+    rig.settle().await;
+    let first = rig.pods();
+    rig.set_heap("64Mi");
+    rig.ask_for_a_restart("2026-01-01T00:00:00Z");
+    rig.settle().await;
+    assert_eq!(rig.pods(), first);
+    rig.set_heap("1Gi");
+    rig.settle().await;
+    let second = rig.pods();
+    assert!(second.iter().all(|pod| !first.contains(pod)), "{second:?}");
+    rig.ask_for_a_restart("2026-01-02T00:00:00Z");
+    rig.settle().await;
+    assert!(rig.pods().iter().all(|pod| !second.contains(pod)), "a restart alone, too");
+    assert_eq!(rig.condition("Ready")["status"], "True");
+}

@@ -99,6 +99,10 @@ impl Cassandra {
     /// Remembers the turns of the node's life; returns the bytes received while it joined.
     fn remember(&self, facts: &Facts) -> Result<Option<i64>, Error> {
         let mut memory = Memory::load(&self.data)?;
+        if facts.version.is_some() && facts.version != memory.version {
+            memory.version.clone_from(&facts.version);
+            memory.save(&self.data)?;
+        }
         match facts.mode.as_str() {
             "JOINING" => return Ok(facts.received),
             "NORMAL" if !memory.joined => {
@@ -131,7 +135,11 @@ impl Database for Cassandra {
     }
 
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
-        Box::pin(async move { preflight::check(node) })
+        Box::pin(async move {
+            let mut failed = preflight::check(node);
+            failed.extend(preflight::seeds(node).await);
+            failed
+        })
     }
 
     fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {

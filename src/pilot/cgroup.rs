@@ -1,64 +1,121 @@
-//! What the container may use and what the kernel did about it: cgroup v2, then v1.
+//! What the container may use and what the kernel did about it: cgroup v2, v1, or the two mixed.
+//!
+//! A container sees its own cgroup as the root of the file system, or, without a namespace of
+//! its own, below the path that `/proc/self/cgroup` names; then the path may lead nowhere, and
+//! the nearest folder that exists is its own.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
+/// v1 writes "no limit" as the largest page-aligned number.
+const NO_LIMIT: u64 = 1 << 60;
+
 /// Memory limit of this process in bytes; `None` when there is none.
 pub fn memory_limit() -> Option<u64> {
-    limit_below(Path::new("/sys/fs/cgroup"), &own_path())
+    Memory::of(Path::new("/sys/fs/cgroup"), &own()).limit()
 }
 
 /// Processes of this cgroup that the kernel killed for want of memory, so far.
 pub fn oom_kills() -> u64 {
-    let file = joined(Path::new("/sys/fs/cgroup"), &own_path()).join("memory.events");
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
+    Memory::of(Path::new("/sys/fs/cgroup"), &own()).oom_kills()
 }
 
-/// `/` inside a container with a cgroup namespace of its own.
-fn own_path() -> String {
-    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").to_owned()
+fn own() -> String {
+    fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
-fn joined(root: &Path, path: &str) -> PathBuf {
-    root.join(path.trim_start_matches('/'))
+/// The folders that account for this process's memory, its own first, then those above it.
+struct Memory {
+    v2: Vec<PathBuf>,
+    v1: Vec<PathBuf>,
 }
 
-/// The smallest limit on the way up: any of them binds.
-fn limit_below(root: &Path, path: &str) -> Option<u64> {
-    let read = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let own = joined(root, path);
-    let v2 = own
-        .ancestors()
-        .take_while(|folder| folder.starts_with(root))
-        .filter_map(|folder| read(folder.join("memory.max")))
-        .min();
-    // v1 writes "no limit" as the largest page-aligned number.
-    let v1 = || read(root.join("memory/memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60);
-    v2.or_else(v1)
+impl Memory {
+    /// `own` is the text of `/proc/self/cgroup`.
+    fn of(root: &Path, own: &str) -> Self {
+        let path = |is: fn(&str) -> bool| {
+            let mut lines = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+            lines.find(|(controllers, _)| is(controllers)).map_or("/", |(_, path)| path)
+        };
+        let v2 = path(str::is_empty);
+        let v1 = path(|controllers| controllers.split(',').any(|one| one == "memory"));
+        let above = |root: PathBuf, path: &str| {
+            let own = root.join(path.trim_start_matches('/'));
+            let folders = own.ancestors().take_while(|folder| folder.starts_with(&root));
+            folders.map(Path::to_owned).collect()
+        };
+        Self { v2: above(root.to_owned(), v2), v1: above(root.join("memory"), v1) }
+    }
+
+    /// The smallest limit on the way up: any of them binds.
+    fn limit(&self) -> Option<u64> {
+        let least = |folders: &[PathBuf], file: &str| {
+            let limits = folders.iter().filter_map(|folder| {
+                fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok()
+            });
+            limits.filter(|bytes| *bytes < NO_LIMIT).min()
+        };
+        least(&self.v2, "memory.max").or_else(|| least(&self.v1, "memory.limit_in_bytes"))
+    }
+
+    fn oom_kills(&self) -> u64 {
+        let counted = |folders: &[PathBuf], file: &str| {
+            // The nearest that exists: its own.
+            let text = folders.iter().find_map(|folder| fs::read_to_string(folder.join(file)).ok());
+            let text = text.unwrap_or_default();
+            let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+            count.and_then(|count| count.trim().parse::<u64>().ok())
+        };
+        let v2 = counted(&self.v2, "memory.events");
+        v2.or_else(|| counted(&self.v1, "memory.oom_control")).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn write(path: PathBuf, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn seen(root: &Path, own: &str) -> (Option<u64>, u64) {
+        let memory = Memory::of(root, own);
+        (memory.limit(), memory.oom_kills())
+    }
+
     #[test]
-    fn the_smallest_limit_on_the_way_up_counts() {
+    fn v2_counts_the_smallest_limit_on_the_way_up() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
-        assert_eq!(limit_below(root, "/"), None);
-        fs::create_dir_all(root.join("memory")).unwrap();
-        fs::write(root.join("memory/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
-        assert_eq!(limit_below(root, "/"), None);
-        fs::write(root.join("memory/memory.limit_in_bytes"), "1048576\n").unwrap();
-        assert_eq!(limit_below(root, "/"), Some(1_048_576));
-        fs::create_dir_all(root.join("pod/container")).unwrap();
-        fs::write(root.join("pod/memory.max"), "2000000\n").unwrap();
-        fs::write(root.join("pod/container/memory.max"), "max\n").unwrap();
-        assert_eq!(limit_below(root, "/pod/container"), Some(2_000_000));
+        assert_eq!(seen(root, "0::/\n"), (None, 0));
+        write(root.join("pod/memory.max"), "2000000\n");
+        write(root.join("pod/container/memory.max"), "max\n");
+        write(root.join("pod/container/memory.events"), "low 0\noom 3\noom_kill 2\n");
+        assert_eq!(seen(root, "0::/pod/container\n"), (Some(2_000_000), 2));
+    }
+
+    #[test]
+    fn v1_counts_below_the_path_of_its_own_hierarchy() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let own = "5:cpu,cpuacct:/else\n4:memory:/pods/a\n1:name=systemd:/x\n0::/\n";
+        write(root.join("memory/memory.limit_in_bytes"), "9223372036854771712\n");
+        assert_eq!(seen(root, own), (None, 0));
+        write(root.join("memory/pods/a/memory.limit_in_bytes"), "1048576\n");
+        write(root.join("memory/pods/a/memory.oom_control"), "under_oom 0\noom_kill 4\n");
+        assert_eq!(seen(root, own), (Some(1_048_576), 4));
+    }
+
+    #[test]
+    fn v1_in_a_container_that_sees_its_own_folder_as_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        write(root.join("memory/memory.limit_in_bytes"), "4194304\n");
+        write(root.join("memory/memory.oom_control"), "oom_kill 1\n");
+        assert_eq!(seen(root, "4:memory:/kubepods/pod7/c\n"), (Some(4_194_304), 1));
     }
 }

@@ -7,6 +7,7 @@ mod configure;
 mod memory;
 mod observe;
 mod plugins;
+mod preflight;
 mod retire;
 mod seeds;
 mod stuck;
@@ -27,6 +28,7 @@ use crate::{
             ProcessSpec, Retirement, StopPlan,
         },
         memory::Remembered,
+        preflight::Limits,
     },
 };
 
@@ -72,23 +74,7 @@ impl Database for Elasticsearch {
     }
 
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
-        Box::pin(async move {
-            let program = node.home.join("bin/elasticsearch");
-            let mut failed = Vec::new();
-            if !program.is_file() {
-                failed.push(FailedCheck {
-                    reason: "PreflightFailed",
-                    message: format!(
-                        "{} is missing; set --home or ES_HOME to where Elasticsearch is",
-                        program.display()
-                    ),
-                });
-            }
-            if let Err(error) = configure::release(node) {
-                failed.push(FailedCheck { reason: "ConfigRejected", message: error.to_string() });
-            }
-            failed
-        })
+        Box::pin(async move { preflight::check(node, &Limits::of_this_process()) })
     }
 
     fn prepare<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
@@ -137,8 +123,10 @@ impl Database for Elasticsearch {
         Box::pin(async move {
             let facts = Facts::ask(&self.api()?).await?;
             let mut memory = Memory::load(&self.data)?;
-            if facts.cluster_id.is_some() && facts.cluster_id != memory.cluster_id {
-                memory.cluster_id.clone_from(&facts.cluster_id);
+            let known = (memory.cluster_id.clone(), memory.version.clone());
+            memory.cluster_id = facts.cluster_id.clone().or(memory.cluster_id);
+            memory.version = facts.version.clone().or(memory.version);
+            if known != (memory.cluster_id.clone(), memory.version.clone()) {
                 memory.save(&self.data)?;
             }
             let (mut observation, holding) = observe::judge(&facts, &memory.plugins);

@@ -61,6 +61,9 @@ impl Limits {
 /// [`Limits::silence`] unless somebody says otherwise: longer than the pauses of a garbage
 /// collector on a large heap.
 pub const SILENCE: Duration = Duration::from_secs(90);
+/// From the moment that a full volume has room again until a database that does not serve by then
+/// is restarted.
+pub const FREED_WAIT: Duration = Duration::from_secs(30);
 /// From CONT and the thread dump until the restart: a stopped process has answered by then.
 const DUMP_WAIT: Duration = Duration::from_secs(20);
 /// Until a refused preflight or configuration is tried again.
@@ -116,6 +119,10 @@ pub enum Event {
         alive: bool,
         serving: bool,
     },
+    /// The data volume was looked at.
+    Space {
+        full: bool,
+    },
     /// The drain is done, or failed: either way TERM is next.
     Drained,
     RetirementMoving,
@@ -139,6 +146,7 @@ pub enum Timer {
     Kill,
     Hung,
     Retire,
+    Freed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,6 +235,10 @@ pub struct Up {
     pub pid: i32,
     /// It answered at least once.
     pub answered: bool,
+    /// It served at least once.
+    pub served: bool,
+    /// The data volume was full when it was last looked at.
+    pub full: bool,
     pub serving: bool,
     pub retiring: Option<Retiring>,
     /// It fell silent, was continued and asked for a thread dump.
@@ -371,6 +383,8 @@ impl State {
                 self.life = Life::Up(Up {
                     pid,
                     answered: false,
+                    served: false,
+                    full: false,
                     serving: false,
                     retiring: None,
                     suspected: false,
@@ -409,9 +423,21 @@ impl State {
                 }
             }
             (Event::Timer(Timer::Recheck), Life::Up(_)) => self.judge(effects),
+            (Event::Space { full }, Life::Up(up)) => {
+                let freed = std::mem::replace(&mut up.full, full) && !full;
+                if freed && up.served && !up.serving {
+                    effects.push(Effect::Arm(Timer::Freed, FREED_WAIT));
+                }
+            }
+            (Event::Timer(Timer::Freed), Life::Up(up)) if !up.serving && !up.full => {
+                // It gave up serving when it could not write, and does not come back by itself.
+                up.restart = true;
+                self.judge(effects);
+            }
 
             (Event::Observed { alive, serving }, Life::Up(up)) => {
                 up.serving = serving;
+                up.served |= serving;
                 if alive {
                     up.answered = true;
                     up.suspected = false;

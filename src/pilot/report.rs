@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::{
-        Decommission, Identity, Instance, PilotPhase, PilotStatus, PilotStorage, Process,
+        Blocker, Decommission, Identity, Instance, PilotPhase, PilotStatus, PilotStorage, Process,
         Termination,
     },
     runtime::build,
@@ -17,6 +17,12 @@ use crate::{
 
 /// The bound of a condition's message.
 const MESSAGE: usize = 1024;
+
+/// So many crashes in a row, and it cannot be said to be starting any more.
+const HOPELESS: u32 = 3;
+/// Ends that another start alone does not mend.
+const KNOWN_ENDS: &[&str] =
+    &["ConfigRejected", "DiskFull", "IdentityMismatch", "OutOfMemory", "PreflightFailed"];
 
 /// All that the runner knows.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +48,9 @@ pub struct Facts {
     pub decommission: Option<Decommission>,
     /// Why a retirement does not go on.
     pub refused: Option<String>,
+    /// What is wrong with the volume's room, and since when it speaks against a stop.
+    pub full: Option<String>,
+    pub headroom: Vec<Blocker>,
 }
 
 /// The status as it should stand. A condition that did not change keeps its time.
@@ -68,6 +77,8 @@ pub fn status(
         instance,
         decommission,
         refused: _,
+        full: _,
+        headroom,
     } = facts;
     let up = matches!(state.life, Life::Up(_));
     let mut status = PilotStatus {
@@ -79,7 +90,11 @@ pub fn status(
         config_hash: running_hash.clone(),
         version: observation.version.clone(),
         health: observation.health.clone().filter(|_| up),
-        blockers: if up { observation.blockers.clone() } else { vec![] },
+        blockers: if up {
+            observation.blockers.iter().chain(headroom).cloned().collect()
+        } else {
+            vec![]
+        },
         identity: identity.clone(),
         instance: instance.clone(),
         endpoints: observation.endpoints.clone(),
@@ -109,6 +124,9 @@ pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
         // It waits for others, who will come.
         Life::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
         Life::Refused | Life::Rejected | Life::Unprepared => PilotPhase::Failed,
+        Life::Backoff if state.failures() >= HOPELESS || known_end(facts).is_some() => {
+            PilotPhase::Failed
+        }
         Life::Up(up) if up.retiring.is_some() => PilotPhase::Decommissioning,
         Life::Up(up) if up.serving => PilotPhase::Running,
         Life::Configuring
@@ -138,7 +156,7 @@ fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition>
         condition("Stopped", stopped(flavour, state)),
         condition("Decommissioned", decommissioned(state, facts)),
     ];
-    all.extend(preflight(facts).map(|verdict| condition("PreflightPassed", verdict)));
+    all.extend(preflight(state, facts).map(|verdict| condition("PreflightPassed", verdict)));
     all.extend(config(facts).map(|verdict| condition("ConfigApplied", verdict)));
     if let Some(told) = &flavour.preparation {
         all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
@@ -194,6 +212,9 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
         Life::Up(up) if up.serving => {
             (true, flavour.started, format!("{title} process has started"))
         }
+        Life::Up(up) if up.served && facts.full.is_some() => {
+            (false, "DiskFull", facts.full.clone().unwrap_or_default())
+        }
         Life::Up(up) => {
             let reason = facts.observation.reason.unwrap_or(if up.retiring.is_some() {
                 "NodeDecommissioning"
@@ -208,9 +229,8 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
         }
         Life::Backoff => {
             let ended = facts.termination.as_ref();
-            let oom = ended.is_some_and(|ended| ended.reason.as_deref() == Some("OutOfMemory"));
             let message = ended.and_then(|ended| ended.message.clone()).unwrap_or_default();
-            (false, if oom { "OutOfMemory" } else { "ProcessExited" }, message)
+            (false, known_end(facts).unwrap_or("ProcessExited"), message)
         }
         Life::Held(Held::Stopped) => (false, "Stopped", format!("{title} was stopped on request")),
         Life::Held(Held::Fenced) => (false, "Fenced", format!("{title} is kept down for repair")),
@@ -256,7 +276,16 @@ fn decommissioned(state: &State, facts: &Facts) -> Verdict {
     }
 }
 
-fn preflight(facts: &Facts) -> Option<Verdict> {
+/// The last process ended for one of the reasons that somebody must act upon.
+fn known_end(facts: &Facts) -> Option<&'static str> {
+    let reason = facts.termination.as_ref()?.reason.as_deref()?;
+    KNOWN_ENDS.iter().find(|known| **known == reason).copied()
+}
+
+fn preflight(state: &State, facts: &Facts) -> Option<Verdict> {
+    if let (Life::Up(_), Some(full)) = (&state.life, &facts.full) {
+        return Some((false, "DiskFull", full.clone()));
+    }
     let failed = facts.preflight.as_ref()?;
     Some(match failed.first() {
         None => (true, "PreflightPassed", "every check passed".into()),
@@ -369,6 +398,52 @@ mod tests {
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.phase, Some(PilotPhase::Failed));
+    }
+
+    fn up() -> State {
+        let events = [
+            Event::Intent { want: Want::Running, restart: None, changed: false },
+            Event::PreflightPassed(1),
+            Event::Turn { attempt: 1, may_found: false },
+            Event::Configured(1),
+            Event::Prepared(1),
+            Event::Spawned { pid: 7 },
+            Event::Observed { alive: true, serving: true },
+        ];
+        events.into_iter().fold(fresh(), |state, event| state.step(event).0)
+    }
+
+    #[test]
+    fn a_full_volume_of_a_running_database_is_told_and_speaks_against_a_stop() {
+        let blocker = Blocker {
+            predicate: "DiskHeadroom".into(),
+            message: "full".into(),
+            since: None,
+            observed_time: None,
+        };
+        let full = Some("volume has 1 MiB left".to_owned());
+        let facts = Facts { full, headroom: vec![blocker], ..Facts::default() };
+        let told = status(&CASSANDRA, &up(), &facts, &[], &at(1));
+        assert_eq!(find(&told, "Ready").0, "True", "it serves on");
+        assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
+        assert_eq!(told.blockers[0].predicate, "DiskHeadroom");
+        let silent = up().step(Event::Observed { alive: true, serving: false }).0;
+        let told = status(&CASSANDRA, &silent, &facts, &[], &at(1));
+        assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
+    }
+
+    #[test]
+    fn a_database_that_cannot_be_run_has_failed_and_one_that_crashed_starts() {
+        let crashed = up()
+            .step(Event::Exited(crate::pilot::supervisor::Exit { code: Some(3), signal: None }));
+        let ended = |reason: &str| {
+            let termination = Termination { reason: Some(reason.into()), ..Termination::default() };
+            let facts = Facts { termination: Some(termination), ..Facts::default() };
+            let told = status(&CASSANDRA, &crashed.0, &facts, &[], &at(1));
+            (told.phase.clone(), find(&told, "Ready").1.to_owned())
+        };
+        assert_eq!(ended("ProcessExited"), (Some(PilotPhase::Starting), "ProcessExited".into()));
+        assert_eq!(ended("ConfigRejected"), (Some(PilotPhase::Failed), "ConfigRejected".into()));
     }
 
     #[test]

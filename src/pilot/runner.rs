@@ -10,6 +10,7 @@ mod preparing;
 mod retiring;
 mod settings;
 mod start;
+mod storage;
 mod succession;
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
@@ -25,6 +26,7 @@ use tracing::{info, warn};
 
 pub use self::settings::{Api, Settings};
 use super::{
+    blockers::Blockers,
     cluster::{self, Cluster},
     database::{
         self, Database, FailedCheck, FlavourStatus, Node, Observation, ProcessSpec, Retirement,
@@ -33,6 +35,7 @@ use super::{
     intent::{self, Intent},
     machine::{Attempt, Effect, Event, Held, Life, Limits, Stage, State, Timer, Want},
     metrics::Metrics,
+    preflight::Space,
     probes::{self, Answers},
     registration,
     report::{self, Facts},
@@ -42,14 +45,12 @@ use super::{
     volume::Volume,
 };
 use crate::{
-    api::v1beta1::{Pilot, PilotIntent, PilotSpec, PilotStatus, PilotStorage},
+    api::v1beta1::{Pilot, PilotIntent, PilotSpec, PilotStatus},
     runtime::Runtime,
 };
 
 /// Answers of everything that runs beside the loop: a handful of tasks with one each.
 const QUEUE: usize = 64;
-/// Between two looks at the data volume.
-const STORAGE_EVERY: Duration = Duration::from_secs(30);
 
 /// What tasks tell the loop.
 #[derive(Debug)]
@@ -91,7 +92,7 @@ enum News {
     Drained,
     Peers(Vec<Pilot>),
     LastState(Option<cluster::LastState>),
-    Storage(Option<PilotStorage>),
+    Space(Option<Space>),
 }
 
 /// Runs one node until the pilot is asked to end; returns what to end with. `start` may hold
@@ -204,6 +205,7 @@ struct Runner {
     /// The latest intent is being judged while the process runs.
     judging: bool,
     remembered: bool,
+    headroom: Blockers,
     /// The node's id as its disk has it.
     marked: Option<String>,
 
@@ -268,6 +270,7 @@ impl Runner {
             ours: false,
             judging: false,
             remembered: false,
+            headroom: Blockers::default(),
             marked: None,
             takeover,
             listeners,
@@ -394,13 +397,7 @@ impl Runner {
                 }
             }
             News::LastState(state) => self.explain_lost_run(state),
-            News::Storage(storage) => {
-                if let Some(storage) = &storage {
-                    self.metrics.storage_capacity.set(storage.capacity_bytes);
-                    self.metrics.storage_used.set(storage.used_bytes);
-                }
-                self.facts.storage = storage;
-            }
+            News::Space(space) => self.looked_at(space),
         }
     }
 

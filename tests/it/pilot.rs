@@ -10,9 +10,12 @@ mod exits;
 mod harness;
 mod host;
 mod hung;
+mod memory;
 mod orphans;
 mod outage;
+mod preflight;
 mod signals;
+mod storage;
 // What an init owes a database, shared with the table that `make compare-inits` prints.
 #[path = "../inits/suite.rs"]
 #[allow(dead_code, reason = "the table uses all of it")]

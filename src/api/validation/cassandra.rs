@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{
     cluster::{self, Cluster, Pool, pool_path},
-    config,
     database_version::DatabaseVersion,
     form::{self, Enums},
     format,
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::api::{
     field::Path,
-    names,
+    managed, names,
     scheme::{Part, Verdict, Version},
     v1beta1::CassandraCluster,
 };
@@ -79,7 +78,7 @@ fn view(cluster: &CassandraCluster) -> Cluster<'_> {
     Cluster {
         metadata: &cluster.metadata,
         stateful_set: names::cassandra::stateful_set,
-        reserved: config::CASSANDRA,
+        reserved: managed::CASSANDRA,
         version: &spec.version,
         image: spec.image.as_ref(),
         pilot_image: spec.pilot_image.as_ref(),
@@ -176,7 +175,7 @@ fn fixed(judge: &mut Judge, new: &CassandraCluster, old: &CassandraCluster, allo
 fn warnings(judge: &mut Judge, cluster: &CassandraCluster, view: &Cluster<'_>) {
     warning::spec(judge, view);
     // W10
-    let runs = |v: &DatabaseVersion| v.major == 4 && v.minor <= 1 || v.major == 5 && v.minor == 0;
+    let runs = |v: &DatabaseVersion| managed::CASSANDRA_RELEASES.contains(&(v.major, v.minor));
     if DatabaseVersion::parse(view.version).is_some_and(|v| (3..6).contains(&v.major) && !runs(&v))
     {
         judge.warn(format!(

@@ -4,54 +4,12 @@
 use serde_json::{Map, Value};
 
 use super::judge::Judge;
-use crate::api::field::Path;
+use crate::api::{field::Path, managed::covers};
 
 /// Most bytes of one overlay as compact JSON.
 pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;
 
 pub(super) const MANAGED: &str = "is managed by Navigator";
-
-/// Settings that Navigator sets; `*` stands for anything.
-pub(super) const ELASTICSEARCH: &[&str] = &[
-    "cluster.name",
-    "node.name",
-    "node.roles",
-    "node.master",
-    "node.data",
-    "node.ingest",
-    "path.*",
-    "network.host",
-    "network.publish_host",
-    "http.port",
-    "transport.port",
-    "transport.tcp.port",
-    "discovery.*",
-    "cluster.initial_master_nodes",
-    "xpack.security.*",
-];
-
-/// Settings that Navigator sets.
-pub(super) const CASSANDRA: &[&str] = &[
-    "cluster_name",
-    "num_tokens",
-    "seed_provider",
-    "listen_address",
-    "broadcast_address",
-    "rpc_address",
-    "broadcast_rpc_address",
-    "storage_port",
-    "ssl_storage_port",
-    "native_transport_port",
-    "endpoint_snitch",
-    "data_file_directories",
-    "commitlog_directory",
-    "saved_caches_directory",
-    "hints_directory",
-    "auto_bootstrap",
-    "initial_token",
-    "server_encryption_options",
-    "client_encryption_options",
-];
 
 /// Judges settings. Dotted and nested keys are one: `{cluster: {name: x}}` is `cluster.name`.
 pub(super) fn judge(
@@ -90,12 +48,6 @@ fn dotted(key: String, value: &Value, keys: &mut Vec<String>) {
         }
         _ => keys.push(key),
     }
-}
-
-/// Is `key` the setting that `pattern` names, or a part of it?
-fn covers(pattern: &str, key: &str) -> bool {
-    let stem = pattern.strip_suffix(".*").unwrap_or(pattern);
-    key.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 #[cfg(test)]

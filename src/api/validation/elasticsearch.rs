@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::{
     cassandra::STATUS_LIMIT,
     cluster::{self, Cluster, Pool, pool_path},
-    config,
     database_version::DatabaseVersion,
     form::{self, Enums},
     judge::Judge,
@@ -15,7 +14,7 @@ use super::{
 };
 use crate::api::{
     field::Path,
-    names,
+    managed, names,
     scheme::{Part, Verdict, Version},
     v1beta1::ElasticsearchCluster,
 };
@@ -94,7 +93,7 @@ fn view(cluster: &ElasticsearchCluster) -> Cluster<'_> {
     Cluster {
         metadata: &cluster.metadata,
         stateful_set: names::elasticsearch::stateful_set,
-        reserved: config::ELASTICSEARCH,
+        reserved: managed::ELASTICSEARCH,
         version: &spec.version,
         image: spec.image.as_ref(),
         pilot_image: spec.pilot_image.as_ref(),

@@ -9,9 +9,13 @@
 //! while every node serves.
 
 use super::{Block, OperationType, Plan, Step, wanted};
-use crate::controller::{
-    desired::{Desired, Pool},
-    observe::{Member, Observed},
+use crate::{
+    api::v1beta1::PilotSpec,
+    controller::{
+        desired::{Desired, Pool},
+        observe::{Member, Observed, PilotFacts},
+    },
+    engine::revision::config_hash,
 };
 
 /// Is the pod, or what its pilot was told, older than what is wanted?
@@ -28,6 +32,18 @@ pub(super) fn told_otherwise(member: &Member, wanted: &Pool) -> bool {
 pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
     let pod = member.pod.as_ref().is_some_and(|pod| pod.hash == wanted.pod_hash);
     pod && member.pilot.as_ref().is_some_and(|pilot| pilot.spec.version == wanted.pilot.version)
+}
+
+/// What a node is told without a new pod: everything to one that does not run. To one that runs
+/// all but a request for a restart, which is the controller's to carry out, with a new pod.
+pub(crate) fn told_alone(pilot: &PilotFacts, wanted: &PilotSpec) -> PilotSpec {
+    if pilot.failed || pilot.spec.restarted_at == wanted.restarted_at {
+        return wanted.clone();
+    }
+    let mut spec = wanted.clone();
+    spec.restarted_at.clone_from(&pilot.spec.restarted_at);
+    spec.config_hash = Some(config_hash(&spec));
+    spec
 }
 
 /// Does the node not run what is wanted yet?
@@ -89,10 +105,11 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     if !fits(member, wanted) {
         return Plan::act(operation, restart);
     }
-    if told_otherwise(member, wanted) {
+    let pilot = member.pilot.as_ref()?;
+    if pilot.spec.config_hash != told_alone(pilot, &wanted.pilot).config_hash {
         return Plan::act(operation, Step::Tell { pilot: member.name.clone() });
     }
-    let waiting = match member.pilot.as_ref()?.judged.clone() {
+    let waiting = match pilot.judged.clone() {
         Some(Ok(())) => return Plan::act(operation, restart),
         Some(Err(why)) => format!("{} rejects the configuration: {why}", member.name),
         None => format!("{} judges the new configuration", member.name),

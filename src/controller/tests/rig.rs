@@ -92,6 +92,12 @@ impl Rig {
         });
     }
 
+    pub(super) fn ask_for_a_restart(&self, time: &str) {
+        self.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["restartedAt"] = json!(time);
+        });
+    }
+
     /// Uids of the pods.
     pub(super) fn pods(&self) -> Vec<Value> {
         self.api.server().of("pods").map(|pod| pod["metadata"]["uid"].clone()).collect()

@@ -85,6 +85,15 @@ const LOG: &[(&str, Ending)] = &[
         },
     ),
     (
+        // Measured: a full tmpfs below the mapped commit log. The JVM says so as it aborts.
+        "SIGBUS (0x7)",
+        Ending {
+            reason: "DiskFull",
+            message: "the volume filled below a mapped commit log; grow it or delete data",
+            left: false,
+        },
+    ),
+    (
         "is in use by another process",
         Ending {
             reason: "PreflightFailed",
@@ -113,10 +122,9 @@ pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<Ending> {
         return Some(*ending);
     }
     match code {
-        // Measured: a full tmpfs below the mapped commit log ends in SIGBUS and abort.
         134 => Some(Ending {
-            reason: "DiskFull",
-            message: "the JVM crashed, as it does when the disk fills below a mapped commit log",
+            reason: "ProcessExited",
+            message: "the JVM crashed; its last lines and its hs_err file say where",
             left: false,
         }),
         100 => Some(Ending {
@@ -141,7 +149,8 @@ mod tests {
             (3, "Terminating due to java.lang.OutOfMemoryError: Java heap", Some("OutOfMemory")),
             (100, "Saved cluster name demo != configured name demo2", Some("IdentityMismatch")),
             (100, "", Some("IdentityMismatch")),
-            (134, "", Some("DiskFull")),
+            (134, "#  SIGBUS (0x7) at pc=0x00007f6d, pid=7, tid=9", Some("DiskFull")),
+            (134, "#  SIGSEGV (0xb) at pc=0x00007f6d, pid=7, tid=9", Some("ProcessExited")),
             (
                 1,
                 "This node was decommissioned and will not rejoin the ring",

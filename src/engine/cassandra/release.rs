@@ -16,6 +16,15 @@ pub enum Release {
 pub struct UnsupportedVersion(pub String);
 
 impl Release {
+    /// Every release, as [`crate::api::managed::CASSANDRA_RELEASES`] lists them.
+    #[cfg(test)]
+    const ALL: [Self; 3] = [Self::V4_0, Self::V4_1, Self::V5_0];
+
+    /// Can it start on data that `written` wrote last? Data never go back.
+    pub fn reads(self, written: Self) -> bool {
+        self >= written
+    }
+
     /// Java versions that the launcher of this release takes.
     pub fn java(self) -> &'static [u32] {
         match self {
@@ -56,6 +65,19 @@ impl fmt::Display for Release {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn validation_knows_the_releases_that_are_run() {
+        let run = Release::ALL.map(|release| release.to_string());
+        let known = crate::api::managed::CASSANDRA_RELEASES;
+        assert_eq!(known.map(|(major, minor)| format!("{major}.{minor}")), run);
+    }
+
+    #[test]
+    fn data_never_go_back() {
+        assert!(Release::V5_0.reads(Release::V4_0) && Release::V4_1.reads(Release::V4_1));
+        assert!(!Release::V4_1.reads(Release::V5_0) && !Release::V4_0.reads(Release::V4_1));
+    }
 
     #[test]
     fn only_four_and_five_are_run() {

@@ -243,9 +243,21 @@ mod tests {
             "endpoint_snitch": "x", "data_file_directories": [], "commitlog_directory": "x",
             "saved_caches_directory": "x", "hints_directory": "x", "auto_bootstrap": false,
             "initial_token": "1", "server_encryption_options": {"a": 1},
-            "client_encryption_options": {"a": 1},
+            "client_encryption_options": {"a": 1}, "cdc_raw_directory": "x",
         });
         assert_eq!(yaml(Release::V5_0, hostile), yaml(Release::V5_0, json!({})));
+    }
+
+    #[test]
+    fn what_navigator_manages_is_what_validation_reserves() {
+        let empty = Map::new();
+        let managed = managed(&settings(Release::V5_0, &empty));
+        let mut keys: Vec<&str> =
+            managed.keys().map(String::as_str).chain(ABSENT.to_vec()).collect();
+        let mut reserved = crate::api::managed::CASSANDRA.to_vec();
+        keys.sort_unstable();
+        reserved.sort_unstable();
+        assert_eq!(keys, reserved);
     }
 
     #[test]

@@ -19,6 +19,18 @@ impl Release {
         Self { major, minor }
     }
 
+    /// Can it start on data that `written` wrote last? The same major version from there on, or
+    /// the next one from the last minor version before it.
+    pub fn reads(self, written: Self) -> bool {
+        let last = match written.major {
+            5 => 6,
+            6 => 8,
+            _ => 17,
+        };
+        (self.major == written.major && self.minor >= written.minor)
+            || (self.major == written.major + 1 && written.minor >= last)
+    }
+
     /// Masters are elected by a voting configuration, not by a minimum that we set.
     pub fn votes(self) -> bool {
         self.major >= 7
@@ -58,6 +70,23 @@ impl FromStr for Release {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_go_forward_and_over_the_last_minor_version() {
+        for (wanted, written, reads) in [
+            ("7.17.29", "7.17.1", true),
+            ("7.17.29", "7.10.2", true),
+            ("7.10.2", "7.17.29", false),
+            ("8.19.4", "7.17.29", true),
+            ("8.19.4", "7.16.3", false),
+            ("8.19.4", "6.8.23", false),
+            ("6.8.23", "5.6.16", true),
+            ("7.17.29", "8.19.4", false),
+        ] {
+            let release = |version: &str| version.parse::<Release>().unwrap();
+            assert_eq!(release(wanted).reads(release(written)), reads, "{wanted} on {written}");
+        }
+    }
 
     #[test]
     fn five_six_to_eight_are_run() {

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::Release;
-use crate::api::names::port;
+use crate::api::{managed, names::port};
 
 /// File name → text.
 pub type Files = BTreeMap<&'static str, String>;
@@ -82,31 +82,8 @@ rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 ";
 
-/// Keys, and beginnings of keys, that Navigator decides.
-const MANAGED: &[&str] = &[
-    "cluster.name",
-    "cluster.initial_master_nodes",
-    "node.name",
-    "node.roles",
-    "node.master",
-    "node.data",
-    "node.ingest",
-    "path.",
-    "network.host",
-    "network.bind_host",
-    "network.publish_host",
-    "http.port",
-    "transport.port",
-    "transport.tcp.port",
-    "discovery.",
-    "xpack.security.",
-];
-
 fn is_managed(key: &str) -> bool {
-    MANAGED.iter().any(|managed| match managed.strip_suffix('.') {
-        Some(_) => key.starts_with(managed),
-        None => key == *managed,
-    })
+    managed::ELASTICSEARCH.iter().any(|pattern| managed::covers(pattern, key))
 }
 
 fn flatten(prefix: &str, settings: &Map<String, Value>, keys: &mut BTreeMap<String, Value>) {

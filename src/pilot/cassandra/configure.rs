@@ -93,7 +93,9 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
 
     if !(memory.joined && data_found) {
         // A member whose volume was emptied begins again.
-        memory = Memory { founded: way.founds, replacing: way.replaces, ..Memory::default() };
+        let version = memory.version.take().filter(|_| data_found);
+        memory =
+            Memory { founded: way.founds, replacing: way.replaces, version, ..Memory::default() };
     }
     memory.cluster_name.clone_from(&intent.cluster_name);
     memory.datacenter.clone_from(&intent.datacenter);

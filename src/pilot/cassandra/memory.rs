@@ -16,6 +16,9 @@ pub(super) struct Memory {
     pub(super) cluster_name: String,
     pub(super) datacenter: String,
     pub(super) rack: String,
+    /// Version that ran on the data last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
     /// The node was a full member once; its data are its own.
     pub(super) joined: bool,
     /// It began the ring, and so had nothing to receive.

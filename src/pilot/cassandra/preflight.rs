@@ -9,6 +9,7 @@ use crate::{
     pilot::{
         database::{FailedCheck, Node},
         memory::Remembered,
+        preflight::{Limits, Needs, unresolved},
     },
 };
 
@@ -33,8 +34,21 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     if memory.left {
         fail("NodeDecommissioned", LEFT.to_owned());
     }
+    let written = memory.version.as_deref().and_then(|version| version.parse().ok());
     match Intent::of(node) {
         Err(error) => fail("ConfigRejected", error.to_string()),
+        Ok(Intent { release, .. })
+            if has_data(&node.data) && written.is_some_and(|written| !release.reads(written)) =>
+        {
+            let written = memory.version.unwrap_or_default();
+            fail(
+                "IdentityMismatch",
+                format!(
+                    "the data were written by Cassandra {written}, and {release} cannot read them; \
+                     set spec.version to that or a later one"
+                ),
+            );
+        }
         Ok(intent) if memory.joined && has_data(&node.data) => {
             for (what, was, wanted) in [
                 ("cluster name", &memory.cluster_name, &intent.cluster_name),
@@ -53,7 +67,28 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
         }
         Ok(_) => {}
     }
+    let needs = Needs { open_files: OPEN_FILES, ..Needs::default() };
+    failed.extend(Limits::of_this_process().check(&needs));
     failed
+}
+
+/// Cassandra wants more, and warns; with less it fails as soon as it has a few tables.
+const OPEN_FILES: u64 = 8192;
+
+/// A node without data joins through the seeds that it is told; one with data goes its own way.
+pub(super) async fn seeds(node: &Node) -> Vec<FailedCheck> {
+    let told = node.pilot.spec.cassandra.as_ref().map(|spec| spec.additional_seeds.clone());
+    let told = told.unwrap_or_default();
+    if told.is_empty() || has_data(&node.data) {
+        return Vec::new();
+    }
+    let missing = unresolved(&told).await;
+    if missing.len() < told.len() {
+        return Vec::new();
+    }
+    let names = missing.join(", ");
+    let message = format!("no seed can be resolved: {names}; mend additionalSeeds, or the DNS");
+    vec![FailedCheck { reason: "PreflightFailed", message }]
 }
 
 #[cfg(test)]
@@ -89,7 +124,33 @@ mod tests {
         .unwrap();
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         assert_eq!(reasons(&moved), ["IdentityMismatch"]);
+        let mut memory = Memory::load(&node.data).unwrap();
+        memory.rack = Intent::of(&node).unwrap().rack;
+        memory.version = Some("5.0.6".to_owned());
+        memory.save(&node.data).unwrap();
+        assert_eq!(reasons(&moved), [""; 0]);
+        moved.pilot.spec.version = Some("4.1.10".to_owned());
+        let told = check(&moved);
+        assert_eq!(told[0].reason, "IdentityMismatch");
+        assert!(told[0].message.contains("written by Cassandra 5.0.6"), "{}", told[0].message);
         moved.pilot.spec.version = Some("3.11.4".to_owned());
         assert_eq!(reasons(&moved), ["ConfigRejected"]);
+    }
+    #[tokio::test]
+    async fn a_node_without_data_needs_a_seed_that_resolves() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        let spec = node.pilot.spec.cassandra.get_or_insert_default();
+        spec.additional_seeds = vec!["no-such-host.invalid".to_owned()];
+        assert_eq!(seeds(&node).await[0].reason, "PreflightFailed");
+        spec_seeds(&mut node).push("127.0.0.1:7000".to_owned());
+        assert_eq!(seeds(&node).await, []);
+        spec_seeds(&mut node).pop();
+        fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
+        assert_eq!(seeds(&node).await, [], "it comes back by itself");
+    }
+
+    fn spec_seeds(node: &mut Node) -> &mut Vec<String> {
+        &mut node.pilot.spec.cassandra.as_mut().unwrap().additional_seeds
     }
 }

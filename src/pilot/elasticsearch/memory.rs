@@ -12,6 +12,9 @@ use crate::pilot::memory::Remembered;
 pub(super) struct Memory {
     /// Where the running process listens; a later pilot finds it there.
     pub(super) address: Option<IpAddr>,
+    /// Version that ran on the data last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
     /// UUID of the cluster that the node is a member of.
     pub(super) cluster_id: Option<String>,
     /// Since when it gives its shards away.

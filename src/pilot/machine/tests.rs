@@ -145,6 +145,25 @@ fn a_restart_waits_until_the_configuration_is_known_to_be_good() {
 }
 
 #[test]
+fn a_database_that_a_full_volume_silenced_is_restarted_once_there_is_room() {
+    let space = |full| Event::Space { full };
+    let silent = Event::Observed { alive: true, serving: false };
+    let (state, effects) = up_and([space(true), silent, Event::Timer(Timer::Freed)]);
+    assert_eq!((effects, state.pid()), (vec![], Some(7)), "not while it is full");
+    let (state, effects) = state.step(space(false));
+    assert!(effects.contains(&Effect::Arm(Timer::Freed, FREED_WAIT)), "{effects:?}");
+    // It may come back by itself.
+    let serving = Event::Observed { alive: true, serving: true };
+    let (well, _) = state.clone().step(serving);
+    assert_eq!(well.step(Event::Timer(Timer::Freed)).1, []);
+    let (state, effects) = state.step(Event::Timer(Timer::Freed));
+    assert!(effects.contains(&Effect::Judge(2)), "{effects:?}");
+    assert!(matches!(state.step(judged(2, true)).0.life, Life::Stopping { .. }));
+    // One that served all the time, or never did, is left alone.
+    assert_eq!(up_and([space(true), space(false)]).1, []);
+}
+
+#[test]
 fn a_good_configuration_alone_restarts_nothing() {
     let changed = Event::Intent { want: Want::Running, restart: None, changed: true };
     let (state, effects) = up_and([changed, judged(2, true)]);
@@ -454,6 +473,7 @@ proptest! {
                     exited(i32::try_from(index.index(2)).unwrap())
                 }
                 6 if index.index(8) == 0 => Event::Signal(TERM),
+                6 if index.index(8) < 3 => Event::Space { full: index.index(2) == 0 },
                 6 => Event::Signal(libc::SIGUSR1),
                 7 => match world.preparing.take() {
                     Some(attempt) if index.index(3) > 0 => Event::Prepared(attempt),

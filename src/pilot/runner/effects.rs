@@ -16,7 +16,6 @@ use crate::{
         database::{self, Observation},
         files::{Mark, Run},
         machine::{Effect, Event, Life},
-        preflight,
         supervisor::{Command, Output, signal_name},
     },
     runtime::build,
@@ -262,22 +261,6 @@ impl Runner {
         if let Err(error) = self.files.set_intent(&kept) {
             warn!(%error, "Intent cannot be remembered");
         }
-    }
-
-    pub(super) fn watch_storage(&self) {
-        let (data, news) = (self.settings.data.clone(), self.news.clone());
-        let (volume, shutdown) = (self.volume.clone(), self.rt.shutdown());
-        self.rt.tasks().spawn("storage", async move {
-            loop {
-                let data = data.clone();
-                let storage = volume.visit(move |_| preflight::storage(&data)).await;
-                drop(news.send(News::Storage(storage.ok().flatten())).await);
-                tokio::select! {
-                    () = shutdown.triggered() => return,
-                    () = sleep(super::STORAGE_EVERY) => {}
-                }
-            }
-        });
     }
 }
 

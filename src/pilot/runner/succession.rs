@@ -160,7 +160,9 @@ impl Runner {
         self.facts.rejected = rejected;
         self.facts.refused = refused;
         let retiring = retiring.then_some(Retiring::ASKING);
-        let up = Up { pid, answered, serving, retiring, suspected: false, restart };
+        // Whether the volume is full is looked at again at once.
+        let (served, full, suspected) = (serving, false, false);
+        let up = Up { pid, answered, served, full, serving, retiring, suspected, restart };
         let (limits, left) = (self.state.limits(), self.state.left());
         let (state, effects) = State::resumed(limits, left, wanted_by(&pilot.spec), failures, up);
         self.state = state;

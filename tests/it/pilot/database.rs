@@ -17,7 +17,7 @@ use crate::support::ring::install;
 pub(super) struct World {
     _kept: tempfile::TempDir,
     pub(super) root: PathBuf,
-    address: String,
+    pub(super) address: String,
 }
 
 impl World {
@@ -33,9 +33,8 @@ impl World {
     }
 
     fn start(&self, phase: &str) -> Running<'_> {
-        let null = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_navigator"));
-        self.start_program(program, &format!("phase: {phase}"), null)
+        self.start_program(program, &format!("phase: {phase}"), null())
     }
 
     /// The database will write lines with rising numbers all the time.
@@ -65,6 +64,22 @@ impl World {
         wanted: &str,
         stdout: fs::File,
     ) -> Running<'_> {
+        self.run(wanted, Command::new(program), stdout)
+    }
+
+    /// Starts the pilot in a mount namespace of its own, after commands of a shell.
+    pub(super) fn start_after(&self, preparation: &str) -> Running<'_> {
+        let mut command = Command::new("unshare");
+        if !nix::unistd::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let script = format!("{preparation}\nexec \"$@\"");
+        command.args(["--mount", "--", "sh", "-ec", &script, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_navigator"));
+        self.run("phase: Running", command, null())
+    }
+
+    fn run(&self, wanted: &str, mut command: Command, stdout: fs::File) -> Running<'_> {
         let pilot = format!(
             "metadata: {{name: cass-demo-a-0, namespace: default}}\nspec:\n  {wanted}\n  \
              version: 5.0.6\n  jvm: {{heap: 384Mi}}\n  cassandra: {{clusterName: demo, \
@@ -73,7 +88,7 @@ impl World {
         let file = self.root.join("pilot.yaml");
         fs::write(&file, pilot).unwrap();
         let path = |name: &str| self.root.join(name);
-        let child = Command::new(program)
+        let child = command
             .args(["pilot", "cassandra", "--address", &self.address])
             .args(["--takeover-interval", "0.02"])
             .args(["--bind-address", &self.address, "--termination-grace-period", "60"])
@@ -137,6 +152,10 @@ impl Running<'_> {
         signal(self.pid(), 15);
         wait_for("the pilot's end", || self.child.try_wait().unwrap()).code()
     }
+}
+
+fn null() -> fs::File {
+    fs::OpenOptions::new().write(true).open("/dev/null").unwrap()
 }
 
 impl Drop for Running<'_> {

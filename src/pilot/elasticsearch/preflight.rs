@@ -1,0 +1,123 @@
+//! What Elasticsearch needs of its host beyond what every database needs.
+//!
+//! Bound to an address that others reach, it checks the machine itself and ends with 78; here
+//! the same is told before it is started, with the remedy.
+
+use serde_json::Value;
+
+use super::{
+    configure::{has_data, release},
+    memory::Memory,
+};
+use crate::pilot::{
+    database::{FailedCheck, Node},
+    memory::Remembered,
+    preflight::{Limits, Needs},
+};
+
+/// Elasticsearch's own numbers; 5.6 wants one file more than later versions.
+const NEEDS: Needs =
+    Needs { open_files: 65_536, processes: 4096, mappings: 262_144, locks_memory: false };
+
+pub(super) fn check(node: &Node, limits: &Limits) -> Vec<FailedCheck> {
+    let mut failed = Vec::new();
+    let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
+    let program = node.home.join("bin/elasticsearch");
+    if !program.is_file() {
+        let shown = program.display();
+        fail(
+            "PreflightFailed",
+            format!("{shown} is missing; set --home or ES_HOME to where Elasticsearch is"),
+        );
+    }
+    match (release(node), Memory::load(&node.data)) {
+        (Err(error), _) => fail("ConfigRejected", error.to_string()),
+        (_, Err(error)) => fail("PreflightFailed", crate::error::chain(&error).to_string()),
+        (Ok(release), Ok(Memory { version: Some(written), .. }))
+            if has_data(&node.data) && written.parse().is_ok_and(|by| !release.reads(by)) =>
+        {
+            let (major, minor) = (release.major, release.minor);
+            fail(
+                "IdentityMismatch",
+                format!(
+                    "the data were written by Elasticsearch {written}, and {major}.{minor} cannot \
+                     read them; go forward, to the last minor version before another major one"
+                ),
+            );
+        }
+        _ => {}
+    }
+    failed.extend(limits.check(&needs(node)));
+    failed
+}
+
+fn needs(node: &Node) -> Needs {
+    let config = &node.pilot.spec.config;
+    let says = |path: &[&str], wanted: bool| {
+        let text = if wanted { "true" } else { "false" };
+        found(config, path).is_some_and(|value| *value == wanted || *value == text)
+    };
+    let locks_memory = says(&["bootstrap", "memory_lock"], true);
+    if node.address.is_loopback() {
+        // Nobody else reaches it: Elasticsearch only warns.
+        return Needs::default();
+    }
+    let mappings = if says(&["node", "store", "allow_mmap"], false) { 0 } else { NEEDS.mappings };
+    Needs { mappings, locks_memory, ..NEEDS }
+}
+
+/// A setting, in dotted, nested or mixed spelling.
+fn found<'a>(config: &'a serde_json::Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
+    (1..=path.len()).find_map(|length| {
+        let value = config.get(&path[..length].join("."))?;
+        match &path[length..] {
+            [] => Some(value),
+            rest => found(value.as_object()?, rest),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::pilot::elasticsearch::tests::node_in;
+
+    #[test]
+    fn the_bootstrap_checks_are_made_where_elasticsearch_makes_them() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        assert_eq!(needs(&node), NEEDS);
+        for config in [
+            json!({"bootstrap.memory_lock": true, "node.store.allow_mmap": false}),
+            json!({"bootstrap": {"memory_lock": "true"}, "node": {"store": {"allow_mmap": false}}}),
+            json!({"bootstrap": {"memory_lock": true}, "node": {"store.allow_mmap": "false"}}),
+        ] {
+            node.pilot.spec.config = serde_json::from_value(config).unwrap();
+            assert_eq!(needs(&node), Needs { mappings: 0, locks_memory: true, ..NEEDS });
+        }
+        node.address = [127, 0, 0, 1].into();
+        assert_eq!(needs(&node), Needs::default());
+    }
+
+    #[test]
+    fn data_of_a_later_version_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.address = [127, 0, 0, 1].into();
+        fs::create_dir_all(node.home.join("bin")).unwrap();
+        fs::write(node.home.join("bin/elasticsearch"), "").unwrap();
+        fs::create_dir_all(node.data.join("data/nodes")).unwrap();
+        let memory = Memory { version: Some("7.17.29".to_owned()), ..Memory::default() };
+        memory.save(&node.data).unwrap();
+        let limits = Limits::of_this_process();
+        assert_eq!(check(&node, &limits), []);
+        node.pilot.spec.version = Some("7.10.2".to_owned());
+        let told = check(&node, &limits);
+        assert_eq!(told[0].reason, "IdentityMismatch");
+        assert!(told[0].message.contains("written by Elasticsearch 7.17.29"), "{told:?}");
+    }
+}

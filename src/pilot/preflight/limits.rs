@@ -1,0 +1,137 @@
+//! What the kernel lets a process have: open files, processes, mappings, locked memory.
+
+use std::{fs, path::Path};
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use tracing::warn;
+
+use super::failed;
+use crate::pilot::database::FailedCheck;
+
+/// What a flavour cannot do without; 0 is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub open_files: u64,
+    pub processes: u64,
+    /// `vm.max_map_count`
+    pub mappings: u64,
+    /// Memory is locked, all of it.
+    pub locks_memory: bool,
+}
+
+/// What there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    open_files: u64,
+    processes: u64,
+    mappings: u64,
+    locked_memory: u64,
+}
+
+impl Limits {
+    /// Of this process and so of its children, after what may be raised was raised: a soft
+    /// limit is what a process gets, the hard one what it may take.
+    pub fn of_this_process() -> Self {
+        Self {
+            open_files: raised(Resource::RLIMIT_NOFILE),
+            processes: raised(Resource::RLIMIT_NPROC),
+            locked_memory: raised(Resource::RLIMIT_MEMLOCK),
+            mappings: number(Path::new("/proc/sys/vm/max_map_count")),
+        }
+    }
+
+    /// Where they fall short of what is needed.
+    pub fn check(&self, needs: &Needs) -> Vec<FailedCheck> {
+        let short = |what: &str, is: u64, least: u64, remedy: &str| {
+            (is < least).then(|| {
+                failed("PreflightFailed", format!("{what} is {is}, {least} are needed; {remedy}"))
+            })
+        };
+        let files = short(
+            "the limit of open files",
+            self.open_files,
+            needs.open_files,
+            "raise the hard limit (ulimit -Hn) of the container runtime or the service",
+        );
+        let processes = short(
+            "the limit of processes",
+            self.processes,
+            needs.processes,
+            "raise the hard limit (ulimit -Hu) of the container runtime or the service",
+        );
+        let mappings = short(
+            "vm.max_map_count",
+            self.mappings,
+            needs.mappings,
+            "set it on the machine: sysctl -w vm.max_map_count=262144",
+        );
+        let locked = (needs.locks_memory && self.locked_memory != RLIM_INFINITY).then(|| {
+            let message = format!(
+                "memory is to be locked, and at most {} bytes may be; lift the limit (ulimit -Hl) \
+                 or the setting",
+                self.locked_memory
+            );
+            failed("PreflightFailed", message)
+        });
+        [files, processes, mappings, locked].into_iter().flatten().collect()
+    }
+}
+
+fn raised(resource: Resource) -> u64 {
+    let (soft, hard) = getrlimit(resource).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
+    if soft >= hard {
+        return soft;
+    }
+    match setrlimit(resource, hard, hard) {
+        Ok(()) => hard,
+        Err(error) => {
+            warn!(?resource, %error, "Limit cannot be raised");
+            soft
+        }
+    }
+}
+
+/// A file of /proc with a number; one that cannot be read limits nothing.
+fn number(path: &Path) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_that_is_too_low_is_told() {
+        let limits =
+            Limits { open_files: 1024, processes: 100, mappings: 65_530, locked_memory: 8192 };
+        assert_eq!(limits.check(&Needs::default()), []);
+        let needs =
+            Needs { open_files: 65_535, processes: 4096, mappings: 262_144, locks_memory: true };
+        let told: Vec<_> = limits.check(&needs).into_iter().map(|check| check.message).collect();
+        for (message, part) in told.iter().zip([
+            "open files is 1024, 65535 are needed",
+            "processes is 100",
+            "vm.max_map_count is 65530",
+            "at most 8192 bytes",
+        ]) {
+            assert!(message.contains(part), "{message}");
+        }
+        let enough = Limits {
+            open_files: 65_535,
+            processes: RLIM_INFINITY,
+            mappings: 262_144,
+            locked_memory: RLIM_INFINITY,
+        };
+        assert_eq!((told.len(), enough.check(&needs)), (4, vec![]));
+    }
+
+    #[test]
+    fn a_machine_without_the_number_limits_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("max_map_count");
+        assert_eq!(number(&file), u64::MAX);
+        fs::write(&file, "65530\n").unwrap();
+        assert_eq!(number(&file), 65_530);
+    }
+}
