@@ -80,7 +80,7 @@ impl Database for Elasticsearch {
     fn prepare<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
         Box::pin(async move {
             let mut plan = plugins::Plan::make(node)?;
-            let checked = plan.check_archives().await;
+            let checked = plan.check_archives();
             let programs = plan.programs(node);
             self.seen.lock().expect("no panic while held").plugins = plan;
             checked.and(programs)
@@ -113,7 +113,7 @@ impl Database for Elasticsearch {
         Box::pin(async move {
             let release = configure::release(node)?;
             if release.reads_seed_file() {
-                configure::rewrite_seeds(node)?;
+                configure::rewrite_seeds(node, release)?;
             }
             retire::tidy(&self.api()?, node, release).await
         })

@@ -453,8 +453,9 @@ impl State {
                 } else {
                     up.suspected = true;
                     // A stopped process acts on nothing but CONT and KILL: first CONT, then
-                    // QUIT, on which a JVM prints what its threads are doing.
-                    effects.push(Effect::Signal { pid, signal: libc::SIGCONT });
+                    // QUIT, on which a JVM prints what its threads are doing. The one that is
+                    // stopped may be a child of ours.
+                    effects.push(Effect::SignalGroup { pid, signal: libc::SIGCONT });
                     effects.push(Effect::Signal { pid, signal: libc::SIGQUIT });
                     effects.push(Effect::Arm(Timer::Hung, self.limits.dump_wait()));
                 }

@@ -193,6 +193,18 @@ impl Supervisor {
         }
     }
 
+    /// Sends a signal to a child and to the Java virtual machines that it started: a launcher
+    /// may stand between. Other helpers of a database would die of a QUIT.
+    pub fn signal_jvms(&self, pid: i32, signal: i32) {
+        for child in children(pid) {
+            let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            if name.is_ok_and(|name| name.trim_end() == "java") {
+                self.signal(child, signal);
+            }
+        }
+        self.signal(pid, signal);
+    }
+
     /// Sends a signal to a child and everything that is still in its process group.
     pub fn signal_group(&self, pid: i32, signal: i32) {
         if let Err(error) = sys::send(-pid, signal) {
@@ -265,4 +277,15 @@ impl Supervisor {
     ) -> std::sync::MutexGuard<'_, HashMap<i32, oneshot::Sender<ExitStatus>>> {
         self.0.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Children of all threads of a process.
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect()
 }

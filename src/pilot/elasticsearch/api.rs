@@ -73,6 +73,13 @@ impl Api {
         Ok(text.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect())
     }
 
+    /// A list of ids that somebody set as a transient setting: Elasticsearch heeds it instead of
+    /// ours.
+    pub(super) async fn hiding_exclusion(&self) -> Result<Option<String>, Error> {
+        let settings = self.get("/_cluster/settings?flat_settings=true&master_timeout=2s").await?;
+        Ok(settings["transient"][EXCLUDE].as_str().map(str::to_owned))
+    }
+
     pub(super) async fn exclude(&self, ids: &BTreeSet<String>) -> Result<(), Error> {
         // 5 and 6 want an empty text where 7 and later take null; both take the text.
         let text = ids.iter().cloned().collect::<Vec<_>>().join(",");

@@ -41,14 +41,16 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
         return Err(rejected(&format!("jvm option {option:?} contains white space")));
     }
     let elasticsearch = spec.elasticsearch.clone().unwrap_or_default();
-    let way = seeds::choose(node, &memory, has_data(&node.data))?;
+    let way = seeds::choose(node, release, &memory, has_data(&node.data))?;
     let files = render(&Settings {
         release,
         cluster_name: spec.cluster_ref.as_ref().map_or("elasticsearch", |cluster| &cluster.name),
         node_name: node_name(node)?,
         roles: &elasticsearch.roles,
         zone: elasticsearch.zone.as_deref(),
-        minimum_masters: elasticsearch.minimum_masters.unwrap_or(1),
+        // The founder is alone until others join, who wait for it; then the quorum is set in
+        // the running cluster (see `retire::tidy`).
+        minimum_masters: elasticsearch.minimum_masters.filter(|_| !way.founds).unwrap_or(1),
         seeds: &way.seeds,
         founds: way.founds,
         has_security: has_security(&node.home),
@@ -126,9 +128,9 @@ fn has_security(home: &Path) -> bool {
 }
 
 /// Writes the addresses of the other nodes where a running node reads them again.
-pub(super) fn rewrite_seeds(node: &Node) -> Result<(), Error> {
+pub(super) fn rewrite_seeds(node: &Node, release: Release) -> Result<(), Error> {
     let memory = Memory::load(&node.data)?;
-    let text = seeds::choose(node, &memory, true)?.seeds.join("\n") + "\n";
+    let text = seeds::choose(node, release, &memory, true)?.seeds.join("\n") + "\n";
     let path = node.config.join(SEED_FILE);
     if fs::read_to_string(&path).is_ok_and(|current| current == text) {
         return Ok(());

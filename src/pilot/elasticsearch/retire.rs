@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Elasticsearch waits [`VOTE_SECONDS`] for the voting configuration to change. With the four
+/// Elasticsearch waits [`VOTE_SECONDS`] for the voting configuration to change. With the five
 /// questions before it, of 5 s each, that stays below the minute that one look may take.
 const VOTE: Duration = Duration::from_secs(25);
 const VOTE_SECONDS: u32 = 20;
@@ -41,9 +41,16 @@ pub(super) async fn retire(
     if facts.health.is_none() {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
     }
-    if let Some(reason) = Rest::ask(api, &facts).await?.obstacle(&facts) {
+    let quorum = if release.votes() { 1 } else { quorum(node).unwrap_or(1) };
+    if let Some(reason) = Rest::ask(api, &facts).await?.obstacle(&facts, quorum) {
         unexclude(api, &facts.node_id).await?;
         return Ok(Retirement::Refused(reason));
+    }
+    if let Some(theirs) = api.hiding_exclusion().await? {
+        return Ok(Retirement::Refused(format!(
+            "the transient setting cluster.routing.allocation.exclude._id ({theirs:?}) hides the \
+             one that would move the shards away; remove it"
+        )));
     }
     if memory.retiring_since.is_none() {
         memory.retiring_since = Some(now());
@@ -76,6 +83,10 @@ pub(super) async fn retire(
             format!("{VOTING}/{name}?timeout={VOTE_SECONDS}s")
         };
         api.change(Method::POST, &path, None, VOTE).await?;
+    }
+    if !release.votes() {
+        // The remaining masters need the new quorum before this one is gone.
+        minimum_masters(api, node).await?;
     }
     memory.left = true;
     memory.save(&node.data)?;
@@ -163,8 +174,7 @@ fn name(pilot: &Pilot) -> &str {
 /// Before version 7 the quorum is a setting, and a new one reaches running nodes here.
 async fn minimum_masters(api: &Api, node: &Node) -> Result<(), Error> {
     const KEY: &str = "discovery.zen.minimum_master_nodes";
-    let wanted = node.pilot.spec.elasticsearch.as_ref().and_then(|es| es.minimum_masters);
-    let Some(wanted) = wanted else { return Ok(()) };
+    let Some(wanted) = quorum(node) else { return Ok(()) };
     let settings = api.get("/_cluster/settings?flat_settings=true&master_timeout=2s").await?;
     if settings["persistent"][KEY].as_str() == Some(wanted.to_string().as_str()) {
         return Ok(());
@@ -172,11 +182,15 @@ async fn minimum_masters(api: &Api, node: &Node) -> Result<(), Error> {
     api.set(KEY, &json!(wanted)).await
 }
 
+fn quorum(node: &Node) -> Option<i32> {
+    node.pilot.spec.elasticsearch.as_ref()?.minimum_masters
+}
+
 /// The nodes that would remain.
 #[derive(Debug, Default)]
 struct Rest {
     data_nodes: usize,
-    masters: usize,
+    masters: i32,
     free_bytes: i64,
 }
 
@@ -208,9 +222,16 @@ impl Rest {
         Ok(rest)
     }
 
-    fn obstacle(&self, facts: &Facts) -> Option<String> {
+    /// `quorum`: masters that must remain.
+    fn obstacle(&self, facts: &Facts, quorum: i32) -> Option<String> {
         if facts.master_eligible && self.masters == 0 {
             return Some("this is the last node that may be master".to_owned());
+        }
+        if facts.master_eligible && self.masters < quorum {
+            return Some(format!(
+                "{} masters would remain, and minimumMasters is {quorum}; lower it or add one first",
+                self.masters
+            ));
         }
         let here = facts.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
         let widest = here.max_by_key(|shard| shard.copies.len())?;
@@ -269,14 +290,16 @@ mod tests {
             ..Facts::default()
         };
         let rest = |data_nodes, masters, free_bytes| Rest { data_nodes, masters, free_bytes };
-        assert_eq!(rest(2, 1, 1000).obstacle(&facts), None);
+        assert_eq!(rest(2, 1, 1000).obstacle(&facts, 1), None);
+        let short = rest(2, 1, 1000).obstacle(&facts, 2).unwrap();
+        assert!(short.contains("minimumMasters is 2"), "{short}");
         for (rest, word) in
             [(rest(2, 0, 1000), "master"), (rest(1, 1, 1000), "copies"), (rest(2, 1, 100), "room")]
         {
-            let reason = rest.obstacle(&facts).unwrap();
+            let reason = rest.obstacle(&facts, 1).unwrap();
             assert!(reason.contains(word), "{reason}");
         }
         let empty = Facts { shards: Vec::new(), ..facts };
-        assert_eq!(rest(0, 1, 0).obstacle(&empty), None);
+        assert_eq!(rest(0, 1, 0).obstacle(&empty, 1), None);
     }
 }

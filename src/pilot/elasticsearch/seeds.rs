@@ -1,11 +1,14 @@
 //! Whom a node asks for its cluster, and whether it begins one.
 //!
 //! Only the recorded founder may name initial masters, itself alone, and only while nobody was
-//! ever a member. All others wait for a member's identity.
+//! ever a member. All others wait for a member's identity. Before version 7 any quorum of
+//! nodes that find each other makes a cluster, so a fresh node is told of members only: two
+//! fresh ones that cannot reach the founder do not meet.
 
 use super::memory::Memory;
 use crate::{
     api::{names, v1beta1::Pilot},
+    engine::elasticsearch::Release,
     pilot::database::{Error, Node},
 };
 
@@ -20,14 +23,22 @@ pub(super) struct Way {
 }
 
 /// `has_data`: the node's state lies on its volume.
-pub(super) fn choose(node: &Node, memory: &Memory, has_data: bool) -> Result<Way, Error> {
-    let mut seeds: Vec<String> = node.peers.iter().filter_map(transport).collect();
+pub(super) fn choose(
+    node: &Node,
+    release: Release,
+    memory: &Memory,
+    has_data: bool,
+) -> Result<Way, Error> {
+    let member = memory.cluster_id.is_some() && has_data;
+    let everybody = release.votes() || member;
+    let told = node.peers.iter().filter(|peer| everybody || is_member(peer));
+    let mut seeds: Vec<String> = told.filter_map(transport).collect();
     seeds.sort();
-    if let Some(cluster) = node.pilot.spec.cluster_ref.as_ref().filter(|_| in_a_pod(node)) {
+    let cluster = node.pilot.spec.cluster_ref.as_ref();
+    if let Some(cluster) = cluster.filter(|_| everybody && in_a_pod(node)) {
         // Addresses change with pods; the name stands for all of them.
         seeds.push(names::elasticsearch::discovery_service(&cluster.name));
     }
-    let member = memory.cluster_id.is_some() && has_data;
     if member || node.peers.iter().any(is_member) {
         return Ok(Way { seeds, founds: false });
     }
@@ -59,7 +70,7 @@ fn transport(pilot: &Pilot) -> Option<String> {
 mod tests {
     use super::*;
     use crate::{
-        api::v1beta1::{Endpoint, Identity},
+        api::v1beta1::{Endpoint, Identity, PilotStatus},
         pilot::elasticsearch::tests::node,
     };
 
@@ -72,22 +83,45 @@ mod tests {
         pilot
     }
 
+    fn at(version: &str) -> Release {
+        version.parse().unwrap()
+    }
+
+    #[test]
+    fn before_seven_a_fresh_node_is_told_of_members_only() {
+        let mut node = node();
+        let fresh = Pilot { status: PilotStatus { identity: None, ..member().status }, ..member() };
+        node.peers = vec![fresh.clone()];
+        node.may_found = true;
+        assert!(choose(&node, at("5.6.16"), &Memory::default(), false).unwrap().seeds.is_empty());
+        let mut known = member();
+        known.status.endpoints[0].host = "10.0.0.3".to_owned();
+        node.peers = vec![fresh, known];
+        let seeds = |release, memory: &Memory| {
+            choose(&node, at(release), memory, memory.cluster_id.is_some()).unwrap().seeds.len()
+        };
+        let rejoins = Memory { cluster_id: Some("u".to_owned()), ..Memory::default() };
+        assert_eq!(seeds("6.8.23", &Memory::default()), 1);
+        assert_eq!(seeds("6.8.23", &rejoins), 2);
+        assert_eq!(seeds("7.17.29", &Memory::default()), 2);
+    }
+
     #[test]
     fn only_the_founder_of_an_unborn_cluster_founds() {
         let mut node = node();
         let fresh = Memory::default();
-        assert!(matches!(choose(&node, &fresh, false), Err(Error::NotYet(_))));
+        assert!(matches!(choose(&node, at("7.17.29"), &fresh, false), Err(Error::NotYet(_))));
         node.may_found = true;
-        assert!(choose(&node, &fresh, false).unwrap().founds);
+        assert!(choose(&node, at("7.17.29"), &fresh, false).unwrap().founds);
         node.peers = vec![member()];
-        let way = choose(&node, &fresh, false).unwrap();
+        let way = choose(&node, at("7.17.29"), &fresh, false).unwrap();
         assert_eq!((way.founds, way.seeds), (false, vec!["10.0.0.2:9300".to_owned()]));
     }
 
     #[test]
     fn a_member_with_data_starts_whoever_is_up() {
         let memory = Memory { cluster_id: Some("u".to_owned()), ..Memory::default() };
-        assert!(!choose(&node(), &memory, true).unwrap().founds);
-        assert!(choose(&node(), &memory, false).is_err(), "its data are gone");
+        assert!(!choose(&node(), at("7.17.29"), &memory, true).unwrap().founds);
+        assert!(choose(&node(), at("7.17.29"), &memory, false).is_err(), "its data are gone");
     }
 }

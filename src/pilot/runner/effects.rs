@@ -44,11 +44,13 @@ impl Runner {
                 if signal == nix::libc::SIGQUIT && self.is_suspected() {
                     warn!(pid, "Database does not answer; asked for a thread dump");
                     self.metrics.hangs.inc();
+                    self.supervisor.signal_jvms(pid, signal);
+                } else {
+                    self.supervisor.signal(pid, signal);
                 }
-                self.supervisor.signal(pid, signal);
             }
             Effect::SignalGroup { pid, signal } => {
-                if self.state.pid() == Some(pid) {
+                if signal == nix::libc::SIGKILL && self.state.pid() == Some(pid) {
                     warn!(pid, "Database outlived its time; killing its process group");
                 }
                 self.supervisor.signal_group(pid, signal);

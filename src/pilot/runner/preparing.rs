@@ -16,6 +16,7 @@ use crate::{
         database::{self, FlavourStatus, Preparation},
         machine::{Attempt, Event},
         supervisor::{Command, GivenUp, Helped, Output, Supervisor, User},
+        volume::Hangs,
     },
 };
 
@@ -37,6 +38,7 @@ impl Runner {
         let node = node(&self.settings, &pilot, &self.peers, self.may_found);
         let (database, news) = (self.database.clone(), self.news.clone());
         let (supervisor, user) = (self.supervisor.clone(), self.settings.user);
+        let volume = self.volume.clone();
         self.programs = CancellationToken::new();
         let cancelled = self.programs.clone();
         let mut detail = self.facts.observation.detail.clone();
@@ -49,19 +51,28 @@ impl Runner {
                 say(News::Preparing { attempt, detail: detail.clone() }).await;
             };
             let work = async {
-                let programs = database.prepare(&node).await;
+                let (asked, about) = (database.clone(), node.clone());
+                let programs = volume.during(async move { asked.prepare(&about).await }).await;
                 tell(&mut detail).await;
-                for (index, one) in programs.map_err(|error| failed(&error))?.iter().enumerate() {
+                for (index, one) in known(programs)?.iter().enumerate() {
                     info!(what = one.what, "Preparing the database");
                     say(News::Waiting(one.what.clone())).await;
                     let result = run(&supervisor, one, user, &cancelled).await;
                     let outcome = match &result {
-                        Err(Failure::Failed(why)) => Some(Err(why.as_str())),
+                        Err(Failure::Failed(why)) => Some(Err(why.clone())),
                         Ok(()) => Some(Ok(())),
                         Err(Failure::Cancelled) => None,
                     };
                     if let Some(outcome) = outcome {
-                        database.prepared(&node, index, outcome).map_err(|error| failed(&error))?;
+                        let (told, about) = (database.clone(), node.clone());
+                        let noted = volume.visit(move |_| {
+                            told.prepared(
+                                &about,
+                                index,
+                                outcome.as_ref().copied().map_err(String::as_str),
+                            )
+                        });
+                        known(noted.await)?;
                         tell(&mut detail).await;
                     }
                     result?;
@@ -101,8 +112,12 @@ impl Runner {
     }
 }
 
-fn failed(error: &database::Error) -> Failure {
-    Failure::Failed(chain(error).to_string())
+fn known<T>(answer: Result<Result<T, database::Error>, Hangs>) -> Result<T, Failure> {
+    match answer {
+        Ok(Ok(known)) => Ok(known),
+        Ok(Err(error)) => Err(Failure::Failed(chain(&error).to_string())),
+        Err(hangs) => Err(Failure::Failed(hangs.to_string())),
+    }
 }
 
 async fn run(

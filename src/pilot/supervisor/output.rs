@@ -247,7 +247,9 @@ impl Lines {
             self.part.extend_from_slice(&rest[..end]);
             let line = String::from_utf8_lossy(&self.part).trim_end().to_owned();
             self.part.clear();
-            if !line.is_empty() {
+            // A stack trace is longer than all that is kept, and its first line says what
+            // happened.
+            if !line.is_empty() && !line.starts_with("\tat ") {
                 self.whole.push_back(line);
             }
             while self.whole.len() > LINES {
@@ -299,6 +301,7 @@ mod tests {
     #[test]
     fn the_last_twenty_lines_are_kept_and_an_unfinished_one_counts() {
         assert_eq!(of("one\n\ntwo\r\nthr"), ["one", "two", "thr"]);
+        assert_eq!(of("Exception: why\n\tat a.b(C.java:1)\n\tat d\n"), ["Exception: why"]);
         let many: Vec<String> = (0..50).map(|n| n.to_string()).collect();
         assert_eq!(of(&many.join("\n")), many[30..]);
     }
