@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
@@ -10,7 +9,7 @@ use std::{
 
 use navigator::pilot::database::ProcessSpec;
 
-use crate::support::{seat::USER, wait::until};
+use crate::support::wait::until;
 
 pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -47,32 +46,19 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts what a flavour said, its output going to a file.
-    pub(crate) fn start(process: &ProcessSpec, log: &Path) -> Self {
-        Self::run(process, log, None)
-    }
-
-    /// The same, never as root, which Elasticsearch refuses.
-    pub(crate) fn start_as_user(process: &ProcessSpec, log: &Path) -> Self {
-        Self::run(process, log, nix::unistd::geteuid().is_root().then_some(USER))
-    }
-
     #[expect(clippy::disallowed_methods, reason = "tests start what they test")]
-    fn run(process: &ProcessSpec, log: &Path, user: Option<u32>) -> Self {
+    pub(crate) fn start(process: &ProcessSpec, log: &Path) -> Self {
         let output = fs::File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new(&process.program);
         command
             .args(&process.args)
             .envs(&process.env)
             .env("JAVA_HOME", java_home())
-            .env("ES_JAVA_HOME", java_home())
             .stdin(Stdio::null())
             .stdout(output.try_clone().unwrap())
             .stderr(output);
         if let Some(folder) = &process.working_directory {
             command.current_dir(folder);
-        }
-        if let Some(user) = user {
-            command.uid(user).gid(user);
         }
         let child = command.spawn().unwrap_or_else(|error| panic!("{process:?}: {error}"));
         Self { child, log: log.to_owned() }

@@ -37,9 +37,33 @@ type Run = for<'a> fn(&'a Told) -> LocalBoxFuture<'a, ()>;
 const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-flavour", Set::Full, |told| Box::pin(cassandra::a_node_joins_and_leaves(told))),
     ("bootstraps", Set::Full, |told| Box::pin(scripted::five_hundred_bootstraps(told))),
-    ("elasticsearch-flavour", Set::Quick, |_| {
-        Box::pin(elasticsearch::three_nodes_form_one_cluster_and_one_leaves())
+    ("elasticsearch-7.17", Set::Quick, |told| {
+        Box::pin(elasticsearch::one_version("7.17.29", told))
     }),
+    ("elasticsearch-5.6", Set::Full, |told| Box::pin(elasticsearch::one_version("5.6.16", told))),
+    ("elasticsearch-6.8", Set::Full, |told| Box::pin(elasticsearch::one_version("6.8.23", told))),
+    ("elasticsearch-8.19", Set::Full, |told| Box::pin(elasticsearch::one_version("8.19.4", told))),
+    ("elasticsearch-founding", Set::Quick, |told| Box::pin(elasticsearch::many_foundings(2, told))),
+    ("elasticsearch-founding-20", Set::Full, |told| {
+        Box::pin(elasticsearch::many_foundings(20, told))
+    }),
+    ("elasticsearch-trouble", Set::Quick, |told| {
+        Box::pin(elasticsearch::outage_and_bad_configuration(told))
+    }),
+    ("elasticsearch-leave", Set::Full, |told| {
+        Box::pin(elasticsearch::a_node_leaves_whatever_is_killed(told))
+    }),
+    ("elasticsearch-space", Set::Full, |told| {
+        Box::pin(elasticsearch::a_node_stays_where_the_rest_has_no_room(told))
+    }),
+    ("elasticsearch-plugins-7.17", Set::Quick, |told| {
+        Box::pin(elasticsearch::plugins_come_and_go("7.17.29", told))
+    }),
+    ("elasticsearch-plugins-5.6", Set::Full, |told| {
+        Box::pin(elasticsearch::plugins_come_and_go("5.6.16", told))
+    }),
+    ("elasticsearch-hang-7.17", Set::Full, |told| Box::pin(elasticsearch::a_hang("7.17.29", told))),
+    ("elasticsearch-hang-8.19", Set::Full, |told| Box::pin(elasticsearch::a_hang("8.19.4", told))),
 ];
 
 fn main() -> ExitCode {

@@ -1,0 +1,230 @@
+//! Nodes of one cluster on loopback addresses, each under a pilot of its own, and their API.
+
+use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, time::Duration};
+
+use http::Method;
+use navigator::{
+    api::{names::label, v1beta1::Pilot},
+    pilot::http::Client,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    host::{home, java_home},
+    support::{
+        bed::{Bed, condition, member},
+        seat::{Running, Seat},
+        wait::until,
+    },
+};
+
+/// For a start or a recovery. Measured at 8 to 40 s on a loaded machine of two cores.
+pub(super) const START: Duration = Duration::from_secs(240);
+/// For the end of a process.
+pub(super) const STOP: Duration = Duration::from_secs(60);
+
+pub(super) struct Ensemble {
+    pub(super) bed: Bed,
+    pub(super) version: &'static str,
+    pub(super) nodes: Vec<Node>,
+    pub(super) place: tempfile::TempDir,
+    /// Nodes that it begins with.
+    count: u8,
+}
+
+pub(super) struct Node {
+    pub(super) seat: Seat,
+    pub(super) running: Option<Running>,
+}
+
+impl Ensemble {
+    /// So many nodes, none of them started.
+    pub(super) async fn new(version: &'static str, count: u8) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let (bed, nodes) = (Bed::start().await, Vec::new());
+        let mut ensemble = Self { bed, version, nodes, place, count };
+        for number in 0..count {
+            ensemble.add(number).await;
+        }
+        ensemble
+    }
+
+    /// A volume and a Pilot for one more node.
+    pub(super) async fn add(&mut self, number: u8) {
+        // Another run of these tests has other addresses: ports are fixed.
+        let run = u8::try_from(std::process::id() % 200).unwrap() + 50;
+        let (name, address) = (format!("es-demo-a-{number}"), [127, run, 21, number + 1]);
+        let home = home("elasticsearch", self.version);
+        let mut seat = Seat::new("elasticsearch", &name, address, &home, self.place.path());
+        seat.drops_root = true;
+        let java = java_home().display().to_string();
+        seat.env = vec![("JAVA_HOME".to_owned(), java.clone()), ("ES_JAVA_HOME".to_owned(), java)];
+        self.bed.create(&pilot(&name, &self.spec())).await;
+        self.nodes.push(Node { seat, running: None });
+    }
+
+    pub(super) fn spec(&self) -> Value {
+        let mut spec = json!({
+            "version": self.version,
+            "jvm": {"heap": "384Mi"},
+            "elasticsearch": {"roles": ["master", "data"]},
+            // A machine whose disk is nearly full would otherwise refuse shards.
+            "config": {"cluster.routing.allocation.disk.threshold_enabled": false},
+        });
+        if self.major() < 7 {
+            spec["elasticsearch"]["minimumMasters"] = json!(self.count / 2 + 1);
+        }
+        spec
+    }
+
+    pub(super) fn major(&self) -> u32 {
+        self.version.split('.').next().unwrap().parse().unwrap()
+    }
+
+    pub(super) fn name(&self, node: usize) -> &str {
+        &self.nodes[node].seat.name
+    }
+
+    pub(super) fn start(&mut self, node: usize) {
+        let seat = &self.nodes[node].seat;
+        let credentials = self.bed.credentials(&seat.name);
+        self.nodes[node].running = Some(seat.start(&credentials));
+    }
+
+    pub(super) fn start_all(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.start(node));
+    }
+
+    /// Kills pilots, and with them their databases, as lost machines would.
+    pub(super) async fn kill(&mut self, node: usize) {
+        let running = self.nodes[node].running.take().unwrap();
+        let database = running.database();
+        running.kill();
+        if let Some(pid) = database {
+            gone(pid).await;
+        }
+    }
+
+    pub(super) fn client(&self, node: usize) -> Client {
+        Client::new(format!("http://{}:9200", self.nodes[node].seat.address), None)
+    }
+
+    /// A good answer, or what was answered instead.
+    pub(super) async fn try_ask(
+        &self,
+        node: usize,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, String> {
+        let answer = self.client(node).send(method, path, body, Duration::from_secs(60)).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        if answer.status.is_success() { Ok(answer.body) } else { Err(answer.body.to_string()) }
+    }
+
+    pub(super) async fn ask(
+        &self,
+        node: usize,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Value {
+        let answer = self.try_ask(node, method, path, body).await;
+        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Waits until these nodes serve and see each other, and nobody else; returns the one id
+    /// that all of them call their cluster.
+    pub(super) async fn settled(&self, members: &[usize]) -> String {
+        let what = format!("nodes {members:?} are one cluster");
+        until(&what, START, async || {
+            let mut clusters = BTreeSet::new();
+            for node in members {
+                let pilot = self.bed.pilot(self.name(*node)).await;
+                let ready = condition(&pilot, "Ready").map(|(status, ..)| status == "True");
+                let identity = pilot.status.identity.as_ref();
+                let cluster = identity.and_then(|identity| identity.cluster_id.clone());
+                let (Some(true), Some(cluster)) = (ready, cluster) else {
+                    return Err(shown(&pilot));
+                };
+                clusters.insert(cluster);
+                let path = "/_cluster/health?timeout=1s&master_timeout=1s";
+                let health = self.try_ask(*node, Method::GET, path, None).await?;
+                if health["number_of_nodes"] != members.len() {
+                    return Err(format!("node {node} says {health}"));
+                }
+            }
+            assert_eq!(clusters.len(), 1, "more than one cluster was founded");
+            Ok(clusters.into_iter().next().unwrap())
+        })
+        .await
+    }
+
+    /// Waits until all shards have all their copies.
+    pub(super) async fn green(&self, node: usize) {
+        until("all copies are there", START, async || {
+            let path = "/_cluster/health?timeout=1s&master_timeout=1s";
+            let health = self.try_ask(node, Method::GET, path, None).await?;
+            if health["status"] == "green" { Ok(()) } else { Err(health.to_string()) }
+        })
+        .await;
+    }
+
+    /// Persistent and transient settings by their flat names.
+    pub(super) async fn settings(&self, node: usize) -> Value {
+        self.ask(node, Method::GET, "/_cluster/settings?flat_settings=true", None).await
+    }
+
+    pub(super) async fn set(&self, node: usize, settings: &Value) {
+        self.ask(node, Method::PUT, "/_cluster/settings", Some(settings)).await;
+    }
+
+    pub(super) async fn index(&self, node: usize, shards: u32, replicas: u32) {
+        let settings = json!({"number_of_shards": shards, "number_of_replicas": replicas});
+        self.ask(node, Method::PUT, "/orders", Some(&json!({"settings": settings}))).await;
+    }
+
+    /// Waits for a condition's status and reason, and for a part of its message.
+    pub(super) async fn told(
+        &self,
+        node: usize,
+        type_: &str,
+        status: &str,
+        reason: &str,
+        part: &str,
+    ) {
+        let what = format!("{type_}={status}/{reason} with {part:?}");
+        self.bed
+            .shows(self.name(node), &what, START, |pilot| {
+                let (now, why, message) = condition(pilot, type_)?;
+                (now == status && why == reason && message.contains(part)).then_some(())
+            })
+            .await;
+    }
+
+    /// Waits until the node left for good.
+    pub(super) async fn left(&self, node: usize) {
+        self.told(node, "Decommissioned", "True", "NodeDecommissioned", "").await;
+        self.bed.phase(self.name(node), "Decommissioned", STOP).await;
+        assert_eq!(self.nodes[node].running.as_ref().unwrap().database(), None);
+    }
+}
+
+pub(super) fn pilot(name: &str, spec: &Value) -> Pilot {
+    member("ElasticsearchCluster", label::ELASTICSEARCH_CLUSTER, name, spec)
+}
+
+fn shown(pilot: &Pilot) -> String {
+    format!("{:?}: {}", pilot.metadata.name, serde_json::to_string(&pilot.status).unwrap())
+}
+
+/// Waits until a process is no more.
+pub(super) async fn gone(pid: i32) {
+    until(&format!("process {pid} is gone"), STOP, async || {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let runs = state.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z'));
+        if state.is_empty() || !runs { Ok(()) } else { Err(state) }
+    })
+    .await;
+}
