@@ -5,7 +5,6 @@
 mod bootstrap;
 mod demo;
 mod ensemble;
-mod leave;
 mod plugins;
 mod space;
 mod trouble;
@@ -13,7 +12,6 @@ mod writer;
 
 pub(crate) use self::{
     bootstrap::{many_foundings, one_version},
-    leave::a_node_leaves_whatever_is_killed,
     plugins::plugins_come_and_go,
     space::a_node_stays_where_the_rest_has_no_room,
     trouble::{a_hang, outage_and_bad_configuration},

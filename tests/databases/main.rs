@@ -50,9 +50,6 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-trouble", Set::Quick, |told| {
         Box::pin(elasticsearch::outage_and_bad_configuration(told))
     }),
-    ("elasticsearch-leave", Set::Full, |told| {
-        Box::pin(elasticsearch::a_node_leaves_whatever_is_killed(told))
-    }),
     ("elasticsearch-space", Set::Full, |told| {
         Box::pin(elasticsearch::a_node_stays_where_the_rest_has_no_room(told))
     }),

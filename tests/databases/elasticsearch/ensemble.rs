@@ -171,11 +171,6 @@ impl Ensemble {
         .await;
     }
 
-    /// Persistent and transient settings by their flat names.
-    pub(super) async fn settings(&self, node: usize) -> Value {
-        self.ask(node, Method::GET, "/_cluster/settings?flat_settings=true", None).await
-    }
-
     pub(super) async fn set(&self, node: usize, settings: &Value) {
         self.ask(node, Method::PUT, "/_cluster/settings", Some(settings)).await;
     }
