@@ -1,4 +1,12 @@
-//! Cassandra: a ring begins, a node joins and streams, stops and returns, leaves for good.
+//! Cassandra: its flavour through the trait (here), and whole pilots (below).
+
+mod client;
+pub(crate) mod faults;
+pub(crate) mod leaving;
+pub(crate) mod life;
+pub(crate) mod places;
+mod ring;
+mod tmpfs;
 
 use std::{net::IpAddr, path::Path, time::Duration};
 

@@ -1,8 +1,9 @@
 //! As much of the CQL binary protocol (version 4) as the tests need: one query at a time.
 
 use std::{
-    io::{Read, Write},
-    net::{IpAddr, TcpStream},
+    collections::BTreeSet,
+    io::{self, Read, Write},
+    net::{IpAddr, SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -11,48 +12,146 @@ pub(crate) struct Cql(TcpStream);
 const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
-const CONSISTENCY_ONE: u16 = 1;
+const ROWS: i32 = 2;
+
+/// How many replicas must answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Consistency {
+    One = 1,
+    Quorum = 4,
+}
+
+/// Cells of a result, as bytes; `None` where there is no value.
+pub(crate) type Row = Vec<Option<Vec<u8>>>;
 
 impl Cql {
     pub(crate) fn connect(address: IpAddr) -> Self {
-        let stream = TcpStream::connect((address, 9042)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self::try_connect(address).unwrap_or_else(|error| panic!("{address}:9042: {error}"))
+    }
+
+    pub(crate) fn try_connect(address: IpAddr) -> io::Result<Self> {
+        let peer = SocketAddr::new(address, 9042);
+        let stream = TcpStream::connect_timeout(&peer, Duration::from_secs(5))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let mut cql = Self(stream);
         let mut body = vec![0, 1];
         for text in ["CQL_VERSION", "3.0.0"] {
             body.extend(u16::try_from(text.len()).unwrap().to_be_bytes());
             body.extend(text.as_bytes());
         }
-        cql.exchange(STARTUP, &body);
-        cql
+        cql.exchange(STARTUP, &body)?;
+        Ok(cql)
     }
 
-    /// Runs a statement at consistency ONE and returns the raw result.
-    pub(crate) fn run(&mut self, statement: &str) -> Vec<u8> {
+    /// Runs a statement at consistency ONE.
+    pub(crate) fn run(&mut self, statement: &str) -> Vec<Row> {
+        let answer = self.query(statement, Consistency::One);
+        answer.unwrap_or_else(|error| panic!("{statement}: {error}"))
+    }
+
+    /// Runs a statement. A refusal of the database comes as an error of kind `Other`.
+    pub(crate) fn query(&mut self, statement: &str, level: Consistency) -> io::Result<Vec<Row>> {
         let mut body = u32::try_from(statement.len()).unwrap().to_be_bytes().to_vec();
         body.extend(statement.as_bytes());
-        body.extend(CONSISTENCY_ONE.to_be_bytes());
+        body.extend((level as u16).to_be_bytes());
         body.push(0);
-        self.exchange(QUERY, &body)
+        let answer = self.exchange(QUERY, &body)?;
+        Ok(Cursor(&answer).rows())
     }
 
-    /// Result of `SELECT count(*) …`: the last eight bytes are the only cell.
     pub(crate) fn count(&mut self, table: &str) -> i64 {
-        let body = self.run(&format!("SELECT count(*) FROM {table}"));
-        i64::from_be_bytes(body[body.len() - 8..].try_into().unwrap())
+        let rows = self.run(&format!("SELECT count(*) FROM {table}"));
+        i64::from_be_bytes(rows[0][0].as_deref().unwrap().try_into().unwrap())
     }
 
-    fn exchange(&mut self, opcode: u8, body: &[u8]) -> Vec<u8> {
+    /// Host ids of every node that this one counts to its ring, itself included.
+    pub(crate) fn ring(&mut self) -> io::Result<BTreeSet<String>> {
+        self.members("host_id")
+    }
+
+    /// Schema versions of those nodes: one when they agree.
+    pub(crate) fn schemas(&mut self) -> io::Result<BTreeSet<String>> {
+        self.members("schema_version")
+    }
+
+    /// A column of uuids about every node.
+    fn members(&mut self, column: &str) -> io::Result<BTreeSet<String>> {
+        let mut ids = BTreeSet::new();
+        for table in ["local", "peers_v2"] {
+            let statement = format!("SELECT {column} FROM system.{table}");
+            for row in self.query(&statement, Consistency::One)? {
+                let id: [u8; 16] =
+                    row[0].as_deref().and_then(|cell| cell.try_into().ok()).unwrap_or_default();
+                ids.insert(uuid::Uuid::from_bytes(id).to_string());
+            }
+        }
+        Ok(ids)
+    }
+
+    fn exchange(&mut self, opcode: u8, body: &[u8]) -> io::Result<Vec<u8>> {
         let mut frame = vec![4, 0, 0, 0, opcode];
         frame.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
         frame.extend(body);
-        self.0.write_all(&frame).unwrap();
+        self.0.write_all(&frame)?;
         let mut header = [0; 9];
-        self.0.read_exact(&mut header).unwrap();
+        self.0.read_exact(&mut header)?;
         let length = u32::from_be_bytes(header[5..].try_into().unwrap());
         let mut answer = vec![0; usize::try_from(length).unwrap()];
-        self.0.read_exact(&mut answer).unwrap();
-        assert_ne!(header[4], ERROR, "{}", String::from_utf8_lossy(&answer));
-        answer
+        self.0.read_exact(&mut answer)?;
+        if header[4] == ERROR {
+            // A code, then a text with its length.
+            return Err(io::Error::other(String::from_utf8_lossy(&answer[6..]).into_owned()));
+        }
+        Ok(answer)
+    }
+}
+
+/// Reads a result from its beginning.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (head, rest) = self.0.split_at(count);
+        self.0 = rest;
+        head
+    }
+
+    fn int(&mut self) -> i32 {
+        i32::from_be_bytes(self.take(4).try_into().unwrap())
+    }
+
+    fn short(&mut self) -> u16 {
+        u16::from_be_bytes(self.take(2).try_into().unwrap())
+    }
+
+    fn skip_text(&mut self) {
+        let length = self.short();
+        self.take(length.into());
+    }
+
+    /// Rows whose columns are of plain types; none when the statement returns nothing.
+    fn rows(mut self) -> Vec<Row> {
+        if self.0.is_empty() || self.int() != ROWS {
+            return Vec::new();
+        }
+        let one_table = self.int() & 1 == 1;
+        let columns = self.int();
+        let tables = if one_table { 1 } else { columns };
+        let names = if one_table { 1 } else { 3 };
+        if one_table {
+            (0..tables * 2).for_each(|_| self.skip_text());
+        }
+        for _ in 0..columns {
+            (0..names).for_each(|_| self.skip_text());
+            let kind = self.short();
+            assert!((1..0x20).contains(&kind), "a column of type {kind:#x} is not read here");
+        }
+        let count = self.int();
+        (0..count).map(|_| (0..columns).map(|_| self.cell()).collect()).collect()
+    }
+
+    fn cell(&mut self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.int()).ok()?;
+        Some(self.take(length).to_vec())
     }
 }

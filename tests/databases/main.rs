@@ -35,6 +35,24 @@ enum Set {
 type Run = for<'a> fn(&'a Told) -> LocalBoxFuture<'a, ()>;
 
 const SCENARIOS: &[(&str, Set, Run)] = &[
+    ("cassandra-life", Set::Quick, |told| {
+        Box::pin(cassandra::life::three_nodes_live_through_an_outage_and_one_leaves(told))
+    }),
+    ("cassandra-leaving", Set::Full, |told| {
+        Box::pin(cassandra::leaving::departures_that_are_cut_off_go_on_to_their_end(told))
+    }),
+    ("cassandra-faults", Set::Full, |told| {
+        Box::pin(cassandra::faults::a_node_comes_back_from_every_fault(told))
+    }),
+    ("cassandra-replace", Set::Full, |told| {
+        Box::pin(cassandra::places::a_lost_volume_is_replaced(told))
+    }),
+    ("cassandra-older", Set::Full, |told| {
+        Box::pin(cassandra::places::older_releases_found_join_and_return(told))
+    }),
+    ("cassandra-rounds", Set::Full, |told| {
+        Box::pin(cassandra::places::three_nodes_found_one_ring_every_time(told))
+    }),
     ("cassandra-flavour", Set::Full, |told| Box::pin(cassandra::a_node_joins_and_leaves(told))),
     ("bootstraps", Set::Full, |told| Box::pin(scripted::five_hundred_bootstraps(told))),
     ("elasticsearch-7.17", Set::Quick, |told| {

@@ -18,7 +18,7 @@ use super::{
     observe::{Facts, Stream, user_keyspaces},
 };
 use crate::{
-    api::v1beta1::{Decommission, Pilot},
+    api::v1beta1::{Decommission, Pilot, PilotPhase},
     pilot::{
         blockers::now,
         database::{Error, Node, Retirement},
@@ -279,17 +279,23 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
 }
 
 /// Judged from what the peers' pilots report of their volumes; a peer that reports nothing, or
-/// sits in another datacenter, leaves the question open.
+/// sits in another datacenter, leaves the question open. One that left takes no data.
 fn no_room(peers: &[Pilot], load: Option<i64>) -> Option<String> {
     let load = load?;
     let mut free = 0;
-    for peer in peers {
+    let peers: Vec<&Pilot> = peers.iter().filter(|peer| !has_left(peer)).collect();
+    for peer in &peers {
         let storage = peer.status.storage.as_ref()?;
         // Cassandra itself compacts in the last tenth.
         free += (storage.capacity_bytes * 9 / 10 - storage.used_bytes).max(0);
     }
     (!peers.is_empty() && free < load)
         .then(|| format!("the other nodes have room for {free} bytes, and this node holds {load}"))
+}
+
+/// Its Pilot may be there for a while, and its volume with it.
+fn has_left(peer: &Pilot) -> bool {
+    matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
 }
 
 #[cfg(test)]
@@ -359,5 +365,8 @@ mod tests {
         assert!(no_room(&[with_free(10), with_free(60)], Some(100)).is_some());
         assert_eq!(no_room(&[with_free(10), peer("c", "10.0.0.3", true)], Some(100)), None);
         assert_eq!(no_room(&[], Some(100)), None);
+        let mut gone = with_free(500);
+        gone.status.phase = Some(PilotPhase::Decommissioned);
+        assert!(no_room(&[with_free(60), gone], Some(100)).is_some(), "it takes no data");
     }
 }

@@ -1,0 +1,172 @@
+//! A client that writes without a pause and remembers what was acknowledged.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::ring::SOON;
+use crate::{
+    cql::{Consistency, Cql},
+    support::wait::until,
+};
+
+/// Between two writes: two cores are to be shared with the databases.
+const PACE: Duration = Duration::from_millis(5);
+
+/// A node's spec for one copy of each row: by default Cassandra acknowledges a write up to a
+/// tenth of a second before a crash of the process could not lose it (measured: 4 rows).
+pub(crate) fn every_write_is_synced() -> Value {
+    json!({"config": {"commitlog_sync": "batch"}})
+}
+
+/// Makes keyspace `shop` with one table.
+pub(crate) async fn make_shop(cql: &mut Cql, factor: usize) {
+    cql.run(&format!(
+        "CREATE KEYSPACE shop WITH replication = \
+         {{'class': 'SimpleStrategy', 'replication_factor': {factor}}}"
+    ));
+    cql.run(
+        "CREATE TABLE shop.orders (id int PRIMARY KEY, body text) \
+         WITH compression = {'enabled': 'false'}",
+    );
+    cql.run(
+        "CREATE TABLE shop.bulk (id int PRIMARY KEY, body blob) \
+         WITH compression = {'enabled': 'false'}",
+    );
+    until("all nodes know the tables", SOON, async || {
+        let schemas = cql.schemas().map_err(|error| error.to_string())?;
+        if schemas.len() == 1 { Ok(()) } else { Err(format!("{} schemas", schemas.len())) }
+    })
+    .await;
+}
+
+/// Writes this many rows of 256 KiB.
+pub(crate) fn fill(cql: &mut Cql, rows: i32) {
+    try_fill(cql, 0, rows).unwrap();
+}
+
+pub(crate) fn try_fill(cql: &mut Cql, first: i32, end: i32) -> io::Result<()> {
+    let body = "5a".repeat(256 << 10);
+    for id in first..end {
+        let statement = format!("INSERT INTO shop.bulk (id, body) VALUES ({id}, 0x{body})");
+        cql.query(&statement, Consistency::One)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn set_factor(cql: &mut Cql, factor: usize) {
+    cql.run(&format!(
+        "ALTER KEYSPACE shop WITH replication = \
+         {{'class': 'SimpleStrategy', 'replication_factor': {factor}}}"
+    ));
+}
+
+/// Writes until it is told to stop.
+pub(crate) struct Writer {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<Mutex<BTreeSet<i32>>>,
+    thread: JoinHandle<u32>,
+}
+
+impl Writer {
+    /// Writes rows from number `first` on through whichever of these nodes answers.
+    pub(crate) fn start(nodes: Vec<IpAddr>, first: i32, level: Consistency) -> Self {
+        let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (stopped, rows) = (Arc::clone(&stop), Arc::clone(&acknowledged));
+        let thread = std::thread::spawn(move || write(&nodes, first, level, &stopped, &rows));
+        Self { stop, acknowledged, thread }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.acknowledged.lock().unwrap().len()
+    }
+
+    /// Waits until this many more rows are acknowledged.
+    pub(crate) async fn writes(&self, more: usize) {
+        let goal = self.count() + more;
+        until(&format!("{goal} rows are acknowledged"), SOON, async || {
+            let now = self.count();
+            if now >= goal { Ok(()) } else { Err(now.to_string()) }
+        })
+        .await;
+    }
+
+    /// The acknowledged rows, and how many writes were not.
+    pub(crate) fn stop(self) -> (BTreeSet<i32>, u32) {
+        self.stop.store(true, Ordering::Relaxed);
+        let failed = self.thread.join().unwrap();
+        (self.acknowledged.lock().unwrap().clone(), failed)
+    }
+}
+
+fn body(id: i32) -> String {
+    format!("order number {id}")
+}
+
+fn write(
+    nodes: &[IpAddr],
+    first: i32,
+    level: Consistency,
+    stop: &AtomicBool,
+    acknowledged: &Mutex<BTreeSet<i32>>,
+) -> u32 {
+    let (mut failed, mut cql) = (0, None);
+    for id in first.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let node = nodes[usize::try_from(failed).unwrap() % nodes.len()];
+        let mut attempt = || -> io::Result<()> {
+            let mut open = match cql.take() {
+                Some(open) => open,
+                None => Cql::try_connect(node)?,
+            };
+            let text = body(id);
+            open.query(
+                &format!("INSERT INTO shop.orders (id, body) VALUES ({id}, '{text}')"),
+                level,
+            )?;
+            cql = Some(open);
+            Ok(())
+        };
+        match attempt() {
+            Ok(()) => drop(acknowledged.lock().unwrap().insert(id)),
+            // Not acknowledged: it may be there or not. The next row goes to another node.
+            Err(_) => failed += 1,
+        }
+        std::thread::sleep(PACE);
+    }
+    failed
+}
+
+/// Waits until a node can read the table at this level, and checks that every acknowledged row
+/// is there as it was written.
+pub(crate) async fn every_row_is_there(
+    node: IpAddr,
+    acknowledged: &BTreeSet<i32>,
+    level: Consistency,
+) {
+    let rows = until(&format!("{node} reads the table at {level:?}"), SOON, async || {
+        let mut cql = Cql::try_connect(node).map_err(|error| error.to_string())?;
+        cql.query("SELECT id, body FROM shop.orders", level).map_err(|error| error.to_string())
+    })
+    .await;
+    let mut found = BTreeSet::new();
+    for row in rows {
+        let id = i32::from_be_bytes(row[0].as_deref().unwrap().try_into().unwrap());
+        assert_eq!(row[1].as_deref().unwrap_or_default(), body(id).as_bytes(), "row {id}");
+        found.insert(id);
+    }
+    let lost: Vec<_> = acknowledged.difference(&found).collect();
+    assert!(lost.is_empty(), "{} of {} rows are lost: {lost:?}", lost.len(), acknowledged.len());
+}
