@@ -31,6 +31,8 @@ pub struct Node {
     pub shared: PathBuf,
     /// Memory limit of the container in bytes.
     pub memory_limit: Option<u64>,
+    /// Start although the kernel's limits are lower than the database needs.
+    pub allow_low_limits: bool,
     /// This node was recorded as the founder and may found a new database cluster.
     pub may_found: bool,
 }

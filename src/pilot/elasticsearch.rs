@@ -216,6 +216,7 @@ mod tests {
             config: place.join("config"),
             shared: place.join("shared"),
             memory_limit: None,
+            allow_low_limits: false,
             may_found: false,
         }
     }

@@ -76,6 +76,7 @@ mod tests {
             config: "/".into(),
             shared: "/".into(),
             memory_limit: None,
+            allow_low_limits: false,
             may_found: false,
         }
     }

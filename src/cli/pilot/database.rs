@@ -79,6 +79,10 @@ pub(crate) struct Args {
     /// Accept a data directory that is not a mounted volume. Outside pods that is so anyway.
     #[arg(long, env = "NAVIGATOR_ALLOW_UNMOUNTED_DATA")]
     allow_unmounted_data: bool,
+    /// Start the database although the limits of open files, processes, mappings or locked memory
+    /// are lower than it needs: at your own risk, where nobody may raise them.
+    #[arg(long, env = "NAVIGATOR_ALLOW_LOW_LIMITS")]
+    allow_low_limits: bool,
     /// Address that the probes and metrics listen on.
     #[arg(
         long,
@@ -170,6 +174,7 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         config_dir,
         shared_dir,
         allow_unmounted_data,
+        allow_low_limits,
         bind_address,
         liveness_port,
         readiness_port,
@@ -202,6 +207,7 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         config: config_dir,
         shared: shared_dir,
         require_mount: pod_uid.is_some() && !allow_unmounted_data,
+        allow_low_limits,
         pod_uid,
         machine: node_name,
         grace: process.grace(),

@@ -58,8 +58,8 @@ fn needs(node: &Node) -> Needs {
         found(config, path).is_some_and(|value| *value == wanted || *value == text)
     };
     let locks_memory = says(&["bootstrap", "memory_lock"], true);
-    if node.address.is_loopback() {
-        // Nobody else reaches it: Elasticsearch only warns.
+    // On a loopback address nobody else reaches it, and Elasticsearch only warns.
+    if node.address.is_loopback() || node.allow_low_limits {
         return Needs::default();
     }
     let mappings = if says(&["node", "store", "allow_mmap"], false) { 0 } else { NEEDS.mappings };

@@ -31,6 +31,8 @@ pub struct Settings {
     pub shared: PathBuf,
     /// The data directory must be a mount.
     pub require_mount: bool,
+    /// Start although the kernel's limits are lower than the database needs.
+    pub allow_low_limits: bool,
     /// The pod's uid, in Kubernetes.
     pub pod_uid: Option<String>,
     pub machine: Option<String>,

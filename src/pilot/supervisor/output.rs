@@ -308,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_lost_or_doubled_between_two_readers_of_one_pipe() {
-        let (from, to) = nix::unistd::pipe().unwrap();
+        let (from, to) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
         let writer = std::thread::spawn(move || {
             let mut to = File::from(to);
             for number in 0..20_000 {
@@ -334,8 +334,10 @@ mod tests {
             let next = pump(Stream::Stdout, from.into(), Some(out), reader.clone()).unwrap();
             parked_for_ever.push(std::mem::replace(&mut reader.lock().pumps[0], next));
         }
-        let done = reader.lock().pumps.pop().unwrap().done;
+        // Whoever lets go of the control asks for an end before the writer's.
+        let Pump { done, control, .. } = reader.lock().pumps.pop().unwrap();
         done.await.unwrap();
+        drop(control);
         writer.join().unwrap();
         use std::io::Seek;
         seen.rewind().unwrap();
