@@ -194,7 +194,8 @@ impl Elector {
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let first_seen = match &self.seen {
             Some((seen, at)) if *seen == version => *at,
-            _ => self.seen.insert((version, since)).1,
+            // From the answer: what it shows may have been written long after the question.
+            _ => self.seen.insert((version, Instant::now())).1,
         };
         let spec = lease.spec.get_or_insert_default();
         let holder = spec.holder_identity.clone().unwrap_or_default();

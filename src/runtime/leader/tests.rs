@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A lease behind HTTP: compare-and-swap on a counter, and a switch that makes it hang.
+/// A lease behind HTTP: compare-and-swap on a counter.
 #[derive(Clone, Default)]
 struct Api(Arc<Mutex<Server>>);
 
@@ -21,20 +21,33 @@ struct Api(Arc<Mutex<Server>>);
 struct Server {
     lease: Option<Value>,
     version: u64,
-    down: bool,
+}
+
+/// The way from one candidate to the lease.
+#[derive(Default)]
+struct Link {
+    /// Requests are never answered.
+    is_cut: bool,
+    /// How long a request is on its way.
+    delay: Duration,
 }
 
 impl Api {
-    fn client(&self) -> Client {
-        let api = self.clone();
+    fn client(&self, link: &Arc<Mutex<Link>>) -> Client {
+        let (api, link) = (self.clone(), link.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
-            let api = api.clone();
+            let (api, link) = (api.clone(), link.clone());
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                if api.0.lock().unwrap().down {
+                let (is_cut, delay) = {
+                    let link = link.lock().unwrap();
+                    (link.is_cut, link.delay)
+                };
+                if is_cut {
                     std::future::pending::<()>().await;
                 }
+                sleep(delay).await;
                 Ok::<_, Infallible>(api.answer(&parts.method, &body))
             }
         });
@@ -72,18 +85,25 @@ impl Api {
 }
 
 struct Candidate {
+    link: Arc<Mutex<Link>>,
     claim: watch::Receiver<Claim>,
     shutdown: Shutdown,
     tasks: super::super::Tasks,
 }
 
 fn candidate(api: &Api, identity: &str) -> Candidate {
+    candidate_at(api, identity, Duration::ZERO)
+}
+
+/// Whose requests are on their way for this long.
+fn candidate_at(api: &Api, identity: &str, delay: Duration) -> Candidate {
+    let link = Arc::new(Mutex::new(Link { is_cut: false, delay }));
     let (sender, claim) = watch::channel(Claim::Waiting);
     let shutdown = Shutdown::new();
     let tasks = super::super::Tasks::new(shutdown.clone());
     let config = Config::new("navigator".into(), "navigator-controller".into(), identity.into());
-    tasks.spawn("leader", run(api.client(), config, sender, shutdown.clone()));
-    Candidate { claim, shutdown, tasks }
+    tasks.spawn("leader", run(api.client(&link), config, sender, shutdown.clone()));
+    Candidate { link, claim, shutdown, tasks }
 }
 
 impl Candidate {
@@ -118,12 +138,11 @@ async fn a_leader_that_cannot_renew_stops_acting_before_anyone_else_may() {
     let api = Api::default();
     let mut first = candidate(&api, "first");
     first.leads().await;
-    api.0.lock().unwrap().down = true;
+    first.link.lock().unwrap().is_cut = true;
     let cut = Instant::now();
     first.claim.wait_for(|claim| *claim == Claim::Lost).await.unwrap();
     assert!(cut.elapsed() <= Duration::from_secs(10), "{:?}", cut.elapsed());
 
-    api.0.lock().unwrap().down = false;
     let mut second = candidate(&api, "second");
     let asked = Instant::now();
     second.leads().await;
@@ -138,4 +157,19 @@ async fn a_held_claim_expires_by_itself_when_nobody_renews_it() {
     assert!(claim.is_held());
     tokio::time::advance(Duration::from_secs(10)).await;
     assert!(!claim.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_answer_does_not_shorten_the_wait_for_what_it_shows() {
+    let api = Api::default();
+    let mut first = candidate(&api, "first");
+    first.leads().await;
+    // Its first look begins now and sees what the lease is in 13 seconds.
+    let mut second = candidate_at(&api, "second", Duration::from_secs(13));
+    sleep(Duration::from_millis(13_500)).await;
+    first.link.lock().unwrap().is_cut = true;
+    second.link.lock().unwrap().delay = Duration::ZERO;
+    assert!(first.claim.borrow().is_held());
+    second.leads().await;
+    assert!(!first.claim.borrow().is_held(), "two leaders");
 }
