@@ -65,7 +65,7 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-founding-20", Set::Full, |told| {
         Box::pin(elasticsearch::many_foundings(20, told))
     }),
-    ("elasticsearch-trouble", Set::Quick, |told| {
+    ("elasticsearch-trouble", Set::Full, |told| {
         Box::pin(elasticsearch::outage_and_bad_configuration(told))
     }),
     ("elasticsearch-space", Set::Full, |told| {
