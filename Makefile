@@ -52,8 +52,8 @@ fmt: ## formats the code
 lint: deps ## format and lints, without changing anything
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
-	@# (all targets are those that `cargo test` runs; this one is not)
-	$(CARGO) clippy --test databases -- -D warnings
+	@# (all targets are those that `cargo test` runs; these are not)
+	$(CARGO) clippy --test databases --test inits -- -D warnings
 
 test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl
@@ -86,7 +86,7 @@ testbed: ## builds a real Kubernetes node's programs from Go modules
 $(TESTBED)/bin/etcd:
 	tests/testbed/build.sh $(TESTBED) etcd
 
-e2e: testbed image ## the main job on a real Kubernetes with a real Cassandra
+e2e: testbed image ## every job on a real Kubernetes with real databases
 	tests/e2e/run.sh $(TESTBED)
 
 test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes

@@ -10,7 +10,7 @@
 #[path = "suite.rs"]
 mod suite;
 
-use std::process::ExitCode;
+use std::{fmt::Write, process::ExitCode};
 
 use suite::{
     Bench, CASES, Case, Seen,
@@ -31,12 +31,12 @@ fn main() -> ExitCode {
             continue;
         }
         eprintln!("{}", case.says);
-        table.push_str(&format!("| {} |", case.says));
+        write!(table, "| {} |", case.says).unwrap();
         for init in ALL {
             let seen = see(case, init);
             let cell = cell(&seen);
             eprintln!("    {}: {cell}", init.title());
-            table.push_str(&format!(" {cell} |"));
+            write!(table, " {cell} |").unwrap();
             if init == Init::Ours && seen.iter().any(|(_, seen)| seen.is_err()) {
                 failed.push(format!("{}: {cell}", case.says));
             }
