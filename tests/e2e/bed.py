@@ -111,16 +111,16 @@ def nodes_ready(cluster, number):
 
 
 def pids(applet):
-    """Process ids of an applet's containers on this node."""
+    """Process ids of an applet that is the first process of a running container of the bed, by this machine's counting."""
     found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if len(words) > 1 and words[0].endswith(b"navigator") and words[1] == applet.encode():
-                found.append(int(folder.name))
+    for line in run(*CTR, "tasks", "ls").stdout.splitlines()[1:]:
+        _, pid, state = line.split()
+        try:
+            words = (Path("/proc") / pid / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if state == "RUNNING" and len(words) > 1 and words[0].endswith(b"navigator") and words[1] == applet.encode():
+            found.append(int(pid))
     return sorted(found)
 
 
