@@ -3,6 +3,7 @@
 //! `supervisor` owns processes and signals, `machine` decides, `runner` carries out; `intent`
 //! reads what is wanted, `reporter` writes what is. Flavours live behind `database`.
 
+pub mod backoff;
 pub mod blockers;
 pub mod cassandra;
 pub mod cgroup;
@@ -12,6 +13,7 @@ pub mod elasticsearch;
 pub mod election;
 pub mod files;
 pub mod flavour;
+pub mod gate;
 pub mod http;
 pub mod init;
 pub mod intent;

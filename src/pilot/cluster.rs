@@ -10,13 +10,19 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::flavour::Flavour;
+use super::{
+    flavour::Flavour,
+    gate::{Gate, Part},
+};
 use crate::api::v1beta1::{LeaderLease, Pilot};
 
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    /// For the lease: whoever renews it gives up after a moment.
+    hasty: Client,
+    gate: Gate,
     flavour: &'static Flavour,
     namespace: String,
     name: String,
@@ -31,8 +37,21 @@ pub struct LastState {
 }
 
 impl Cluster {
-    pub fn new(client: Client, flavour: &'static Flavour, namespace: &str, name: &str) -> Self {
-        Self { client, flavour, namespace: namespace.to_owned(), name: name.to_owned() }
+    pub fn new(client: &Client, flavour: &'static Flavour, namespace: &str, name: &str) -> Self {
+        let gate = Gate::default();
+        Self {
+            client: gate.guard(client, Part::Tries),
+            hasty: gate.guard(client, Part::Waits),
+            gate,
+            flavour,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// When requests are sent at all.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     pub fn pilots(&self) -> Api<Pilot> {
@@ -73,7 +92,7 @@ impl Cluster {
     }
 
     fn leases(&self) -> Api<LeaderLease> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.hasty.clone(), &self.namespace)
     }
 
     pub async fn lease(&self, name: &str) -> kube::Result<Option<LeaderLease>> {

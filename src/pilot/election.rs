@@ -8,11 +8,13 @@
 use std::{io, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::runtime::utils::Backoff as _;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::{
+    backoff::Backoff,
     cluster::{Cluster, is_conflict, owner},
     files::Files,
     flavour::Flavour,
@@ -28,8 +30,6 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(10);
 /// Until somebody who was faster is looked at.
 const AGAIN: Duration = Duration::from_millis(200);
-/// First and longest wait after a look that failed.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// What a look brought.
 enum Outcome {
@@ -65,13 +65,12 @@ pub async fn take_turn(
     files: &Files,
     say: impl Fn(String),
 ) -> bool {
-    let (first, longest) = BACKOFF;
-    let mut pause = first;
+    let mut backoff = Backoff::default();
     loop {
         match look(cluster, flavour, pilot, files, &say).await {
             Ok(Outcome::Turn { may_found }) => return may_found,
             Ok(Outcome::Wait { peers }) => {
-                pause = first;
+                backoff.reset();
                 let Some(cluster) = cluster else { continue };
                 let changed = peers::changed(cluster, pilot, &peers);
                 // Either way it is looked again.
@@ -81,8 +80,7 @@ pub async fn take_turn(
             Err(error) => {
                 warn!(error = %chain(&error), "Turn to start cannot be taken");
                 say(format!("its turn cannot be taken: {}", chain(&error)));
-                sleep(jittered(pause)).await;
-                pause = (pause * 2).min(longest);
+                sleep(backoff.pause()).await;
             }
         }
     }

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{cluster::Cluster, files::Files};
+use super::{backoff::Backoff, cluster::Cluster, files::Files};
 use crate::{api::v1beta1::Pilot, error::chain, runtime::Shutdown};
 
 /// How long the API may take before a known database starts from what is remembered.
@@ -42,7 +42,7 @@ pub async fn follow(
 ) {
     let mut presence = Presence { listed: false, absence };
     let own = watcher::Config::default().fields(&format!("metadata.name={}", cluster.name()));
-    let mut events = std::pin::pin!(watcher(cluster.pilots(), own).default_backoff());
+    let mut events = std::pin::pin!(watcher(cluster.pilots(), own).backoff(Backoff::of_watch()));
     let patience = Instant::now() + PATIENCE;
     let mut troubled = false;
     loop {

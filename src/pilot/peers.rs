@@ -16,7 +16,7 @@ use kube::{
     },
 };
 
-use super::cluster::Cluster;
+use super::{backoff::Backoff, cluster::Cluster};
 use crate::api::v1beta1::{Endpoint, Pilot};
 
 /// Returns when the peers of `own` differ from `known`; never for a node without a cluster. An
@@ -27,7 +27,7 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
     let known: BTreeMap<String, Standing> =
         known.iter().map(|peer| (peer.name_any(), Standing::of(peer))).collect();
     let config = watcher::Config::default().labels(&selector);
-    let mut events = std::pin::pin!(watcher(cluster.pilots(), config).default_backoff());
+    let mut events = std::pin::pin!(watcher(cluster.pilots(), config).backoff(Backoff::of_watch()));
     let mut missing: Vec<&String> = Vec::new();
     while let Some(event) = events.next().await {
         let different = match event {

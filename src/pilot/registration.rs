@@ -3,13 +3,14 @@
 //! Owns when and from what it is made. Never changes one that is there: the API's spec is what
 //! the node follows, and the file is for the first time only.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::{sync::Notify, time::sleep};
 use tracing::{info, warn};
 
 use super::{
+    backoff::Backoff,
     cluster::{Cluster, is_conflict},
     flavour::Flavour,
     intent,
@@ -19,9 +20,6 @@ use crate::{
     error::chain,
     runtime::Shutdown,
 };
-
-/// First and longest wait after a refusal; half of it is jitter.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Whenever `missing` says so, makes the Pilot: as it was last seen, or else as in the file. One
 /// that was deleted while its node runs comes back, because the node is still there.
@@ -49,7 +47,7 @@ pub async fn run(
 
 /// Tries until the object is there, whoever made it.
 async fn make(cluster: &Cluster, pilot: &Pilot) {
-    let (mut wait, longest) = BACKOFF;
+    let mut backoff = Backoff::default();
     let mut troubled = false;
     loop {
         match cluster.create_pilot(pilot).await {
@@ -64,8 +62,7 @@ async fn make(cluster: &Cluster, pilot: &Pilot) {
                 }
             }
         }
-        sleep(wait.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
-        wait = (wait * 2).min(longest);
+        sleep(backoff.pause()).await;
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::runtime::utils::Backoff as _;
 use serde_json::{Map, Value, json};
 use tokio::{
     sync::watch,
@@ -15,7 +16,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{cluster::Cluster, intent};
+use super::{backoff::Backoff, cluster::Cluster, intent};
 use crate::{api::v1beta1::PilotStatus, error::chain, runtime::Shutdown};
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -24,9 +25,6 @@ const PACE: Duration = Duration::from_secs(1);
 /// Figures that always move wait this long, unless something else is written anyway.
 const FIGURES_PACE: Duration = Duration::from_secs(30);
 const FIGURES: [&str; 4] = ["storage", "blockers", "cassandra", "elasticsearch"];
-/// First and longest wait after a failed write; half of it is jitter, so that the pilots of a
-/// cluster do not come back at once.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Runs until shutdown, then writes what is left once.
 pub async fn run(
@@ -35,11 +33,13 @@ pub async fn run(
     mut seen: intent::Receiver,
     shutdown: Shutdown,
 ) {
+    let gate = cluster.gate().clone();
     let mut reporter = Reporter {
         cluster,
         server: PilotStatus::default(),
         revision: None,
-        failures: 0,
+        backoff: Backoff::default(),
+        troubled: false,
         next_write: Instant::now(),
         next_figures: Instant::now(),
         next_heartbeat: Instant::now(),
@@ -53,11 +53,12 @@ pub async fn run(
             () = shutdown.triggered() => break,
             changed = wanted.changed() => if changed.is_err() { break },
             changed = seen.changed() => if changed.is_err() { break },
-            () = at(due) => reporter.write(&status).await,
+            // What is written is what is true when the API can be asked again.
+            () = async { at(due).await; gate.passable().await } => reporter.write(&status).await,
         }
     }
     // The last word, and no more than a moment for it.
-    if reporter.look(&mut seen) {
+    if reporter.look(&mut seen) && !gate.is_away() {
         let status = wanted.borrow().clone();
         if !patch(&reporter.server, &status).is_empty() {
             let last = reporter.write(&status);
@@ -74,7 +75,9 @@ struct Reporter {
     server: PilotStatus,
     /// uid and resourceVersion of the object that `server` was read from.
     revision: Option<(String, u64)>,
-    failures: u32,
+    backoff: Backoff,
+    /// It has been said that writes fail.
+    troubled: bool,
     next_write: Instant,
     next_figures: Instant,
     next_heartbeat: Instant,
@@ -131,7 +134,8 @@ impl Reporter {
         };
         match self.cluster.patch_status(&body).await {
             Ok(pilot) => {
-                self.failures = 0;
+                self.backoff.reset();
+                self.troubled = false;
                 self.accept(&pilot);
                 self.next_write = now + PACE;
                 if report {
@@ -141,13 +145,10 @@ impl Reporter {
                 }
             }
             Err(error) => {
-                if self.failures == 0 {
+                if !std::mem::replace(&mut self.troubled, true) {
                     warn!(error = %chain(&error), "Status cannot be written");
                 }
-                let (first, longest) = BACKOFF;
-                let wait = first.saturating_mul(1 << self.failures.min(5)).min(longest);
-                self.failures += 1;
-                self.next_write = now + wait.mul_f64(0.5 + rand::random::<f64>() / 2.0);
+                self.next_write = now + self.backoff.pause();
             }
         }
     }

@@ -125,7 +125,7 @@ pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
         }
         Api::Client { client, missing } => {
             let (flavour, namespace) = (settings.flavour, &settings.namespace);
-            let cluster = Cluster::new(client.clone(), flavour, namespace, &settings.name);
+            let cluster = Cluster::new(client, flavour, namespace, &settings.name);
             let absence = missing.as_ref().map(|pilot| {
                 let pilot = Pilot::clone(pilot);
                 let pilot = registration::complete(pilot, flavour, namespace, &settings.name);

@@ -55,6 +55,7 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     }),
     ("cassandra-flavour", Set::Full, |told| Box::pin(cassandra::a_node_joins_and_leaves(told))),
     ("bootstraps", Set::Full, |told| Box::pin(scripted::five_hundred_bootstraps(told))),
+    ("api-away", Set::Full, |told| Box::pin(scripted::an_api_that_is_away_for_minutes(told))),
     ("elasticsearch-7.17", Set::Quick, |told| {
         Box::pin(elasticsearch::one_version("7.17.29", told))
     }),

@@ -2,6 +2,7 @@
 //! kube-apiserver, so that pilots reach both at one URL with a token, as in a pod.
 
 use std::{
+    net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -63,12 +64,22 @@ impl Bed {
         self.world.kube.set_down(away);
     }
 
+    /// Where the API listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.world.kube.url.trim_start_matches("http://").parse().unwrap()
+    }
+
     pub(crate) fn server_log(&self) -> String {
         self.server.lock().unwrap().as_ref().map(Server::log).unwrap_or_default()
     }
 
     /// Credentials of the pilot of this name: what a pod's ServiceAccount may, and no more.
     pub(crate) fn credentials(&self, pilot: &str) -> PathBuf {
+        self.credentials_at(&self.world.kube.url, pilot)
+    }
+
+    /// The same, with another way to the API.
+    pub(crate) fn credentials_at(&self, url: &str, pilot: &str) -> PathBuf {
         let (token, user) = (format!("token-{pilot}"), format!("system:serviceaccount:db:{pilot}"));
         let pod = json!({"authentication.kubernetes.io/pod-name": [pilot]});
         self.world.kube.add_token(&token, json!({"username": user, "groups": [], "extra": pod}));
@@ -78,7 +89,7 @@ impl Bed {
             }
         }
         let path = self.world.folder.path().join(format!("{pilot}.kubeconfig"));
-        std::fs::write(&path, kubeconfig(&self.world.kube.url, &token)).unwrap();
+        std::fs::write(&path, kubeconfig(url, &token)).unwrap();
         path
     }
 

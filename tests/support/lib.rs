@@ -6,6 +6,8 @@
 pub(crate) mod bed;
 pub(crate) mod bootstraps;
 pub(crate) mod client;
+pub(crate) mod fleet;
+pub(crate) mod gateway;
 pub(crate) mod kube;
 pub(crate) mod pki;
 pub(crate) mod ring;

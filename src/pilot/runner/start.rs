@@ -31,7 +31,7 @@ pub(super) async fn peers_now(
     pilot: &Pilot,
     known: Vec<Pilot>,
 ) -> Vec<Pilot> {
-    let Some(cluster) = cluster else { return known };
+    let Some(cluster) = cluster.filter(|cluster| !cluster.gate().is_away()) else { return known };
     match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
         Ok(Ok(peers)) => peers,
         _ => known,
