@@ -50,7 +50,7 @@ use crate::{
     error::chain,
     runtime::{
         Runtime, Shutdown, admin,
-        leader::{self, Claim},
+        leader::{self, Claim, Elector, KubernetesLease},
     },
 };
 
@@ -133,17 +133,16 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
             lease_duration: config.lease_duration,
             renew_deadline: config.renew_deadline,
             retry_period: config.retry_period,
-            ..leader::Config::new(
-                config.install_namespace.clone(),
-                names::CONTROLLER.to_owned(),
-                config.identity.clone(),
-            )
+            ..leader::Config::new(config.identity.clone())
         };
-        let leader = leader::run(client.clone(), election, lead, reign_over.clone());
-        runtime.tasks().spawn("leader", leader);
+        let lease = names::CONTROLLER.to_owned();
+        let lease = KubernetesLease::new(client.clone(), &config.install_namespace, lease);
+        let mut elector = Elector::new(lease, election);
+        let over = reign_over.clone();
+        // Once only: a deposed controller ends its process.
+        runtime.tasks().spawn("leader", async move { elector.run(&lead, over).await });
     } else {
-        let until = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
-        lead.send_replace(Claim::Held { until, transition: 0 });
+        lead.send_replace(Claim::unshared());
     }
     tokio::select! {
         // The sender lives as long as the election.

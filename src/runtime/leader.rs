@@ -1,50 +1,66 @@
-//! Leader election over a Lease (`coordination.k8s.io/v1`): at most one process acts.
+//! Leader election over a lease: at most one process acts.
 //!
-//! Owns the lease of one name: takes it when it is free or expired, renews it, publishes the
-//! [`Claim`], and releases it when told to. What a leader does is left to the caller.
+//! Owns one lease: takes it when it is free or expired, renews it, publishes the [`Claim`], and
+//! releases it when told to. Which object carries the lease is a [`Store`]'s affair, who may hold
+//! it is `core`'s, and what a leader does is the caller's.
 //!
 //! Invariant: a claim is `Held` only while the lease was renewed less than `renew_deadline`
 //! ago by this process's own clock. A process that was paused, or cut off, fences itself before
 //! another one may take over, because `renew_deadline` is shorter than the lease.
 
+mod core;
+mod lease;
+
 use std::time::Duration;
 
-use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
-    jiff::Timestamp,
-};
-use kube::{Api, Client, api::PostParams};
+use k8s_openapi::jiff::Timestamp;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
 
+use self::core::{Candidate, Move};
+pub use self::{core::Record, lease::KubernetesLease};
 use super::Shutdown;
 use crate::error::chain;
 
-/// Which lease is fought for, and how.
+/// An object that carries a lease.
+pub trait Store: Send + Sync {
+    type Object: Send;
+
+    /// For the log.
+    fn name(&self) -> &str;
+    fn read(&self) -> impl Future<Output = kube::Result<Option<Self::Object>>> + Send;
+    fn record(object: &Self::Object) -> Record;
+    /// Another one after every write.
+    fn version(object: &Self::Object) -> String;
+    /// Puts `record` in the place of what was read, or fails with 409 when that is not what is
+    /// stored any more. All else in the object stays as it was read.
+    fn swap(
+        &self,
+        read: Option<Self::Object>,
+        record: Record,
+    ) -> impl Future<Output = kube::Result<()>> + Send;
+}
+
+/// How a lease is fought for.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub namespace: String,
-    pub name: String,
-    /// Who we are; unique among the candidates.
+    /// Who we are; unique among the candidates at any one time.
     pub identity: String,
     /// How long others wait before they take an abandoned lease.
     pub lease_duration: Duration,
     /// How long a leader that cannot renew goes on acting; shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// Pause between attempts; shorter than `renew_deadline`.
+    /// Pause between attempts; shorter than `renew_deadline`. A fifth more at the most, by lot.
     pub retry_period: Duration,
 }
 
 impl Config {
     /// Upstream's 15, 10 and 2 seconds.
-    pub fn new(namespace: String, name: String, identity: String) -> Self {
+    pub fn new(identity: String) -> Self {
         Self {
-            namespace,
-            name,
             identity,
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
@@ -60,7 +76,7 @@ pub enum Claim {
     Waiting,
     /// We lead, until this moment at least; `transition` numbers the reign.
     Held { until: Instant, transition: i32 },
-    /// We led and do not any more. Final: a deposed leader ends its process.
+    /// We led and do not any more.
     Lost,
 }
 
@@ -69,70 +85,107 @@ impl Claim {
     pub fn is_held(self) -> bool {
         matches!(self, Self::Held { until, .. } if Instant::now() < until)
     }
+
+    /// Without anybody to share with: held for good.
+    pub fn unshared() -> Self {
+        let century = Duration::from_secs(100 * 365 * 24 * 3600);
+        Self::Held { until: Instant::now() + century, transition: 0 }
+    }
 }
 
-/// Fights for the lease until the claim is lost or `shutdown`; then, if it still leads, releases
-/// the lease. Trigger `shutdown` after the last write of the reign.
-pub async fn run(client: Client, config: Config, claim: watch::Sender<Claim>, shutdown: Shutdown) {
-    let api = Api::namespaced(client, &config.namespace);
-    let mut elector = Elector { api, config, seen: None };
-    // Both loops may be dropped at any await: the lease is only ever changed by one request that
-    // carries the resource version, and `lead` renews what `acquire` took.
-    let reign = tokio::select! {
-        reign = elector.acquire() => reign,
-        () = shutdown.triggered() => return,
-    };
-    info!(lease = elector.config.name, transition = reign.transition, "Became the leader");
-    let lost = tokio::select! {
-        () = elector.lead(reign, &claim) => true,
-        () = shutdown.triggered() => false,
-    };
-    claim.send_replace(Claim::Lost);
-    if lost {
-        warn!(lease = elector.config.name, "Lost the leadership");
-    } else {
-        elector.release().await;
-    }
+/// One process's way to the lead.
+pub struct Elector<S> {
+    store: S,
+    config: Config,
+    candidate: Candidate,
 }
 
 #[derive(Clone, Copy)]
 struct Reign {
-    /// When the request was sent that made or renewed the claim.
+    /// When the lease was asked for, ahead of the write that made or renewed the claim.
     since: Instant,
     transition: i32,
 }
 
-struct Elector {
-    api: Api<Lease>,
-    config: Config,
-    /// Resource version that was last seen, and when it was seen first. Expiry is counted from
-    /// there: clocks of different machines are never compared.
-    seen: Option<(String, Instant)>,
-}
-
 enum Attempt {
     Held(Reign),
-    HeldByOther,
+    HeldByOther { until: Instant },
 }
 
-impl Elector {
+impl<S: Store> Elector<S> {
+    pub fn new(store: S, config: Config) -> Self {
+        let candidate = Candidate::new(config.identity.clone(), config.lease_duration);
+        Self { store, config, candidate }
+    }
+
+    /// Fights for the lease until the claim is lost or `shutdown`; then, if it still leads,
+    /// releases the lease. Trigger `shutdown` after the last write of the reign. Who may lead
+    /// again after a loss calls it again.
+    pub async fn run(&mut self, claim: &watch::Sender<Claim>, shutdown: Shutdown) {
+        claim.send_replace(Claim::Waiting);
+        // Both loops may be dropped at any await: the lease is only ever changed by one request
+        // that carries the resource version, and `lead` renews what `acquire` took.
+        let reign = tokio::select! {
+            reign = self.acquire() => reign,
+            () = shutdown.triggered() => {
+                // The request that was dropped may have been heard.
+                if self.candidate.has_tried() {
+                    self.release().await;
+                }
+                return;
+            }
+        };
+        info!(lease = self.store.name(), transition = reign.transition, "Became the leader");
+        let lost = tokio::select! {
+            () = self.lead(reign, claim) => true,
+            () = shutdown.triggered() => false,
+        };
+        claim.send_replace(Claim::Lost);
+        if lost {
+            warn!(lease = self.store.name(), "Lost the leadership");
+        } else {
+            self.release().await;
+        }
+    }
+
     async fn acquire(&mut self) -> Reign {
         let mut last_error = String::new();
+        let mut failures = 0;
         loop {
-            match self.attempt().await {
-                Ok(Attempt::Held(reign)) => return reign,
-                Ok(Attempt::HeldByOther) => last_error.clear(),
-                Err(error) => {
+            let pause = match timeout(self.config.renew_deadline, self.attempt()).await {
+                Ok(Ok(Attempt::Held(reign))) => return reign,
+                Ok(Ok(Attempt::HeldByOther { until })) => {
+                    last_error.clear();
+                    failures = 0;
+                    // Not later than it expires; the rest is chance, so that not all try at once.
+                    let expiry = until.saturating_duration_since(Instant::now());
+                    self.config.retry_period.min(expiry + self.config.retry_period / 10)
+                }
+                // Somebody was faster, or an answer of ours was lost: the next look tells.
+                Ok(Err(error)) if is_conflict(&error) => self.config.retry_period / 10,
+                Ok(Err(error)) => {
                     let text = chain(&error).to_string();
                     // Said once per kind of failure, not every two seconds.
                     if text != last_error {
                         warn!(error = text, "Failed to take the leader lease");
                         last_error = text;
                     }
+                    failures += 1;
+                    self.backoff(failures)
                 }
-            }
-            sleep(self.config.retry_period).await;
+                Err(_) => {
+                    failures += 1;
+                    self.backoff(failures)
+                }
+            };
+            sleep(jittered(pause)).await;
         }
+    }
+
+    /// Longer and longer while the server is away, so that it is not overrun when it returns.
+    fn backoff(&self, failures: u32) -> Duration {
+        let pause = self.config.retry_period.saturating_mul(1 << (failures - 1).min(4));
+        pause.min(self.config.lease_duration)
     }
 
     /// Renews until that fails for the whole renew deadline.
@@ -140,7 +193,7 @@ impl Elector {
         loop {
             let until = reign.since + self.config.renew_deadline;
             claim.send_replace(Claim::Held { until, transition: reign.transition });
-            sleep(self.config.retry_period).await;
+            sleep(jittered(self.config.retry_period)).await;
             loop {
                 let renewed = tokio::select! {
                     // A dropped attempt may still have renewed the lease; then the next candidate
@@ -150,15 +203,19 @@ impl Elector {
                 };
                 match renewed {
                     Ok(Ok(Attempt::Held(renewed))) => {
+                        // Taken anew after a pause: another may have led in between.
+                        if renewed.transition != reign.transition {
+                            return;
+                        }
                         reign = renewed;
                         break;
                     }
-                    Ok(Ok(Attempt::HeldByOther)) => return,
+                    Ok(Ok(Attempt::HeldByOther { .. })) => return,
                     Ok(Err(error)) => debug!(error = %chain(&error), "Failed to renew the lease"),
                     Err(_) => debug!("Renewing the lease took too long"),
                 }
                 tokio::select! {
-                    () = sleep(self.config.retry_period) => {}
+                    () = sleep(jittered(self.config.retry_period)) => {}
                     () = sleep_until(until) => return,
                 }
             }
@@ -166,87 +223,48 @@ impl Elector {
     }
 
     /// One look at the lease, and one write if it is ours or free.
-    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
+    async fn attempt(&mut self) -> kube::Result<Attempt> {
         let since = Instant::now();
-        let now = MicroTime(Timestamp::now());
-        let seconds = i32::try_from(self.config.lease_duration.as_secs()).unwrap_or(i32::MAX);
-        let Some(mut lease) = self.api.get_opt(&self.config.name).await? else {
-            let lease = Lease {
-                metadata: ObjectMeta {
-                    name: Some(self.config.name.clone()),
-                    ..ObjectMeta::default()
-                },
-                spec: Some(LeaseSpec {
-                    holder_identity: Some(self.config.identity.clone()),
-                    lease_duration_seconds: Some(seconds),
-                    acquire_time: Some(now.clone()),
-                    renew_time: Some(now),
-                    lease_transitions: Some(0),
-                    ..LeaseSpec::default()
-                }),
-            };
-            return match self.api.create(&PostParams::default(), &lease).await {
-                Ok(_) => Ok(Attempt::Held(Reign { since, transition: 0 })),
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::HeldByOther),
-                Err(error) => Err(error),
-            };
+        let read = self.store.read().await?;
+        let seen = read.as_ref().map(|object| (S::record(object), S::version(object)));
+        let seen = seen.as_ref().map(|(record, version)| (record, version.as_str()));
+        // Counted from the answer: what it shows may have been written long after the question.
+        let record = match self.candidate.consider(seen, Instant::now(), Timestamp::now()) {
+            Move::Wait(until) => return Ok(Attempt::HeldByOther { until }),
+            Move::Write(record) => record,
         };
-        let version = lease.metadata.resource_version.clone().unwrap_or_default();
-        let first_seen = match &self.seen {
-            Some((seen, at)) if *seen == version => *at,
-            // From the answer: what it shows may have been written long after the question.
-            _ => self.seen.insert((version, Instant::now())).1,
-        };
-        let spec = lease.spec.get_or_insert_default();
-        let holder = spec.holder_identity.clone().unwrap_or_default();
-        let ours = holder == self.config.identity;
-        if !ours && !holder.is_empty() {
-            let duration = u64::try_from(spec.lease_duration_seconds.unwrap_or(seconds));
-            let expiry = first_seen + Duration::from_secs(duration.unwrap_or_default());
-            if since < expiry {
-                return Ok(Attempt::HeldByOther);
-            }
-        }
-        let transition = spec.lease_transitions.unwrap_or_default() + i32::from(!ours);
-        if !ours {
-            spec.acquire_time = Some(now.clone());
-        }
-        spec.holder_identity = Some(self.config.identity.clone());
-        spec.lease_duration_seconds = Some(seconds);
-        spec.renew_time = Some(now);
-        spec.lease_transitions = Some(transition);
-        match self.api.replace(&self.config.name, &PostParams::default(), &lease).await {
-            Ok(_) => Ok(Attempt::Held(Reign { since, transition })),
-            // Somebody was faster. Whether it was ourselves, through a request believed lost,
-            // shows at the next look.
-            Err(kube::Error::Api(status)) if status.code == 409 && !ours => {
-                Ok(Attempt::HeldByOther)
-            }
-            Err(error) => Err(error),
-        }
+        self.store.swap(read, record).await?;
+        Ok(Attempt::Held(Reign { since, transition: self.candidate.transition() }))
     }
 
     /// Empties the holder, so that the next candidate need not wait for the expiry.
     async fn release(&self) {
         let released = timeout(self.config.retry_period, async {
-            let mut lease = self.api.get(&self.config.name).await?;
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() != Some(self.config.identity.as_str()) {
-                return Ok(());
-            }
-            spec.holder_identity = None;
-            spec.lease_duration_seconds = Some(1);
-            self.api.replace(&self.config.name, &PostParams::default(), &lease).await.map(|_| ())
+            let Some(read) = self.store.read().await? else { return Ok(false) };
+            let Some(record) = self.candidate.release(&S::record(&read)) else { return Ok(false) };
+            self.store.swap(Some(read), record).await.map(|()| true)
         });
-        match released.await {
-            Ok(Ok(())) => info!(lease = self.config.name, "Released the leadership"),
-            Ok(Err(error)) => {
-                warn!(error = %chain(&error), "Failed to release the leadership");
-            }
-            Err(_) => warn!(error = "timed out", "Failed to release the leadership"),
-        }
+        let lease = self.store.name();
+        let error = match released.await {
+            Ok(Ok(true)) => return info!(lease, "Released the leadership"),
+            Ok(Ok(false)) => return,
+            Ok(Err(error)) => chain(&error).to_string(),
+            Err(_) => "timed out".to_owned(),
+        };
+        warn!(lease, error, "Failed to release the leadership");
     }
 }
 
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Up to a fifth more, so that candidates do not ask in step.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(1.0 + rand::random::<f64>() / 5.0)
+}
+
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use kube::client::Body;
+use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
 use super::*;
@@ -101,8 +101,10 @@ fn candidate_at(api: &Api, identity: &str, delay: Duration) -> Candidate {
     let (sender, claim) = watch::channel(Claim::Waiting);
     let shutdown = Shutdown::new();
     let tasks = super::super::Tasks::new(shutdown.clone());
-    let config = Config::new("navigator".into(), "navigator-controller".into(), identity.into());
-    tasks.spawn("leader", run(api.client(&link), config, sender, shutdown.clone()));
+    let lease = KubernetesLease::new(api.client(&link), "navigator", "navigator-controller".into());
+    let mut elector = Elector::new(lease, Config::new(identity.into()));
+    let end = shutdown.clone();
+    tasks.spawn("leader", async move { elector.run(&sender, end).await });
     Candidate { link, claim, shutdown, tasks }
 }
 

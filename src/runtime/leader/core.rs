@@ -1,0 +1,209 @@
+//! Who may hold a lease: a record and a moment in, a move out. Pure.
+//!
+//! Owns the rules; knows no object, no client and no clock of its own. Leaves to
+//! [`Elector`](super::Elector) the reading and the compare-and-swap.
+//!
+//! Invariant: a candidate takes another's lease only after the record stood unchanged before its
+//! own eyes for the whole duration. A holder stops after a shorter time without renewal, so no
+//! two ever believe at once, whatever their wall clocks say.
+
+use std::time::Duration;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
+use tokio::time::Instant;
+
+/// What a lease says, whichever kind of object carries it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Empty or absent: the lease is free.
+    pub holder: Option<String>,
+    pub seconds: Option<i32>,
+    pub acquired: Option<MicroTime>,
+    pub renewed: Option<MicroTime>,
+    /// Changes of holder so far: numbers the reigns.
+    pub transitions: Option<i32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    /// Another one holds the lease, until this moment at least.
+    Wait(Instant),
+    /// Take or renew it by writing this over what was read; the writer leads once it is stored.
+    Write(Record),
+}
+
+/// One candidate's memory.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    identity: String,
+    duration: Duration,
+    /// Version of the lease as last read, and when it was first seen.
+    seen: Option<(String, Instant)>,
+    /// Number and beginning of the reign that this candidate tried to begin last. The pair tells
+    /// its own reign from one of an earlier process of the same name, and finds a reign whose
+    /// answer was lost.
+    reign: Option<(i32, MicroTime)>,
+}
+
+impl Candidate {
+    pub(super) fn new(identity: String, duration: Duration) -> Self {
+        Self { identity, duration, seen: None, reign: None }
+    }
+
+    /// Judges what was read and its version; `now` is when the answer came, `wall` is only shown
+    /// to people.
+    pub(super) fn consider(
+        &mut self,
+        read: Option<(&Record, &str)>,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Move {
+        let wall = micro(wall);
+        let Some((record, version)) = read else { return self.begin(0, wall) };
+        let since = match &self.seen {
+            Some((seen, since)) if seen == version => *since,
+            _ => self.seen.insert((version.to_owned(), now)).1,
+        };
+        if self.is_own(record) {
+            return Move::Write(Record { renewed: Some(wall), ..self.kept(record) });
+        }
+        let free = record.holder.as_deref().unwrap_or_default().is_empty();
+        let seconds = record.seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let expiry = since + seconds.map_or(self.duration, Duration::from_secs);
+        if !free && now < expiry {
+            return Move::Wait(expiry);
+        }
+        self.begin(record.transitions.map_or(0, |count| count.saturating_add(1)), wall)
+    }
+
+    /// What frees the lease for the next one; `None` when it is not this candidate's.
+    pub(super) fn release(&self, record: &Record) -> Option<Record> {
+        self.is_own(record).then(|| Record { holder: None, seconds: Some(1), ..record.clone() })
+    }
+
+    /// Did it ever try to lead?
+    pub(super) fn has_tried(&self) -> bool {
+        self.reign.is_some()
+    }
+
+    /// Number of the reign that was tried last.
+    pub(super) fn transition(&self) -> i32 {
+        self.reign.as_ref().map_or(0, |(number, _)| *number)
+    }
+
+    fn is_own(&self, record: &Record) -> bool {
+        let reign = record.transitions.zip(record.acquired.clone());
+        record.holder.as_ref() == Some(&self.identity) && reign.is_some() && reign == self.reign
+    }
+
+    fn begin(&mut self, number: i32, wall: MicroTime) -> Move {
+        self.reign = Some((number, wall.clone()));
+        Move::Write(Record {
+            acquired: Some(wall.clone()),
+            renewed: Some(wall),
+            transitions: Some(number),
+            ..self.kept(&Record::default())
+        })
+    }
+
+    fn kept(&self, record: &Record) -> Record {
+        Record {
+            holder: Some(self.identity.clone()),
+            seconds: Some(i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)),
+            ..record.clone()
+        }
+    }
+}
+
+/// As precise as it is stored: otherwise a reign would not be recognised when it is read back.
+fn micro(time: Timestamp) -> MicroTime {
+    MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DURATION: Duration = Duration::from_secs(15);
+
+    fn wall(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn candidate(name: &str) -> Candidate {
+        Candidate::new(name.to_owned(), DURATION)
+    }
+
+    fn written(step: Move) -> Record {
+        match step {
+            Move::Write(record) => record,
+            Move::Wait(until) => panic!("waits until {until:?}"),
+        }
+    }
+
+    #[test]
+    fn a_free_or_absent_lease_is_taken_and_reigns_are_numbered() {
+        let now = Instant::now();
+        let first = written(candidate("a").consider(None, now, wall(1)));
+        assert_eq!((first.holder.as_deref(), first.transitions), (Some("a"), Some(0)));
+        // A record that somebody made for another purpose: nobody ever held it.
+        let blank = written(candidate("a").consider(Some((&Record::default(), "1")), now, wall(1)));
+        assert_eq!(blank.transitions, Some(0));
+        let released = Record { holder: Some(String::new()), ..first };
+        let next = written(candidate("b").consider(Some((&released, "1")), now, wall(2)));
+        assert_eq!((next.holder.as_deref(), next.transitions), (Some("b"), Some(1)));
+    }
+
+    #[test]
+    fn a_held_lease_is_waited_for_from_when_it_was_last_seen_to_change() {
+        let now = Instant::now();
+        let mut holder = candidate("a");
+        let held = written(holder.consider(None, now, wall(1)));
+        let mut other = candidate("b");
+        // Its clock is an hour ahead; that means nothing.
+        assert_eq!(other.consider(Some((&held, "1")), now, wall(3601)), Move::Wait(now + DURATION));
+        let later = now + Duration::from_secs(14);
+        let renewed = written(holder.consider(Some((&held, "1")), later, wall(15)));
+        assert_eq!((&renewed.acquired, renewed.transitions), (&held.acquired, held.transitions));
+        assert_eq!(
+            other.consider(Some((&renewed, "2")), later, wall(0)),
+            Move::Wait(later + DURATION)
+        );
+        let taken = written(other.consider(Some((&renewed, "2")), later + DURATION, wall(0)));
+        assert_eq!((taken.holder.as_deref(), taken.transitions), (Some("b"), Some(1)));
+        // The old holder is a candidate like any other then.
+        let end = later + DURATION;
+        assert_eq!(holder.consider(Some((&taken, "3")), end, wall(9)), Move::Wait(end + DURATION));
+        assert_eq!(holder.release(&taken), None);
+    }
+
+    #[test]
+    fn a_reign_whose_answer_was_lost_is_found_again_and_a_namesakes_is_not() {
+        let now = Instant::now();
+        let mut first = candidate("a");
+        let stored = written(first.consider(None, now, wall(1)));
+        let again = written(first.consider(Some((&stored, "1")), now, wall(2)));
+        assert_eq!(again.transitions, stored.transitions);
+        let mut namesake = candidate("a");
+        assert_eq!(
+            namesake.consider(Some((&again, "2")), now, wall(3)),
+            Move::Wait(now + DURATION)
+        );
+        assert_eq!(namesake.release(&again), None);
+        let freed = first.release(&again).unwrap();
+        assert_eq!((freed.holder, freed.transitions), (None, Some(0)));
+    }
+
+    #[test]
+    fn the_holders_own_duration_counts_and_nonsense_does_not() {
+        let now = Instant::now();
+        for (seconds, waits) in [(Some(40), 40), (None, 15), (Some(-1), 15)] {
+            let held = Record { holder: Some("a".to_owned()), seconds, ..Record::default() };
+            let until = now + Duration::from_secs(waits);
+            assert_eq!(
+                candidate("b").consider(Some((&held, "1")), now, wall(1)),
+                Move::Wait(until)
+            );
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Kubernetes' own Lease (`coordination.k8s.io/v1`) as what is fought for.
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client, api::PostParams};
+
+use super::{Record, Store};
+
+pub struct KubernetesLease {
+    api: Api<Lease>,
+    name: String,
+}
+
+impl KubernetesLease {
+    pub fn new(client: Client, namespace: &str, name: String) -> Self {
+        Self { api: Api::namespaced(client, namespace), name }
+    }
+}
+
+impl Store for KubernetesLease {
+    type Object = Lease;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn read(&self) -> kube::Result<Option<Lease>> {
+        self.api.get_opt(&self.name).await
+    }
+
+    fn record(lease: &Lease) -> Record {
+        let spec = lease.spec.clone().unwrap_or_default();
+        Record {
+            holder: spec.holder_identity,
+            seconds: spec.lease_duration_seconds,
+            acquired: spec.acquire_time,
+            renewed: spec.renew_time,
+            transitions: spec.lease_transitions,
+        }
+    }
+
+    fn version(lease: &Lease) -> String {
+        lease.metadata.resource_version.clone().unwrap_or_default()
+    }
+
+    async fn swap(&self, read: Option<Lease>, record: Record) -> kube::Result<()> {
+        let exists = read.is_some();
+        let mut lease = read.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            spec: None,
+        });
+        let Record { holder, seconds, acquired, renewed, transitions } = record;
+        lease.spec = Some(LeaseSpec {
+            holder_identity: holder,
+            lease_duration_seconds: seconds,
+            acquire_time: acquired,
+            renew_time: renewed,
+            lease_transitions: transitions,
+            ..lease.spec.unwrap_or_default()
+        });
+        let params = PostParams::default();
+        if exists {
+            self.api.replace(&self.name, &params, &lease).await.map(drop)
+        } else {
+            self.api.create(&params, &lease).await.map(drop)
+        }
+    }
+}

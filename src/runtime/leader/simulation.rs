@@ -1,0 +1,230 @@
+//! Many candidates, for hours, on a clock that the test owns: answers are lost and late, writes
+//! arrive after who sent them gave up, the server goes away, processes are stopped and continued.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::Poll,
+};
+
+use kube::core::Status;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::runtime::Tasks;
+
+/// A lease on a server far away. Every request takes its own time and may end in silence.
+#[derive(Clone)]
+struct Server {
+    stored: Arc<Mutex<Stored>>,
+    tasks: Tasks,
+}
+
+struct Stored {
+    lease: Option<(u64, Record)>,
+    away_until: Instant,
+    chaos: bool,
+    random: StdRng,
+}
+
+/// What becomes of one request.
+struct Fate {
+    there: Duration,
+    back: Duration,
+    heard: bool,
+    answered: bool,
+}
+
+impl Server {
+    fn new(seed: u64, tasks: Tasks) -> Self {
+        let stored = Stored {
+            lease: None,
+            away_until: Instant::now(),
+            chaos: true,
+            random: StdRng::seed_from_u64(seed),
+        };
+        Self { stored: Arc::new(Mutex::new(stored)), tasks }
+    }
+
+    fn fate(&self) -> Fate {
+        let mut stored = self.stored.lock().unwrap();
+        let (away, chaos) = (Instant::now() < stored.away_until, stored.chaos);
+        let random = &mut stored.random;
+        if !chaos {
+            let trip = Duration::from_millis(5);
+            return Fate { there: trip, back: trip, heard: true, answered: true };
+        }
+        let mut trip = || {
+            let slow = random.random_bool(0.03);
+            Duration::from_millis(random.random_range(0..if slow { 30_000 } else { 400 }))
+        };
+        let (there, back) = (trip(), trip());
+        let heard = !away && random.random_bool(0.95);
+        Fate { there, back, heard, answered: random.random_bool(0.95) }
+    }
+
+    /// Carries a request through its fate, also when nobody waits for its answer any more.
+    async fn send<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Stored) -> T + Send + 'static,
+    ) -> kube::Result<T> {
+        let fate = self.fate();
+        let (answer, answered) = oneshot::channel();
+        let server = self.stored.clone();
+        self.tasks.spawn("request", async move {
+            sleep(fate.there).await;
+            let result = fate.heard.then(|| act(&mut server.lock().unwrap()));
+            sleep(fate.back).await;
+            if let Some(result) = result.filter(|_| fate.answered) {
+                drop(answer.send(result));
+            }
+        });
+        // The connection breaks, or hangs until somebody loses patience.
+        answered.await.map_err(|_| failure(500))
+    }
+}
+
+fn failure(code: u16) -> kube::Error {
+    kube::Error::Api(Box::new(Status { code, ..Status::default() }))
+}
+
+impl Store for Server {
+    type Object = (u64, Record);
+
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    async fn read(&self) -> kube::Result<Option<(u64, Record)>> {
+        self.send(|stored| stored.lease.clone()).await
+    }
+
+    fn record(object: &(u64, Record)) -> Record {
+        object.1.clone()
+    }
+
+    fn version(object: &(u64, Record)) -> String {
+        object.0.to_string()
+    }
+
+    async fn swap(&self, read: Option<(u64, Record)>, record: Record) -> kube::Result<()> {
+        let done = self.send(move |stored| {
+            let version = |lease: &Option<(u64, Record)>| lease.as_ref().map(|(at, _)| *at);
+            let fits = version(&stored.lease) == version(&read);
+            if fits {
+                stored.lease = Some((version(&read).unwrap_or_default() + 1, record));
+            }
+            fits
+        });
+        if done.await? { Ok(()) } else { Err(failure(409)) }
+    }
+}
+
+/// A process that is stopped (SIGSTOP) is not polled until then, whatever became ready.
+async fn stoppable(work: impl Future<Output = ()>, stopped_until: Arc<Mutex<Instant>>) {
+    let mut work = pin!(work);
+    let mut alarm = pin!(sleep(Duration::ZERO));
+    poll_fn(|context| {
+        let until = *stopped_until.lock().unwrap();
+        if Instant::now() < until {
+            alarm.as_mut().reset(until);
+            if alarm.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        work.as_mut().poll(context)
+    })
+    .await;
+}
+
+/// Runs one candidate: it leads, loses, withdraws and stands again until `end`.
+async fn process(server: Server, name: String, claim: watch::Sender<Claim>, end: Shutdown) {
+    let mut elector = Elector::new(server.clone(), Config::new(name));
+    while !end.is_triggered() {
+        let reign = end.child();
+        let patience = {
+            let mut stored = server.stored.lock().unwrap();
+            Duration::from_secs(stored.random.random_range(1..300))
+        };
+        let withdraws = async {
+            if server.stored.lock().unwrap().chaos {
+                sleep(patience).await;
+                reign.trigger();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = elector.run(&claim, reign.clone()) => {}
+            () = withdraws => {}
+        }
+    }
+}
+
+async fn walk(seed: u64) {
+    const CANDIDATES: usize = 5;
+    let (end, tasks) = (Shutdown::new(), Tasks::new(Shutdown::new()));
+    let server = Server::new(seed, tasks.clone());
+    let mut claims = Vec::new();
+    let mut stops = Vec::new();
+    for number in 0..CANDIDATES {
+        let (sender, claim) = watch::channel(Claim::Waiting);
+        let stopped = Arc::new(Mutex::new(Instant::now()));
+        let work = process(server.clone(), format!("candidate-{number}"), sender, end.clone());
+        tasks.spawn("candidate", stoppable(work, stopped.clone()));
+        claims.push(claim);
+        stops.push(stopped);
+    }
+    let mut reigns: Vec<(i32, usize)> = Vec::new();
+    let mut random = StdRng::seed_from_u64(seed ^ 0x5eed);
+    let look = |reigns: &mut Vec<(i32, usize)>| {
+        let mut leaders = Vec::new();
+        for (number, claim) in claims.iter().enumerate() {
+            let claim = *claim.borrow();
+            if let Claim::Held { transition, .. } = claim
+                && claim.is_held()
+            {
+                leaders.push(number);
+                if reigns.last() != Some(&(transition, number)) {
+                    reigns.push((transition, number));
+                }
+            }
+        }
+        assert!(leaders.len() <= 1, "seed {seed}: {leaders:?} lead at once; {reigns:?}");
+        leaders.len()
+    };
+    let chaos_ends = Instant::now() + Duration::from_secs(1800);
+    while Instant::now() < chaos_ends {
+        sleep(Duration::from_millis(50)).await;
+        look(&mut reigns);
+        if random.random_bool(0.001) {
+            let stop = Duration::from_secs(random.random_range(1..60));
+            *stops[random.random_range(0..CANDIDATES)].lock().unwrap() = Instant::now() + stop;
+        }
+        if random.random_bool(0.0005) {
+            let away = Duration::from_secs(random.random_range(1..60));
+            server.stored.lock().unwrap().away_until = Instant::now() + away;
+        }
+    }
+    assert!(reigns.len() > 5, "seed {seed}: hardly anybody led: {reigns:?}");
+    // Numbers of reigns only grow: who holds a higher one came later.
+    assert!(reigns.windows(2).all(|pair| pair[0].0 < pair[1].0), "seed {seed}: {reigns:?}");
+
+    // With all well again somebody leads, and goes on to.
+    server.stored.lock().unwrap().chaos = false;
+    let healed = Instant::now();
+    while look(&mut reigns) == 0 {
+        assert!(healed.elapsed() < Duration::from_secs(400), "seed {seed}: nobody leads");
+        sleep(Duration::from_millis(50)).await;
+    }
+    end.trigger();
+    tasks.join().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_two_of_five_candidates_ever_lead_at_once_through_random_pauses_and_losses() {
+    for seed in 0..40 {
+        walk(seed).await;
+    }
+}
