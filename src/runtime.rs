@@ -1,8 +1,9 @@
 //! Starts and stops a process: signals, shutdown, named tasks, readiness, the admin port,
-//! logging, metrics. Knows no database and no Navigator type.
+//! logging, metrics, events, leader election. Knows no database and no Navigator type.
 
 pub mod admin;
 pub mod build;
+pub mod events;
 pub mod leader;
 pub mod log;
 pub mod readiness;

@@ -1,50 +1,25 @@
-//! Events for people: one per change of state, repeats counted (api.md §5.7).
+//! What the controller tells people: one event per change of state (api.md §5.7).
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    Client,
-    runtime::events::{Event, EventType, Recorder, Reporter},
-};
-use tracing::debug;
+use kube::Client;
 
 use super::desired::Desired;
+pub(crate) use crate::runtime::events::News;
 use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},
     controller::{
         observe::condition,
         plan::{Plan, Step},
     },
-    error::chain,
+    runtime::events,
 };
 
-/// Something to tell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct News {
-    pub(crate) warning: bool,
-    pub(crate) reason: &'static str,
-    pub(crate) note: String,
-}
-
-impl News {
-    pub(crate) fn normal(reason: &'static str, note: impl Into<String>) -> Self {
-        Self { warning: false, reason, note: note.into() }
-    }
-
-    pub(crate) fn warning(reason: &'static str, note: impl Into<String>) -> Self {
-        Self { warning: true, reason, note: note.into() }
-    }
-}
-
 #[derive(Clone)]
-pub(crate) struct Events(Recorder);
-
-/// The server refuses longer notes.
-const NOTE_MAX: usize = 1024;
+pub(crate) struct Events(events::Events);
 
 impl Events {
     pub(crate) fn new(client: Client, instance: String) -> Self {
-        let controller = super::context::MANAGER.to_owned();
-        Self(Recorder::new(client, Reporter { controller, instance: Some(instance) }))
+        Self(events::Events::new(client, super::context::MANAGER, instance))
     }
 
     /// Publishes news about a cluster. Lost news is no reason to stop working.
@@ -61,16 +36,7 @@ impl Events {
     }
 
     pub(crate) async fn publish(&self, regarding: &ObjectReference, news: &News) {
-        let event = Event {
-            type_: if news.warning { EventType::Warning } else { EventType::Normal },
-            reason: news.reason.to_owned(),
-            note: Some(news.note.chars().take(NOTE_MAX).collect()),
-            action: news.reason.to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.0.publish(&event, regarding).await {
-            debug!(error = %chain(&error), reason = news.reason, "Failed to publish an event");
-        }
+        self.0.publish(regarding, news).await;
     }
 }
 

@@ -1,0 +1,210 @@
+//! Events for people: one per change of state; kube's recorder counts repeats of one reason in a
+//! series.
+//!
+//! Owns publishing, and a bounded queue for roles whose loop may not wait. Which change is worth
+//! an event is the roles' affair.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use prometheus::IntCounter;
+use tokio::{sync::mpsc, time::timeout};
+use tracing::debug;
+
+use super::Shutdown;
+use crate::error::chain;
+
+/// The server refuses longer notes.
+const NOTE_MAX: usize = 1024;
+/// The most that one change of state brings is a handful; so many changes may wait for one slow
+/// answer.
+const QUEUE: usize = 64;
+/// A server that takes longer is away.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    pub warning: bool,
+    pub reason: &'static str,
+    /// What was done; tells two changes of one reason apart, which are no repeats of each other.
+    pub action: &'static str,
+    pub note: String,
+}
+
+impl News {
+    pub fn normal(reason: &'static str, note: impl Into<String>) -> Self {
+        Self { warning: false, reason, action: reason, note: note.into() }
+    }
+
+    pub fn warning(reason: &'static str, note: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::normal(reason, note) }
+    }
+}
+
+/// Writes events in the name of one component.
+#[derive(Clone)]
+pub struct Events(Recorder);
+
+impl Events {
+    pub fn new(client: Client, component: &str, instance: String) -> Self {
+        let controller = component.to_owned();
+        Self(Recorder::new(client, Reporter { controller, instance: Some(instance) }))
+    }
+
+    /// Publishes news about an object. Lost news is no reason to stop working.
+    pub async fn publish(&self, regarding: &ObjectReference, news: &News) -> bool {
+        let event = Event {
+            type_: if news.warning { EventType::Warning } else { EventType::Normal },
+            reason: news.reason.to_owned(),
+            note: Some(news.note.chars().take(NOTE_MAX).collect()),
+            action: news.action.to_owned(),
+            secondary: None,
+        };
+        let published = self.0.publish(&event, regarding).await;
+        if let Err(error) = &published {
+            debug!(error = %chain(error), reason = news.reason, "Failed to publish an event");
+        }
+        published.is_ok()
+    }
+}
+
+/// Takes news without waiting; what does not fit is dropped and counted.
+#[derive(Clone)]
+pub struct Queue {
+    sender: mpsc::Sender<(ObjectReference, News)>,
+    dropped: IntCounter,
+}
+
+impl Queue {
+    /// The queue, and the work that empties it until shutdown, and then of what is in it.
+    pub fn new(
+        events: Events,
+        dropped: IntCounter,
+        shutdown: Shutdown,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let work = publish_all(events, receiver, dropped.clone(), shutdown);
+        (Self { sender, dropped }, work)
+    }
+
+    pub fn tell(&self, regarding: &ObjectReference, news: News) {
+        if self.sender.try_send((regarding.clone(), news)).is_err() {
+            self.dropped.inc();
+        }
+    }
+}
+
+async fn publish_all(
+    events: Events,
+    mut queue: mpsc::Receiver<(ObjectReference, News)>,
+    dropped: IntCounter,
+    shutdown: Shutdown,
+) {
+    loop {
+        let next = tokio::select! {
+            biased;
+            () = shutdown.triggered(), if !queue.is_closed() => {
+                queue.close();
+                continue;
+            }
+            next = queue.recv() => next,
+        };
+        let Some((regarding, news)) = next else { return };
+        // An event whose answer is late may be published all the same: it is dropped in doubt.
+        let published = timeout(PATIENCE, events.publish(&regarding, &news)).await;
+        if published != Ok(true) {
+            dropped.inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+    };
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Server {
+        bodies: Arc<Mutex<Vec<Value>>>,
+        away: Arc<Mutex<bool>>,
+    }
+
+    impl Server {
+        fn events(&self) -> Events {
+            let server = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let server = server.clone();
+                async move {
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    if *server.away.lock().unwrap() {
+                        std::future::pending::<()>().await;
+                    }
+                    server.bodies.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                    Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
+                }
+            });
+            Events::new(Client::new(service, "default"), "generic-pilot", "p".to_owned())
+        }
+    }
+
+    fn regarding() -> ObjectReference {
+        ObjectReference { name: Some("p".to_owned()), ..ObjectReference::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repeats_are_counted_and_what_is_queued_at_shutdown_is_told() {
+        let server = Server::default();
+        let dropped = IntCounter::new("dropped", "x").unwrap();
+        let shutdown = Shutdown::new();
+        let (queue, work) = Queue::new(server.events(), dropped.clone(), shutdown.clone());
+        for note in ["one", "two"] {
+            queue.tell(&regarding(), News::warning("ProcessExited", note));
+        }
+        shutdown.trigger();
+        work.await;
+        let bodies = server.bodies.lock().unwrap();
+        assert_eq!(bodies.len(), 2, "{bodies:?}");
+        assert_eq!(bodies[0]["reason"], "ProcessExited");
+        assert_eq!(bodies[0]["reportingController"], "generic-pilot");
+        assert_eq!(bodies[1]["series"]["count"], 2);
+        assert_eq!(dropped.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_server_is_away_news_are_dropped_and_counted_and_nobody_waits() {
+        let server = Server::default();
+        *server.away.lock().unwrap() = true;
+        let dropped = IntCounter::new("dropped", "x").unwrap();
+        let shutdown = Shutdown::new();
+        let (queue, work) = Queue::new(server.events(), dropped.clone(), shutdown.clone());
+        for _ in 0..100 {
+            queue.tell(&regarding(), News::normal("Fenced", ""));
+        }
+        let full = u64::try_from(100 - QUEUE).unwrap();
+        assert_eq!(dropped.get(), full);
+        let tasks = super::super::Tasks::new(shutdown.clone());
+        tasks.spawn("events", work);
+        tokio::time::sleep(PATIENCE * u32::try_from(QUEUE + 1).unwrap()).await;
+        assert_eq!(dropped.get(), 100);
+        *server.away.lock().unwrap() = false;
+        queue.tell(&regarding(), News::normal("Unfenced", ""));
+        shutdown.trigger();
+        tasks.join().await;
+        assert_eq!(dropped.get(), 100);
+        assert_eq!(server.bodies.lock().unwrap().len(), 1);
+    }
+}
