@@ -2,7 +2,7 @@
 
 use k8s_openapi::{
     api::core::v1::Pod,
-    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
 use kube::{
     Api, Client,
@@ -14,13 +14,13 @@ use super::{
     flavour::Flavour,
     gate::{Gate, Part},
 };
-use crate::api::v1beta1::{LeaderLease, Pilot};
+use crate::api::v1beta1::{LeaderLease, LeaderLeaseSpec, Pilot};
 
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
-    /// For the lease: whoever renews it gives up after a moment.
+    /// For the lease and for events: whoever writes those gives up after a moment.
     hasty: Client,
     gate: Gate,
     flavour: &'static Flavour,
@@ -56,6 +56,11 @@ impl Cluster {
 
     pub fn pilots(&self) -> Api<Pilot> {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// For requests that are given up after a moment.
+    pub fn hasty_client(&self) -> Client {
+        self.hasty.clone()
     }
 
     /// Name of the node's own Pilot.
@@ -129,6 +134,24 @@ pub fn owner(pilot: &Pilot) -> Option<&OwnerReference> {
     let cluster = pilot.spec.cluster_ref.as_ref()?;
     let owners = pilot.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.kind == cluster.kind && owner.name == cluster.name)
+}
+
+/// A lease that nobody holds yet, owned by the Pilot's cluster.
+pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
+    let owned = owner(pilot).map(|owner| OwnerReference {
+        // The cluster does not wait for its lease, and pilots may not update its finalizers.
+        block_owner_deletion: None,
+        controller: None,
+        ..owner.clone()
+    });
+    LeaderLease {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            owner_references: owned.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: LeaderLeaseSpec::default(),
+    }
 }
 
 /// Did the server say so, rather than the way to it?

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use crate::{
     api::v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot, PilotStatus},
     engine::ending::Ending,
+    pilot::leader::Lead,
 };
 
 /// Everything that a flavour needs to prepare and run its node.
@@ -191,6 +192,17 @@ pub trait Database: Send + Sync + 'static {
     /// Takes a retirement back. [`Error::TooLate`] where that is no longer possible: then the
     /// node leaves, and [`Database::retire`] follows it to its end.
     fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    /// Is there anything for [`Database::tend`] to do, ever?
+    fn has_chores(&self) -> bool {
+        false
+    }
+    /// Does what is to be done once for the whole database cluster. Called on the node whose pilot
+    /// leads: when it has begun to lead, and every few seconds from then on. Another may take over
+    /// at any await, or overlap for the time of one request: ask `lead` ahead of every change, and
+    /// judge from what is there, so that it does not matter what an earlier leader had done.
+    fn tend<'a>(&'a self, _node: &'a Node, _lead: &'a Lead) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
     /// Flushes and stops serving, ahead of TERM.
     fn drain(&self) -> BoxFuture<'_, Result<(), Error>>;
     fn stop_plan(&self) -> StopPlan;

@@ -11,6 +11,7 @@ mod preflight;
 mod retire;
 mod seeds;
 mod stuck;
+mod tend;
 
 use std::{path::PathBuf, sync::Mutex, time::Duration};
 
@@ -27,6 +28,7 @@ use crate::{
             Database, Error, FailedCheck, FlavourStatus, Node, Observation, Preparation,
             ProcessSpec, Retirement, StopPlan,
         },
+        leader::Lead,
         memory::Remembered,
         preflight::Limits,
     },
@@ -115,7 +117,18 @@ impl Database for Elasticsearch {
             if release.reads_seed_file() {
                 configure::rewrite_seeds(node, release)?;
             }
-            retire::tidy(&self.api()?, node, release).await
+            Ok(())
+        })
+    }
+
+    fn has_chores(&self) -> bool {
+        true
+    }
+
+    fn tend<'a>(&'a self, node: &'a Node, lead: &'a Lead) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let release = configure::release(node)?;
+            tend::tend(&self.api()?, node, release, lead).await
         })
     }
 
@@ -161,13 +174,8 @@ impl Database for Elasticsearch {
 
     fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let release = configure::release(node)?;
             self.seen.lock().expect("no panic while held").most_shards = 0;
-            let memory = Memory::load(&node.data)?;
-            if memory.retiring_since.is_none() && !memory.left {
-                return Ok(());
-            }
-            retire::cancel(&self.api()?, node, release).await
+            retire::cancel(node)
         })
     }
 

@@ -7,7 +7,6 @@
 
 use std::{io, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::runtime::utils::Backoff as _;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -15,13 +14,13 @@ use uuid::Uuid;
 
 use super::{
     backoff::Backoff,
-    cluster::{Cluster, is_conflict, owner},
+    cluster::{Cluster, is_conflict, new_lease},
     files::Files,
     flavour::Flavour,
     peers,
 };
 use crate::{
-    api::v1beta1::{Founder, LeaderLease, LeaderLeaseSpec, Pilot},
+    api::v1beta1::{Founder, LeaderLease, Pilot},
     error::chain,
 };
 
@@ -131,7 +130,7 @@ async fn look(
             let id = mark.founding.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
             files.set_mark(&super::files::Mark { founding: Some(id.clone()), ..mark })?;
             let founder = Founder { name: own.to_owned(), id };
-            match claim(cluster, lease, &lease_name, owner(pilot), founder).await {
+            match claim(cluster, lease, &lease_name, pilot, founder).await {
                 Ok(()) => {
                     info!(lease = lease_name, "Recorded as the founder");
                     Ok(Outcome::Turn { may_found: true })
@@ -148,27 +147,15 @@ async fn claim(
     cluster: &Cluster,
     lease: Option<LeaderLease>,
     name: &str,
-    owner: Option<&OwnerReference>,
+    pilot: &Pilot,
     founder: Founder,
 ) -> kube::Result<()> {
     if let Some(mut lease) = lease {
         lease.spec.founder = Some(founder);
         return cluster.replace_lease(&lease).await.map(drop);
     }
-    let owned = owner.map(|owner| OwnerReference {
-        // The cluster does not wait for its lease, and pilots may not update its finalizers.
-        block_owner_deletion: None,
-        controller: None,
-        ..owner.clone()
-    });
-    let lease = LeaderLease {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            owner_references: owned.map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: LeaderLeaseSpec { founder: Some(founder), ..LeaderLeaseSpec::default() },
-    };
+    let mut lease = new_lease(name, pilot);
+    lease.spec.founder = Some(founder);
     cluster.create_lease(&lease).await.map(drop)
 }
 

@@ -11,6 +11,9 @@ pub struct Metrics {
     pub hangs: IntCounter,
     pub storage_capacity: IntGauge,
     pub storage_used: IntGauge,
+    pub leader: IntGauge,
+    pub leader_changes: IntCounter,
+    pub events_dropped: IntCounter,
 }
 
 impl Metrics {
@@ -45,6 +48,18 @@ impl Metrics {
                 "Size of the data volume.",
             ),
             storage_used: gauge("navigator_pilot_storage_used_bytes", "Use of the data volume."),
+            leader: gauge(
+                "navigator_pilot_leader",
+                "1 while this pilot leads those of its cluster.",
+            ),
+            leader_changes: counter(
+                "navigator_pilot_leader_changes_total",
+                "Times that this pilot began or ceased to lead.",
+            ),
+            events_dropped: counter(
+                "navigator_pilot_events_dropped_total",
+                "Events that could not be written.",
+            ),
         }
     }
 }

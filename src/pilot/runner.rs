@@ -6,7 +6,9 @@
 
 mod effects;
 mod ending;
+mod lead;
 mod preparing;
+mod reporting;
 mod retiring;
 mod settings;
 mod start;
@@ -15,8 +17,6 @@ mod succession;
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::{Instant, sleep_until},
@@ -33,7 +33,8 @@ use super::{
     },
     files::Files,
     intent::{self, Intent},
-    machine::{Attempt, Effect, Event, Held, Life, Limits, Stage, State, Timer, Want},
+    leader::Standing,
+    machine::{Attempt, Effect, Event, Held, Life, Limits, State, Timer, Want},
     metrics::Metrics,
     preflight::Space,
     probes::{self, Answers},
@@ -46,7 +47,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent, PilotSpec, PilotStatus},
-    runtime::Runtime,
+    runtime::{Runtime, events},
 };
 
 /// Answers of everything that runs beside the loop: a handful of tasks with one each.
@@ -225,6 +226,13 @@ struct Runner {
     heard: mpsc::Receiver<News>,
     reports: watch::Sender<PilotStatus>,
     answers: watch::Sender<Answers>,
+
+    /// May this pilot lead those of its cluster, and are there any.
+    standing: watch::Sender<Standing>,
+    shares_lead: bool,
+    events: Option<events::Queue>,
+    /// The report whose news were told last.
+    told: PilotStatus,
 }
 
 impl Runner {
@@ -248,8 +256,14 @@ impl Runner {
             silence: settings.silence,
         };
         let (news, heard) = mpsc::channel(QUEUE);
+        let metrics = Metrics::register(rt.metrics());
+        let events = cluster.as_ref().map(|cluster| {
+            let (queue, work) = reporting::events(cluster, &metrics, rt.shutdown());
+            rt.tasks().spawn("events", work);
+            queue
+        });
         let mut runner = Self {
-            metrics: Metrics::register(rt.metrics()),
+            metrics,
             state: State::new(limits, left),
             facts: Facts { instance: Some(settings.instance()), ..Facts::default() },
             settings,
@@ -283,6 +297,10 @@ impl Runner {
             heard,
             reports,
             answers,
+            standing: watch::Sender::new(Standing::No),
+            shares_lead: false,
+            events,
+            told: PilotStatus::default(),
         };
         runner.recall_identity();
         runner
@@ -348,6 +366,7 @@ impl Runner {
         self.takeover.set_policy(Policy::of(pilot.spec.pilot_update.as_deref()));
         if self.pilot.is_none() {
             self.continue_report(&pilot);
+            self.begin_to_stand(&pilot);
         }
         self.pilot = Some(pilot);
         if changed {
@@ -423,46 +442,6 @@ impl Runner {
             }
             Err(_) => self.step(Event::Observed { alive: false, serving: false }),
         }
-    }
-
-    /// Publishes what is to be reported, when it changed.
-    fn report(&mut self) {
-        let now = Time(Timestamp::now());
-        self.judging &= matches!(self.state.life, Life::Up(_));
-        // A generation counts as seen once it is known what to think of it.
-        if let Some(pilot) = self.pilot.as_ref().filter(|_| !self.judging) {
-            self.facts.generation = pilot.metadata.generation;
-            self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
-        }
-        let (state, facts) = (&self.state, &self.facts);
-        let flavour = self.settings.flavour;
-        // Before the Pilot was seen, nothing may overwrite what an earlier pilot reported.
-        if self.pilot.is_some() {
-            self.reports.send_if_modified(|status| {
-                let next = report::status(flavour, state, facts, &status.conditions, &now);
-                let changed = *status != next;
-                *status = next;
-                changed
-            });
-        }
-        let ready = report::is_ready(state);
-        self.metrics.ready.set(ready.into());
-        let gauges: BTreeMap<String, f64> = facts
-            .observation
-            .gauges
-            .iter()
-            .map(|(name, value)| (format!("navigator_{name}"), *value))
-            .collect();
-        let message = report::phase(state, facts).to_string();
-        self.answers.send_if_modified(|answers| {
-            let changed = answers.ready != ready || answers.message != message;
-            answers.ready = ready;
-            // A process that survives KILL is stuck in the kernel: only a new container helps.
-            answers.live = !matches!(state.life, Life::Stopping { stage: Stage::Kill, .. });
-            answers.message = message;
-            answers.gauges = gauges;
-            changed
-        });
     }
 
     fn is_left(&self) -> bool {

@@ -139,7 +139,10 @@ impl Kube {
         let (_, version, kind) = COLLECTIONS.iter().find(|(own, ..)| *own == plural).unwrap();
         let mut state = self.lock();
         state.revision += 1;
-        object["apiVersion"] = json!(version);
+        // Events are served by two groups.
+        if object["apiVersion"].is_null() {
+            object["apiVersion"] = json!(version);
+        }
         object["kind"] = json!(kind);
         object["metadata"]["name"] = json!(name);
         object["metadata"]["resourceVersion"] = json!(state.revision.to_string());

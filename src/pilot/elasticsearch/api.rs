@@ -68,16 +68,26 @@ impl Api {
 
     /// Nodes that no shard may be on, by id. The ids are ours; people exclude by name or address.
     pub(super) async fn excluded(&self) -> Result<BTreeSet<String>, Error> {
-        let settings = self.get("/_cluster/settings?flat_settings=true&master_timeout=2s").await?;
-        let text = settings["persistent"][EXCLUDE].as_str().unwrap_or_default();
-        Ok(text.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect())
+        Ok(ids(&self.settings().await?["persistent"][EXCLUDE]))
     }
 
-    /// A list of ids that somebody set as a transient setting: Elasticsearch heeds it instead of
-    /// ours.
-    pub(super) async fn hiding_exclusion(&self) -> Result<Option<String>, Error> {
-        let settings = self.get("/_cluster/settings?flat_settings=true&master_timeout=2s").await?;
-        Ok(settings["transient"][EXCLUDE].as_str().map(str::to_owned))
+    /// What of it is in force: a transient setting hides the persistent one.
+    pub(super) async fn exclusion(&self) -> Result<Exclusion, Error> {
+        let settings = self.settings().await?;
+        // An empty one hides ours as well.
+        if let Some(theirs) = settings["transient"][EXCLUDE].as_str() {
+            return Ok(Exclusion::Hidden(theirs.to_owned()));
+        }
+        Ok(Exclusion::Ids(ids(&settings["persistent"][EXCLUDE])))
+    }
+
+    /// The cluster's settings. Not knowing them is an error: they are written back as a whole.
+    pub(super) async fn settings(&self) -> Result<Value, Error> {
+        let answer = self.ask("/_cluster/settings?flat_settings=true&master_timeout=2s").await?;
+        if answer.status.is_success() {
+            return Ok(answer.body);
+        }
+        Err(Error::Refused(format!("its settings with {}", answer.status)))
     }
 
     pub(super) async fn exclude(&self, ids: &BTreeSet<String>) -> Result<(), Error> {
@@ -86,11 +96,34 @@ impl Api {
         self.set(EXCLUDE, &json!(text)).await
     }
 
-    pub(super) async fn set(&self, key: &str, value: &Value) -> Result<(), Error> {
+    /// What running nodes heed before version 7, where it was set since they started.
+    pub(super) async fn minimum_masters(&self) -> Result<Option<i32>, Error> {
+        let settings = self.settings().await?;
+        Ok(settings["persistent"][MINIMUM_MASTERS].as_str().and_then(|text| text.parse().ok()))
+    }
+
+    pub(super) async fn set_minimum_masters(&self, count: i32) -> Result<(), Error> {
+        self.set(MINIMUM_MASTERS, &json!(count)).await
+    }
+
+    async fn set(&self, key: &str, value: &Value) -> Result<(), Error> {
         let body = json!({"persistent": {key: value}});
         let path = "/_cluster/settings?master_timeout=2s";
         self.change(Method::PUT, path, Some(&body), PATIENCE).await.map(drop)
     }
 }
 
+/// The allocation exclusion by id.
+pub(super) enum Exclusion {
+    Ids(BTreeSet<String>),
+    /// By this list, a transient setting of somebody else's.
+    Hidden(String),
+}
+
+fn ids(list: &Value) -> BTreeSet<String> {
+    let ids = list.as_str().unwrap_or_default().split(',').map(str::trim);
+    ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
+}
+
 const EXCLUDE: &str = "cluster.routing.allocation.exclude._id";
+const MINIMUM_MASTERS: &str = "discovery.zen.minimum_master_nodes";

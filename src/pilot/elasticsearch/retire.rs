@@ -1,21 +1,20 @@
-//! Gives a node's shards and its vote away, and tidies up after those that went.
+//! Gives a node's shards and its vote away.
 //!
-//! Two hands write the allocation exclusion, both idempotent: the leaving node makes sure that
-//! it is on the list each time it is asked; the pilot beside the elected master keeps the list
-//! as the Pilots say. Only ids of nodes are written, so what people exclude by name or address
-//! is never touched.
+//! The leaving node judges whether it may go, asks through its Pilot's progress, and watches. The
+//! lists that move its shards and its vote are the leading pilot's (`tend`), so no two write them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{
+    api::{Api, Exclusion},
+    memory::Memory,
+    observe::Facts,
+    stuck,
 };
-
-use http::Method;
-use serde_json::{Value, json};
-
-use super::{api::Api, memory::Memory, observe::Facts, stuck};
 use crate::{
-    api::v1beta1::{Decommission, Pilot, PilotIntent},
+    api::v1beta1::Decommission,
     engine::elasticsearch::Release,
     pilot::{
         blockers::now,
@@ -23,12 +22,6 @@ use crate::{
         memory::Remembered,
     },
 };
-
-/// Elasticsearch waits [`VOTE_SECONDS`] for the voting configuration to change. With the five
-/// questions before it, of 5 s each, that stays below the minute that one look may take.
-const VOTE: Duration = Duration::from_secs(25);
-const VOTE_SECONDS: u32 = 20;
-const VOTING: &str = "/_cluster/voting_config_exclusions";
 
 pub(super) async fn retire(
     api: &Api,
@@ -41,30 +34,24 @@ pub(super) async fn retire(
     if facts.health.is_none() {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
     }
-    let quorum = if release.votes() { 1 } else { quorum(node).unwrap_or(1) };
-    if let Some(reason) = Rest::ask(api, &facts).await?.obstacle(&facts, quorum) {
-        unexclude(api, &facts.node_id).await?;
+    let excluded = match api.exclusion().await? {
+        Exclusion::Hidden(theirs) => return Ok(Retirement::Refused(hidden(&theirs))),
+        Exclusion::Ids(ids) => ids,
+    };
+    let quorum = if release.votes() { None } else { quorum(node) };
+    let rest = Rest::ask(api, &facts, &excluded).await?;
+    if let Some(reason) = rest.obstacle(&facts, quorum.unwrap_or(1)) {
         return Ok(Retirement::Refused(reason));
-    }
-    if let Some(theirs) = api.hiding_exclusion().await? {
-        return Ok(Retirement::Refused(format!(
-            "the transient setting cluster.routing.allocation.exclude._id ({theirs:?}) hides the \
-             one that would move the shards away; remove it"
-        )));
     }
     if memory.retiring_since.is_none() {
         memory.retiring_since = Some(now());
         memory.save(&node.data)?;
     }
-    let mut excluded = api.excluded().await?;
-    if excluded.insert(facts.node_id.clone()) {
-        api.exclude(&excluded).await?;
-    }
     let shards = facts.shards_here();
     *most_shards = shards.max(*most_shards);
-    if shards > 0 || facts.documents.is_none_or(|documents| documents > 0) {
-        return Ok(Retirement::Moving(Decommission {
-            start_time: memory.retiring_since,
+    let moving = |message: Option<String>| {
+        Ok(Retirement::Moving(Decommission {
+            start_time: memory.retiring_since.clone(),
             percent: i32::try_from(((*most_shards - shards) * 100) / (*most_shards).max(1))
                 .ok()
                 .map(|percent| percent.min(99)),
@@ -72,117 +59,48 @@ pub(super) async fn retire(
             shards_left: i32::try_from(shards).ok(),
             documents_left: facts.documents,
             irreversible: false,
-            message: stuck::why(api, &facts).await,
-        }));
+            message,
+        }))
+    };
+    if !excluded.contains(&facts.node_id) {
+        // Also when it is empty: a new shard could come.
+        return moving(Some(WAITS_FOR_LIST.to_owned()));
+    }
+    if shards > 0 || facts.documents.is_none_or(|documents| documents > 0) {
+        return moving(stuck::why(api, &facts).await);
     }
     if release.votes() && facts.voters.contains(&facts.node_id) {
-        let name = facts.nodes.get(&facts.node_id).cloned().unwrap_or_default();
-        let path = if release.excludes_voters_by_query() {
-            format!("{VOTING}?node_names={name}&timeout={VOTE_SECONDS}s")
-        } else {
-            format!("{VOTING}/{name}?timeout={VOTE_SECONDS}s")
-        };
-        api.change(Method::POST, &path, None, VOTE).await?;
+        return moving(Some(WAITS_FOR_VOTE.to_owned()));
     }
-    if !release.votes() {
-        // The remaining masters need the new quorum before this one is gone.
-        minimum_masters(api, node).await?;
+    // The remaining masters need the new quorum before this one is gone.
+    if quorum.is_some() && api.minimum_masters().await? != quorum {
+        return moving(Some(WAITS_FOR_QUORUM.to_owned()));
     }
     memory.left = true;
     memory.save(&node.data)?;
     Ok(Retirement::Left)
 }
 
-/// Takes the node back into the cluster. Possible until its process is stopped.
-pub(super) async fn cancel(api: &Api, node: &Node, release: Release) -> Result<(), Error> {
+/// Takes the node back into the cluster. Possible until its process is stopped; the leading pilot
+/// takes it off the lists.
+pub(super) fn cancel(node: &Node) -> Result<(), Error> {
     let memory = Memory::load(&node.data)?;
-    if memory.retiring_since.is_none() && !memory.left {
-        return Ok(());
-    }
-    let facts = Facts::ask(api).await?;
-    unexclude(api, &facts.node_id).await?;
-    if release.votes() && !facts.excluded_voters.is_empty() {
-        forgive(api).await?;
-    }
     Memory { retiring_since: None, left: false, ..memory }.save(&node.data)
 }
 
-async fn unexclude(api: &Api, id: &str) -> Result<(), Error> {
-    let mut excluded = api.excluded().await?;
-    if excluded.remove(id) { api.exclude(&excluded).await } else { Ok(()) }
+const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";
+const WAITS_FOR_VOTE: &str = "waits for the leading pilot to take its vote";
+const WAITS_FOR_QUORUM: &str = "waits for the leading pilot to set minimum_master_nodes";
+
+fn hidden(theirs: &str) -> String {
+    format!(
+        "the transient setting cluster.routing.allocation.exclude._id ({theirs:?}) hides the one \
+         that would move the shards away; remove it, or exclude by _name"
+    )
 }
 
-async fn forgive(api: &Api) -> Result<(), Error> {
-    let path = format!("{VOTING}?wait_for_removal=false");
-    api.change(Method::DELETE, &path, None, VOTE).await.map(drop)
-}
-
-/// Keeps the cluster's lists as the Pilots say; only beside the elected master.
-pub(super) async fn tidy(api: &Api, node: &Node, release: Release) -> Result<(), Error> {
-    let facts = Facts::ask(api).await?;
-    if facts.master.as_ref() != Some(&facts.node_id) {
-        return Ok(());
-    }
-    let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
-    let current = api.excluded().await?;
-    let wanted = exclusions(&current, &pilots, &facts.nodes);
-    if wanted != current {
-        api.exclude(&wanted).await?;
-    }
-    if !release.votes() {
-        return minimum_masters(api, node).await;
-    }
-    let leaving: BTreeSet<&str> = pilots.iter().filter(|p| leaves(p)).map(|p| name(p)).collect();
-    let gone = |voter: &String| !leaving.contains(voter.as_str());
-    if !facts.excluded_voters.is_empty() && facts.excluded_voters.iter().all(gone) {
-        forgive(api).await?;
-    }
-    Ok(())
-}
-
-/// Ids on the list afterwards: leaving nodes stay on it; nodes that stay, and nodes that no
-/// longer exist, come off; what belongs to nobody we know and is still there is not ours.
-fn exclusions(
-    current: &BTreeSet<String>,
-    pilots: &[&Pilot],
-    nodes: &BTreeMap<String, String>,
-) -> BTreeSet<String> {
-    let ids = |leaving: bool| -> BTreeSet<String> {
-        pilots
-            .iter()
-            .filter(|pilot| leaves(pilot) == leaving)
-            .filter_map(|pilot| pilot.status.identity.as_ref()?.node_id.clone())
-            .collect()
-    };
-    let (leaving, staying) = (ids(true), ids(false));
-    current
-        .iter()
-        .filter(|id| !staying.contains(*id) && nodes.contains_key(*id))
-        .chain(&leaving)
-        .cloned()
-        .collect()
-}
-
-fn leaves(pilot: &Pilot) -> bool {
-    matches!(pilot.spec.phase, Some(PilotIntent::Decommissioned))
-}
-
-fn name(pilot: &Pilot) -> &str {
-    pilot.metadata.name.as_deref().unwrap_or_default()
-}
-
-/// Before version 7 the quorum is a setting, and a new one reaches running nodes here.
-async fn minimum_masters(api: &Api, node: &Node) -> Result<(), Error> {
-    const KEY: &str = "discovery.zen.minimum_master_nodes";
-    let Some(wanted) = quorum(node) else { return Ok(()) };
-    let settings = api.get("/_cluster/settings?flat_settings=true&master_timeout=2s").await?;
-    if settings["persistent"][KEY].as_str() == Some(wanted.to_string().as_str()) {
-        return Ok(());
-    }
-    api.set(KEY, &json!(wanted)).await
-}
-
-fn quorum(node: &Node) -> Option<i32> {
+/// Masters that must remain, before version 7.
+pub(super) fn quorum(node: &Node) -> Option<i32> {
     node.pilot.spec.elasticsearch.as_ref()?.minimum_masters
 }
 
@@ -195,13 +113,12 @@ struct Rest {
 }
 
 impl Rest {
-    async fn ask(api: &Api, facts: &Facts) -> Result<Self, Error> {
-        let (nodes, stats, excluded) = futures::join!(
+    async fn ask(api: &Api, facts: &Facts, excluded: &BTreeSet<String>) -> Result<Self, Error> {
+        let (nodes, stats) = futures::join!(
             api.get("/_nodes?timeout=3s&filter_path=nodes.*.roles"),
             api.get("/_nodes/stats/fs?timeout=3s&filter_path=nodes.*.fs.total.available_in_bytes"),
-            api.excluded(),
         );
-        let (nodes, stats, excluded) = (nodes?, stats?, excluded?);
+        let (nodes, stats) = (nodes?, stats?);
         let mut rest = Self::default();
         for (id, node) in nodes["nodes"].as_object().into_iter().flatten() {
             if *id == facts.node_id {
@@ -255,26 +172,7 @@ impl Rest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::v1beta1::Identity, pilot::elasticsearch::observe::Shard};
-
-    fn pilot(id: &str, phase: PilotIntent) -> Pilot {
-        let mut pilot = Pilot::default();
-        pilot.spec.phase = Some(phase);
-        pilot.status.identity =
-            Some(Identity { node_id: Some(id.to_owned()), ..Identity::default() });
-        pilot
-    }
-
-    #[test]
-    fn the_list_follows_the_pilots_and_leaves_others_alone() {
-        let (stay, leave) =
-            (pilot("stay", PilotIntent::Running), pilot("leave", PilotIntent::Decommissioned));
-        let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
-        let nodes = set(&["stay", "leave", "theirs"]).into_iter().map(|id| (id, String::new()));
-        let wanted =
-            exclusions(&set(&["stay", "gone", "theirs"]), &[&stay, &leave], &nodes.collect());
-        assert_eq!(wanted, set(&["leave", "theirs"]));
-    }
+    use crate::pilot::elasticsearch::observe::Shard;
 
     #[test]
     fn a_node_is_held_back_when_the_rest_cannot_do_without_it() {

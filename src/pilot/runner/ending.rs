@@ -6,7 +6,7 @@ use tracing::{info, warn};
 
 use super::{News, Runner, effects::identity};
 use crate::{
-    api::v1beta1::{Pilot, Termination},
+    api::v1beta1::{Pilot, PilotIntent, Termination},
     pilot::{
         cgroup,
         cluster::LastState,
@@ -139,6 +139,11 @@ impl Runner {
             cassandra: pilot.status.cassandra.clone(),
             elasticsearch: pilot.status.elasticsearch.clone(),
         };
+        // Its help goes by this progress, and would be taken back for as long as it is not there.
+        if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
+            self.facts.decommission.clone_from(&pilot.status.decommission);
+        }
+        self.told.clone_from(&pilot.status);
         let conditions = pilot.status.conditions.clone();
         self.reports.send_modify(|status| status.conditions = conditions);
     }

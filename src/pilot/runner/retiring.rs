@@ -48,6 +48,8 @@ impl Runner {
             Ok(Retirement::Left) => self.step(Event::RetirementLeft),
             Ok(Retirement::Refused(why)) => {
                 warn!(why, "Decommission is refused");
+                // Whoever helps it leave goes by its progress.
+                self.facts.decommission = None;
                 self.facts.refused = Some(why);
                 self.step(Event::RetirementRefused);
             }

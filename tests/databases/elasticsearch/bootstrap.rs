@@ -1,12 +1,13 @@
 //! Three nodes started at once are always exactly one cluster.
 
+use http::Method;
 use serde_json::json;
 
 use super::{
-    ensemble::{Ensemble, STOP},
+    ensemble::{Ensemble, START, STOP},
     writer::Writer,
 };
-use crate::report::Told;
+use crate::{report::Told, support::wait::until};
 
 /// The life of a cluster in each version: founded, written to, one node leaves and a fresh one
 /// comes in its place, a member is restarted.
@@ -19,8 +20,13 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     ensemble.index(0, 3, 1).await;
     ensemble.green(0).await;
     let writer = Writer::new(&ensemble, 0);
+    // What people exclude is theirs: by name it stays, and a transient list of ids is respected.
+    let theirs = json!({"persistent": {BY_NAME: "nobody"}, "transient": {BY_ID: "nobody"}});
+    ensemble.set(0, &theirs).await;
     let leaves = async {
         ensemble.bed.change(ensemble.name(2), json!({"phase": "Decommissioned"})).await;
+        ensemble.told(2, "Decommissioned", "False", "NodeDecommissioning", "transient").await;
+        ensemble.set(0, &json!({"transient": {BY_ID: null}})).await;
         ensemble.left(2).await;
         writer.stop();
     };
@@ -36,6 +42,8 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     let node = ensemble.nodes.pop().unwrap();
     assert_eq!(node.running.unwrap().stop(STOP).await, 0);
     ensemble.bed.delete(&node.seat.name).await;
+    tidy(&ensemble).await;
+    told.claim(format!("{version}: the leader clears its lists, and touches no others"));
     std::fs::remove_dir_all(&node.seat.place).unwrap();
     ensemble.add(2).await;
     ensemble.start(2);
@@ -50,6 +58,25 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     ensemble.green(0).await;
     writer.check().await;
     told.claim(format!("{version}: a member that was stopped rejoins, and nothing is lost"));
+}
+
+const BY_ID: &str = "cluster.routing.allocation.exclude._id";
+const BY_NAME: &str = "cluster.routing.allocation.exclude._name";
+
+/// Waits until nothing of ours is left on the lists; what people excluded is still there.
+async fn tidy(ensemble: &Ensemble) {
+    let settings = until("the lists are cleared", START, async || {
+        let path = "/_cluster/settings?flat_settings=true";
+        let settings = ensemble.try_ask(0, Method::GET, path, None).await?;
+        let path = "/_cluster/state/metadata?filter_path=metadata.cluster_coordination";
+        let state = ensemble.try_ask(0, Method::GET, path, None).await?;
+        let votes = &state["metadata"]["cluster_coordination"]["voting_config_exclusions"];
+        let ids = settings["persistent"][BY_ID].as_str().unwrap_or_default();
+        let clear = ids.is_empty() && votes.as_array().is_none_or(Vec::is_empty);
+        if clear { Ok(settings) } else { Err(format!("{settings} {votes}")) }
+    })
+    .await;
+    assert_eq!(settings["persistent"][BY_NAME], "nobody", "{settings}");
 }
 
 /// Founded again and again from nothing.

@@ -75,3 +75,29 @@ async fn a_rejected_configuration_leaves_the_running_database_alone() {
     assert_eq!(pilot.database(), Some(second));
     assert_eq!(pilot.stop(PATIENCE).await, 0);
 }
+
+#[tokio::test]
+async fn another_cluster_name_is_refused_while_the_node_runs() {
+    let bed = Bed::start().await;
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let seat = ring.seat(NAME, [127, 0, 67, 21]);
+    let pilot = seat.start(&bed.credentials(NAME));
+    bed.create(&ring.pilot(NAME)).await;
+    let first = running(&bed, &pilot).await;
+    judged(&bed, "True", "ConfigCurrent").await;
+
+    // Its data are another cluster's then: a restart would only take the node away.
+    let other =
+        json!({"cassandra": {"clusterName": "other"}, "restartedAt": "2026-01-01T00:00:00Z"});
+    bed.change(NAME, other).await;
+    let told = judged(&bed, "False", "ConfigRejected").await;
+    let (_, _, why) = condition(&told, "ConfigApplied").unwrap();
+    assert!(why.contains("written in cluster name \"demo\""), "{why}");
+    assert_eq!(condition(&told, "Ready").unwrap().0, "True");
+    assert_eq!(pilot.database(), Some(first));
+
+    bed.change(NAME, json!({"cassandra": {"clusterName": "demo"}})).await;
+    judged(&bed, "True", "ConfigCurrent").await;
+    assert_ne!(running(&bed, &pilot).await, first);
+    assert_eq!(pilot.stop(PATIENCE).await, 0);
+}

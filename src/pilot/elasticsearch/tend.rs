@@ -1,0 +1,324 @@
+//! Keeps the lists that belong to the whole cluster as the Pilots say: who may hold no shard, who
+//! has no vote, and before version 7 how many masters are a quorum.
+//!
+//! The leading pilot alone writes them; a node that leaves asks through its Pilot and watches.
+//! What stands on the lists is judged from the Pilots each time and nothing is remembered, so a
+//! leader that takes over half-way goes on, and what an earlier one left behind comes off.
+//!
+//! Only ids of nodes are written to the allocation exclusion: what people exclude by name, address
+//! or attribute is never touched. A vote that people excluded stays excluded while its node is in
+//! the cluster and has no Pilot.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use http::Method;
+use serde_json::Value;
+use tracing::info;
+
+use super::{api::Api, retire::quorum};
+use crate::{
+    api::v1beta1::{Pilot, PilotIntent},
+    engine::elasticsearch::Release,
+    pilot::{
+        database::{Error, Node},
+        leader::Lead,
+    },
+};
+
+/// Elasticsearch itself waits 30 s for the voting configuration to change.
+const VOTE: Duration = Duration::from_secs(35);
+const VOTING: &str = "/_cluster/voting_config_exclusions";
+const STATE: &str = "/_cluster/state/master_node,nodes,metadata?master_timeout=2s\
+                     &filter_path=master_node,nodes.*.name,metadata.cluster_coordination";
+
+/// The cluster's lists, and its nodes.
+#[derive(Debug, Default)]
+struct Lists {
+    /// Ids that no shard may be on.
+    excluded: BTreeSet<String>,
+    /// Id → name of the nodes in the cluster.
+    nodes: BTreeMap<String, String>,
+    /// Ids that vote.
+    voters: BTreeSet<String>,
+    /// Names that were excluded from voting.
+    excluded_voters: BTreeSet<String>,
+}
+
+pub(super) async fn tend(
+    api: &Api,
+    node: &Node,
+    release: Release,
+    lead: &Lead,
+) -> Result<(), Error> {
+    let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
+    let Some(lists) = Lists::ask(api).await? else { return Ok(()) };
+    let wanted = lists.exclusions(&pilots);
+    if wanted != lists.excluded && lead.holds() {
+        info!(?wanted, was = ?lists.excluded, "Changing which nodes hold no shards");
+        api.exclude(&wanted).await?;
+    }
+    if !release.votes() {
+        return minimum_masters(api, node, lead).await;
+    }
+    match lists.ballot(&pilots) {
+        Ballot::Exclude(name) if lead.holds() => {
+            info!(node = name, "Taking a leaving node's vote");
+            let path = if release.excludes_voters_by_query() {
+                format!("{VOTING}?node_names={name}&timeout=30s")
+            } else {
+                format!("{VOTING}/{name}?timeout=30s")
+            };
+            api.change(Method::POST, &path, None, VOTE).await.map(drop)
+        }
+        Ballot::Clear if lead.holds() => {
+            info!(were = ?lists.excluded_voters, "Clearing the list of nodes without a vote");
+            let path = format!("{VOTING}?wait_for_removal=false");
+            api.change(Method::DELETE, &path, None, VOTE).await.map(drop)
+        }
+        Ballot::Exclude(_) | Ballot::Clear | Ballot::Keep => Ok(()),
+    }
+}
+
+/// What is to be done about votes. One at a time: Elasticsearch moves the quorum for each.
+#[derive(Debug, PartialEq, Eq)]
+enum Ballot {
+    Keep,
+    /// The node of this name.
+    Exclude(String),
+    /// The list can only be cleared as a whole.
+    Clear,
+}
+
+impl Lists {
+    /// `None` without an elected master: then nothing can be changed anyway.
+    async fn ask(api: &Api) -> Result<Option<Self>, Error> {
+        let (state, excluded) = futures::join!(api.get(STATE), api.excluded());
+        let state = state?;
+        if state["master_node"].as_str().is_none() {
+            return Ok(None);
+        }
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let coordination = &state["metadata"]["cluster_coordination"];
+        let each = |key: &str| coordination[key].as_array().into_iter().flatten();
+        Ok(Some(Self {
+            excluded: excluded?,
+            nodes: state["nodes"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(id, node)| (id.clone(), text(&node["name"]).unwrap_or_default()))
+                .collect(),
+            voters: each("last_committed_config").filter_map(text).collect(),
+            excluded_voters: each("voting_config_exclusions")
+                .filter_map(|exclusion| text(&exclusion["node_name"]))
+                .collect(),
+        }))
+    }
+
+    /// Ids on the list afterwards: nodes that ask to leave are on it; nodes that stay, and nodes
+    /// that no longer exist, come off; what is there and has no Pilot is not ours.
+    fn exclusions(&self, pilots: &[&Pilot]) -> BTreeSet<String> {
+        let ids = |leaving: bool| -> BTreeSet<String> {
+            let these = pilots.iter().filter(|pilot| asks_to_leave(pilot) == leaving);
+            these.filter_map(|pilot| node_id(pilot)).map(str::to_owned).collect()
+        };
+        let (leaving, staying) = (ids(true), ids(false));
+        self.excluded
+            .iter()
+            .filter(|id| !staying.contains(*id) && self.nodes.contains_key(*id))
+            .chain(&leaving)
+            .cloned()
+            .collect()
+    }
+
+    fn ballot(&self, pilots: &[&Pilot]) -> Ballot {
+        let leaving: Vec<&&Pilot> = pilots.iter().filter(|pilot| asks_to_leave(pilot)).collect();
+        let leaves = |id: &String| leaving.iter().any(|pilot| node_id(pilot) == Some(id));
+        let votes = |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.voters.contains(id));
+        let next = leaving.iter().find(|pilot| {
+            is_empty(pilot) && votes(pilot) && !self.excluded_voters.contains(name(pilot))
+        });
+        if let Some(pilot) = next {
+            // The last vote is not taken, whoever asks for it.
+            let remains = self.voters.iter().any(|id| !leaves(id) && self.nodes.contains_key(id));
+            return if remains { Ballot::Exclude(name(pilot).to_owned()) } else { Ballot::Keep };
+        }
+        let ours_and_done = |voter: &String| {
+            let pilot = pilots.iter().find(|pilot| name(pilot) == voter);
+            let present = self.nodes.values().any(|name| name == voter);
+            pilot.map_or(!present, |pilot| !asks_to_leave(pilot))
+        };
+        if !self.excluded_voters.is_empty() && self.excluded_voters.iter().all(ours_and_done) {
+            return Ballot::Clear;
+        }
+        Ballot::Keep
+    }
+}
+
+/// The node was told to leave and found that it may: its progress says so. One that is refused
+/// shows none, and keeps its shards.
+fn asks_to_leave(pilot: &Pilot) -> bool {
+    matches!(pilot.spec.phase, Some(PilotIntent::Decommissioned))
+        && pilot.status.decommission.is_some()
+}
+
+/// By its own count nothing is left on it.
+fn is_empty(pilot: &Pilot) -> bool {
+    let left = pilot.status.decommission.as_ref();
+    left.is_some_and(|left| left.shards_left == Some(0) && left.documents_left == Some(0))
+}
+
+fn node_id(pilot: &Pilot) -> Option<&str> {
+    pilot.status.identity.as_ref()?.node_id.as_deref()
+}
+
+/// Nodes are called like their Pilots.
+fn name(pilot: &Pilot) -> &str {
+    pilot.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Before version 7 the quorum is a setting, and a new one reaches running nodes here.
+async fn minimum_masters(api: &Api, node: &Node, lead: &Lead) -> Result<(), Error> {
+    let Some(wanted) = quorum(node) else { return Ok(()) };
+    let current = api.minimum_masters().await?;
+    if current == Some(wanted) || !lead.holds() {
+        return Ok(());
+    }
+    info!(wanted, was = current, "Changing how many masters are a quorum");
+    api.set_minimum_masters(wanted).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1beta1::{Decommission, Identity};
+
+    /// Node `id` is called `es-id`.
+    fn pilot(id: &str, phase: PilotIntent, left: Option<(i32, i64)>) -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some(format!("es-{id}"));
+        pilot.spec.phase = Some(phase);
+        pilot.status.identity =
+            Some(Identity { node_id: Some(id.to_owned()), ..Identity::default() });
+        pilot.status.decommission = left.map(|(shards, documents)| Decommission {
+            shards_left: Some(shards),
+            documents_left: Some(documents),
+            ..Decommission::default()
+        });
+        pilot
+    }
+
+    fn stays(id: &str) -> Pilot {
+        pilot(id, PilotIntent::Running, None)
+    }
+
+    fn moves(id: &str) -> Pilot {
+        pilot(id, PilotIntent::Decommissioned, Some((2, 10)))
+    }
+
+    fn empty(id: &str) -> Pilot {
+        pilot(id, PilotIntent::Decommissioned, Some((0, 0)))
+    }
+
+    fn refused(id: &str) -> Pilot {
+        pilot(id, PilotIntent::Decommissioned, None)
+    }
+
+    fn set(ids: &[&str]) -> BTreeSet<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    fn lists(excluded: &[&str], present: &[&str], excluded_voters: &[&str]) -> Lists {
+        Lists {
+            excluded: set(excluded),
+            nodes: present.iter().map(|id| ((*id).to_owned(), format!("es-{id}"))).collect(),
+            voters: set(present),
+            excluded_voters: set(excluded_voters),
+        }
+    }
+
+    fn exclusions(lists: &Lists, pilots: &[Pilot]) -> BTreeSet<String> {
+        lists.exclusions(&pilots.iter().collect::<Vec<_>>())
+    }
+
+    fn ballot(lists: &Lists, pilots: &[Pilot]) -> Ballot {
+        lists.ballot(&pilots.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_exclusion_follows_the_pilots_and_leaves_others_alone() {
+        let nodes = ["a", "b", "theirs"];
+        for (what, before, pilots, after) in [
+            ("asked", &[][..], vec![stays("a"), moves("b")], &["b"][..]),
+            ("asked again", &["b"], vec![stays("a"), moves("b")], &["b"]),
+            ("taken back", &["b"], vec![stays("a"), stays("b")], &[]),
+            ("refused", &["b"], vec![stays("a"), refused("b")], &[]),
+            ("empty, still running", &["b"], vec![stays("a"), empty("b")], &["b"]),
+            ("gone for good", &["gone"], vec![stays("a"), stays("b")], &[]),
+            ("leaving, down for a moment", &["gone"], vec![stays("a"), moves("gone")], &["gone"]),
+            ("a node without a Pilot", &["theirs"], vec![stays("a"), stays("b")], &["theirs"]),
+            ("two at once", &["b"], vec![moves("a"), moves("b")], &["a", "b"]),
+        ] {
+            let list = lists(before, &nodes, &[]);
+            assert_eq!(exclusions(&list, &pilots), set(after), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_leader_that_takes_over_half_way_and_one_that_wakes_late_end_at_the_same_lists() {
+        let now = [stays("a"), moves("b"), stays("c")];
+        // The last leader died between writing and clearing, or before it wrote, or wrote what an
+        // older view said: whatever it left, the next look makes it right and then rests.
+        for left_behind in [&[][..], &["b"], &["a"], &["a", "b", "c", "gone"]] {
+            let list = lists(left_behind, &["a", "b", "c"], &[]);
+            let mended = exclusions(&list, &now);
+            assert_eq!(mended, set(&["b"]), "{left_behind:?}");
+            let again = Lists { excluded: mended.clone(), ..list };
+            assert_eq!(exclusions(&again, &now), mended);
+        }
+    }
+
+    #[test]
+    fn a_vote_is_taken_when_the_node_is_empty_and_the_list_is_cleared_when_all_on_it_are_done() {
+        let present = ["a", "b", "c"];
+        let taken = Ballot::Exclude("es-c".to_owned());
+        for (what, excluded, pilots, then) in [
+            ("nobody leaves", &[][..], vec![stays("a"), stays("b"), stays("c")], Ballot::Keep),
+            ("it moves", &[], vec![stays("a"), stays("b"), moves("c")], Ballot::Keep),
+            ("it is empty", &[], vec![stays("a"), stays("b"), empty("c")], taken),
+            ("asked already", &["es-c"], vec![stays("a"), stays("b"), empty("c")], Ballot::Keep),
+            ("taken back", &["es-c"], vec![stays("a"), stays("b"), stays("c")], Ballot::Clear),
+            ("its Pilot is gone", &["es-z"], vec![stays("a"), stays("b")], Ballot::Clear),
+            (
+                "another leaves still",
+                &["es-z", "es-c"],
+                vec![stays("a"), stays("b"), empty("c")],
+                Ballot::Keep,
+            ),
+            ("somebody else's", &["es-c"], vec![stays("a"), stays("b")], Ballot::Keep),
+        ] {
+            assert_eq!(ballot(&lists(&[], &present, excluded), &pilots), then, "{what}");
+        }
+    }
+
+    #[test]
+    fn the_last_vote_is_never_taken() {
+        let two = lists(&[], &["a", "b"], &[]);
+        assert_eq!(ballot(&two, &[empty("a"), empty("b")]), Ballot::Keep);
+        let mut one_down = lists(&[], &["a", "b"], &[]);
+        one_down.nodes.remove("a");
+        assert_eq!(ballot(&one_down, &[stays("a"), empty("b")]), Ballot::Keep);
+        assert_eq!(ballot(&two, &[stays("a"), empty("b")]), Ballot::Exclude("es-b".to_owned()));
+    }
+
+    #[test]
+    fn a_voter_that_is_gone_does_not_ask_for_its_vote_again() {
+        let mut left = lists(&["c"], &["a", "b"], &["es-c"]);
+        assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), Ballot::Keep);
+        left.voters.insert("c".to_owned());
+        assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), Ballot::Keep);
+    }
+}

@@ -1,0 +1,126 @@
+//! Which events a change of a pilot's report is worth (api.md §5.7). Pure.
+//!
+//! Two reports of one node in, what happened between them out. The first is compared with what an
+//! earlier pilot reported last, so nothing is told again because a pilot was replaced, and how a
+//! run ended that took its pilot along is told by the next one.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::{
+    api::v1beta1::{PilotPhase, PilotStatus, Termination},
+    runtime::events::News,
+};
+
+/// One event per change of state.
+pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
+    let mut news = Vec::new();
+    news.extend(ended(before, after));
+    news.extend(started(before, after));
+    news.extend(conditions(before, after));
+    news.extend(fenced(before, after));
+    // A full disk, for one, shows in more than one place.
+    let mut told = Vec::new();
+    news.retain(|one: &News| {
+        let first = !told.contains(&one.reason);
+        told.push(one.reason);
+        first
+    });
+    news
+}
+
+fn started(before: &PilotStatus, after: &PilotStatus) -> Option<News> {
+    let process = after.process.as_ref()?;
+    let run = |status: &PilotStatus| {
+        status.process.as_ref().map(|process| (process.pid, process.start_time.clone()))
+    };
+    let note = match process.restarts {
+        0 => format!("the database runs as process {}", process.pid),
+        count => format!("the database runs as process {}; restart {count}", process.pid),
+    };
+    (run(before) != run(after)).then(|| News::normal("ProcessStarted", note))
+}
+
+fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
+    let Some(end) = &after.last_termination else { return Vec::new() };
+    // Of one run more may become known later; only another reason is news then.
+    let gist = |end: &Termination| (end.start_time.clone(), end.reason.clone());
+    if before.last_termination.as_ref().is_some_and(|known| gist(known) == gist(end)) {
+        return Vec::new();
+    }
+    let reason = end.reason.as_deref().unwrap_or_default();
+    let message = end.message.clone().unwrap_or_else(|| "the database ended".to_owned());
+    let killed = end.signal.as_deref() == Some("SIGKILL") || end.exit_code == Some(128 + 9);
+    let mut news = vec![match (killed, reason) {
+        (true, _) => News::warning("ProcessKilled", message.clone()),
+        (false, "Stopped") => News::normal("ProcessExited", message.clone()),
+        (false, _) => News::warning("ProcessExited", message.clone()),
+    }];
+    if reason == "DiskFull" {
+        news.push(News::warning("DiskFull", message));
+    }
+    news
+}
+
+fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
+    let mut news = Vec::new();
+    // Condition, its reason, the event.
+    const WARNINGS: [(&str, &str, &str); 9] = [
+        ("Ready", "ProcessHung", "ProcessHung"),
+        ("Ready", "DiskFull", "DiskFull"),
+        ("PreflightPassed", "DiskFull", "DiskFull"),
+        ("PreflightPassed", "IdentityMismatch", "IdentityMismatch"),
+        ("PreflightPassed", "NodeDecommissioned", ""),
+        ("PreflightPassed", "PreflightPassed", ""),
+        ("PreflightPassed", "", "PreflightFailed"),
+        ("ConfigApplied", "ConfigRejected", "ConfigRejected"),
+        ("PluginsInstalled", "PluginInstallFailed", "PluginFailed"),
+    ];
+    for condition in &after.conditions {
+        let matching = WARNINGS.iter().find(|(type_, reason, _)| {
+            *type_ == condition.type_ && (reason.is_empty() || *reason == condition.reason)
+        });
+        let Some((.., event)) = matching.filter(|(.., event)| !event.is_empty()) else { continue };
+        let known = find(before, &condition.type_);
+        if known.is_none_or(|known| gist(known) != gist(condition)) {
+            news.push(News::warning(event, condition.message.clone()));
+        }
+    }
+    let now = |status: &PilotStatus, type_: &str, reason: &str, truth: &str| {
+        find(status, type_).is_some_and(|c| c.reason == reason && c.status == truth)
+    };
+    for (type_, reason, truth, event) in [
+        ("Decommissioned", "NodeDecommissioning", "False", "DecommissionStarted"),
+        ("Decommissioned", "NodeDecommissioned", "True", "DecommissionFinished"),
+    ] {
+        if now(after, type_, reason, truth) && !now(before, type_, reason, truth) {
+            let message = find(after, type_).map(|condition| condition.message.clone());
+            news.push(News::normal(event, message.unwrap_or_default()));
+        }
+    }
+    news
+}
+
+fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<News> {
+    let (was, is) = (before.phase.as_ref()?, after.phase.as_ref()?);
+    match (was, is) {
+        (PilotPhase::Fenced, PilotPhase::Fenced | PilotPhase::Stopping) => None,
+        (_, PilotPhase::Fenced) => {
+            Some(News::normal("Fenced", "the database is kept down for repair"))
+        }
+        (PilotPhase::Fenced, _) => Some(News::normal("Unfenced", "the database may run again")),
+        _ => None,
+    }
+}
+
+fn find<'a>(status: &'a PilotStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// What makes a condition another one. Figures in its message move all the time.
+fn gist(condition: &Condition) -> (&str, String) {
+    let words = condition.message.chars().filter(|c| !c.is_ascii_digit()).collect();
+    (&condition.reason, words)
+}
+
+#[cfg(test)]
+mod tests;

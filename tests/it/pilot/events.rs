@@ -1,0 +1,73 @@
+//! What a pilot tells people as Kubernetes events.
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::api::PATIENCE;
+use crate::support::{bed::Bed, ring::Ring, seat::signal, wait::until};
+
+fn events(bed: &Bed) -> Vec<Value> {
+    bed.world.kube.list("/apis/events.k8s.io/v1/namespaces/db/events")
+}
+
+/// Type and reason of what was told of the Pilot, and how often.
+fn told(bed: &Bed) -> Vec<(String, u64)> {
+    let of_pilot = |event: &&Value| event["regarding"]["kind"] == "Pilot";
+    events(bed)
+        .iter()
+        .filter(of_pilot)
+        .map(|event| {
+            let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+            let count = event["series"]["count"].as_u64().unwrap_or(1);
+            (format!("{} {}", text("type"), text("reason")), count)
+        })
+        .collect()
+}
+
+async fn is_told(bed: &Bed, what: &str, count: u64) {
+    until(what, PATIENCE, async || {
+        let told = told(bed);
+        let found = told.iter().any(|(name, times)| name == what && *times == count);
+        if found { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_turn_of_a_nodes_life_is_told_once() {
+    let bed = Bed::start().await;
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let seat = ring.seat("cass-demo-a-0", [127, 0, 79, 1]);
+    bed.create(&ring.pilot(&seat.name)).await;
+    let credentials = bed.credentials(&seat.name);
+    let running = seat.start(&credentials);
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+    is_told(&bed, "Normal ProcessStarted", 1).await;
+
+    signal(running.database().unwrap(), Signal::SIGKILL);
+    is_told(&bed, "Warning ProcessKilled", 1).await;
+    is_told(&bed, "Normal ProcessStarted", 2).await;
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+
+    bed.change(&seat.name, json!({"phase": "Fenced"})).await;
+    is_told(&bed, "Normal Fenced", 1).await;
+    is_told(&bed, "Normal ProcessExited", 1).await;
+    bed.change(&seat.name, json!({"phase": "Running"})).await;
+    is_told(&bed, "Normal Unfenced", 1).await;
+    is_told(&bed, "Normal ProcessStarted", 3).await;
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+
+    let all = events(&bed);
+    let one = all.iter().find(|event| event["reason"] == "Fenced").unwrap();
+    assert_eq!(one["reportingController"], "generic-pilot", "{one}");
+    assert_eq!(one["regarding"]["uid"], bed.pilot(&seat.name).await.metadata.uid.unwrap(), "{one}");
+
+    // Killed together with its database: the next pilot tells it.
+    running.kill();
+    let next = seat.start(&credentials);
+    is_told(&bed, "Warning ProcessExited", 1).await;
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+    let seen = told(&bed);
+    assert!(!seen.iter().any(|(name, count)| name.ends_with("enced") && *count > 1), "{seen:?}");
+    assert_eq!(next.stop(PATIENCE).await, 0);
+}
