@@ -94,7 +94,7 @@ test-databases: deps ## the pilots against real databases on loopback, at most 1
 	$(CARGO) test --test databases
 
 test-databases-full: deps ## the same with every scenario; rewrites docs/test-databases.md
-	@scripts/need.sh mvn=maven
+	@scripts/need.sh mvn=maven iptables=iptables
 	$(CARGO) test --test databases -- --full --report docs/test-databases.md
 
 ci: ## all that a change must pass

@@ -7,12 +7,16 @@ mod demo;
 mod ensemble;
 mod plugins;
 mod space;
+mod split;
 mod trouble;
+mod upgrade;
 mod writer;
 
 pub(crate) use self::{
     bootstrap::{many_foundings, one_version},
     plugins::plugins_come_and_go,
     space::a_node_stays_where_the_rest_has_no_room,
+    split::a_node_is_cut_off_and_comes_back,
     trouble::{a_hang, outage_and_bad_configuration},
+    upgrade::node_by_node_over_two_major_versions,
 };

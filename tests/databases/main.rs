@@ -69,6 +69,12 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-trouble", Set::Full, |told| {
         Box::pin(elasticsearch::outage_and_bad_configuration(told))
     }),
+    ("elasticsearch-upgrade", Set::Full, |told| {
+        Box::pin(elasticsearch::node_by_node_over_two_major_versions(told))
+    }),
+    ("elasticsearch-split", Set::Full, |told| {
+        Box::pin(elasticsearch::a_node_is_cut_off_and_comes_back(told))
+    }),
     ("elasticsearch-space", Set::Full, |told| {
         Box::pin(elasticsearch::a_node_stays_where_the_rest_has_no_room(told))
     }),
@@ -98,19 +104,22 @@ fn main() -> ExitCode {
         names => names.iter().any(|part| name.contains(part.as_str())),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (mut outcomes, mut failed) = (Vec::new(), false);
+    let order: Vec<&str> = SCENARIOS.iter().map(|(name, ..)| *name).collect();
+    let mut outcomes = Vec::new();
     for (name, _, run) in SCENARIOS.iter().filter(|(name, set, _)| chosen(name, *set)) {
         let told = Told::begin(name);
         // A scenario that fails must not hide the others'.
         let run = AssertUnwindSafe(|| runtime.block_on(run(&told)));
         let passed = std::panic::catch_unwind(run).is_ok();
-        failed |= !passed;
-        outcomes.push(told.end(passed));
+        let outcome = told.end(passed);
+        if let Some(path) = &page {
+            report::keep(path, &outcome, &order);
+        }
+        outcomes.push(outcome);
     }
     assert!(!outcomes.is_empty(), "no scenario is named {wanted:?}");
-    match page {
-        Some(path) => report::write(&path, &outcomes),
-        None => println!("\n{}", report::page(&outcomes)),
-    }
-    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let failed: Vec<&str> =
+        outcomes.iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.scenario).collect();
+    println!("\n{} scenarios, failed: {failed:?}", outcomes.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,13 +1,27 @@
-//! What a run did: claims with the seconds that each took, and the Markdown table of it.
+//! What runs did: claims with the seconds that each took, and the page that keeps the last run
+//! of every scenario.
 
 use std::{
     cell::RefCell,
-    fmt::Write,
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs::File,
+    io::{Read, Seek, Write},
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use jiff::{Timestamp, Unit};
+
+const HEAD: &str = "\
+# The pilots against the real databases
+
+The last run of each scenario, written by `make test-databases-full` (all of them), or by the same program for those
+that are named to it: `cargo test --test databases -- --report docs/test-databases.md NAME…`. Every scenario runs the
+real database as plain processes on loopback addresses (`bootstraps` and `api-away` a scripted one); a line is a claim
+that was shown, with the seconds that it took.
+";
 
 /// Takes down the claims of one scenario as they are shown.
 pub(crate) struct Told {
@@ -24,8 +38,8 @@ struct Claim {
 
 /// One scenario's end.
 pub(crate) struct Outcome {
-    scenario: &'static str,
-    passed: bool,
+    pub(crate) scenario: &'static str,
+    pub(crate) passed: bool,
     took: Duration,
     claims: Vec<Claim>,
 }
@@ -59,35 +73,67 @@ impl Told {
     }
 }
 
-/// The page that a run leaves.
-pub(crate) fn page(outcomes: &[Outcome]) -> String {
-    let today = Timestamp::now().round(Unit::Minute).unwrap_or_default();
-    let all: Duration = outcomes.iter().map(|outcome| outcome.took).sum();
-    let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
-    let mut page = format!(
-        "# The pilots against the real databases\n\n\
-         Written by `make test-databases-full` on {today}: {} scenarios in {} minutes, {failed} failed.\n\
-         {} cores, {} GiB of memory, shared with other work. Every scenario runs the real database as plain\n\
-         processes on loopback addresses; a line below a scenario is a claim that was shown, with the seconds it took.\n\n\
-         | scenario | result | s |\n|---|---|---|\n",
-        outcomes.len(),
-        all.as_secs() / 60,
-        std::thread::available_parallelism().map_or(0, usize::from),
-        memory_gib(),
-    );
-    for outcome in outcomes {
-        let word = if outcome.passed { "passed" } else { "**failed**" };
-        writeln!(page, "| `{}` | {word} | {} |", outcome.scenario, outcome.took.as_secs()).unwrap();
-        for claim in &outcome.claims {
-            writeln!(page, "| … {} | | {} |", claim.text, claim.took.as_secs()).unwrap();
+impl Outcome {
+    /// Its section of the page, without the heading.
+    fn section(&self) -> String {
+        let now = Timestamp::now().round(Unit::Minute).unwrap_or_default();
+        let word = if self.passed { "Passed" } else { "**Failed**" };
+        let mut text = format!("{word} in {} s on {now}, {}.\n", self.took.as_secs(), place());
+        if !self.claims.is_empty() {
+            text.push_str("\n| shown | s |\n|---|---|\n");
         }
+        for claim in &self.claims {
+            writeln!(text, "| {} | {} |", claim.text, claim.took.as_secs()).unwrap();
+        }
+        text
+    }
+}
+
+/// Puts one scenario's end into the page at the place that `order` gives it; the other
+/// scenarios' last runs stay, those that exist no more go.
+pub(crate) fn keep(path: &Path, outcome: &Outcome, order: &[&str]) {
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.as_mut().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    // Another run may have another scenario to tell.
+    file.lock().unwrap();
+    let mut page = String::new();
+    file.read_to_string(&mut page).unwrap();
+    let page = merged(&page, outcome.scenario, &outcome.section(), order);
+    file.set_len(0).unwrap();
+    file.rewind().unwrap();
+    file.write_all(page.as_bytes()).unwrap();
+}
+
+fn merged(page: &str, scenario: &str, section: &str, order: &[&str]) -> String {
+    let mut sections: BTreeMap<&str, &str> = page
+        .split("\n## ")
+        .skip(1)
+        .filter_map(|text| text.split_once("\n\n"))
+        .map(|(name, text)| (name.trim_matches('`'), text))
+        .collect();
+    sections.insert(scenario, section);
+    let mut page = HEAD.to_owned();
+    for name in order {
+        let text = sections.get(name).unwrap_or(&"Never run.");
+        write!(page, "\n## `{name}`\n\n{}\n", text.trim_end()).unwrap();
     }
     page
 }
 
-pub(crate) fn write(path: &Path, outcomes: &[Outcome]) {
-    std::fs::write(path, page(outcomes))
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+/// Of what, and on what.
+#[expect(clippy::disallowed_methods, reason = "tests start processes")]
+fn place() -> String {
+    let commit = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let commit = commit.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let commit = commit.as_deref().map(str::trim).filter(|commit| !commit.is_empty());
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!(
+        "commit {}, {} cores, {} GiB of memory, load {}",
+        commit.unwrap_or("unknown"),
+        std::thread::available_parallelism().map_or(0, usize::from),
+        memory_gib(),
+        load.split(' ').nth(2).unwrap_or("unknown"),
+    )
 }
 
 fn memory_gib() -> u64 {

@@ -34,8 +34,8 @@ pub(crate) struct Seat {
     pub(crate) home: PathBuf,
     /// Parent of `data`, `config`, `shared` and the log.
     pub(crate) place: PathBuf,
-    /// Run the database as [`USER`] when the test is root.
-    pub(crate) drops_root: bool,
+    /// Run the database as this user when the test is root.
+    pub(crate) user: Option<u32>,
     pub(crate) env: Vec<(String, String)>,
     /// Flags beyond those of every pilot.
     pub(crate) flags: Vec<String>,
@@ -66,7 +66,7 @@ impl Seat {
             address: address.into(),
             home: home.to_owned(),
             place,
-            drops_root: false,
+            user: None,
             env: Vec::new(),
             flags: Vec::new(),
         }
@@ -97,9 +97,9 @@ impl Seat {
             .envs(self.env.iter().map(|(key, value)| (key, value)))
             .env("NAVIGATOR_TERMINATION_LOG", "/nonexistent")
             .stdin(Stdio::null());
-        if self.drops_root && nix::unistd::geteuid().is_root() {
-            command.arg(format!("--user={USER}"));
-            give(&self.place, USER);
+        if let Some(user) = self.user.filter(|_| nix::unistd::geteuid().is_root()) {
+            command.arg(format!("--user={user}"));
+            give(&self.place, user);
         }
         let log = self.place.join("log");
         let output = fs::File::options().create(true).append(true).open(&log).unwrap();

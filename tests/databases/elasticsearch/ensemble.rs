@@ -13,7 +13,7 @@ use crate::{
     host::{home, java_home},
     support::{
         bed::{Bed, condition, member},
-        seat::{Running, Seat},
+        seat::{Running, Seat, USER},
         wait::until,
     },
 };
@@ -57,7 +57,7 @@ impl Ensemble {
         let (name, address) = (format!("es-demo-a-{number}"), [127, run, 21, number + 1]);
         let home = home("elasticsearch", self.version);
         let mut seat = Seat::new("elasticsearch", &name, address, &home, self.place.path());
-        seat.drops_root = true;
+        seat.user = Some(USER);
         let java = java_home().display().to_string();
         seat.env = vec![("JAVA_HOME".to_owned(), java.clone()), ("ES_JAVA_HOME".to_owned(), java)];
         self.bed.create(&pilot(&name, &self.spec())).await;

@@ -1,0 +1,94 @@
+//! A node that the network cuts off from the others, and lets back.
+
+#![expect(clippy::disallowed_methods, reason = "tests change the network")]
+
+use std::process::Command;
+
+use http::Method;
+use serde_json::json;
+
+use super::{
+    ensemble::{Ensemble, START},
+    writer::Writer,
+};
+use crate::{report::Told, support::bed::condition};
+
+/// The database of the node that is cut off runs as this user: by its connections alone it
+/// cannot be told from the others, since all of loopback speaks from one address.
+const CUT_OFF: u32 = 9203;
+
+pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
+    let mut ensemble = Ensemble::new("7.17.29", 3).await;
+    ensemble.nodes[2].seat.user = Some(CUT_OFF);
+    ensemble.start_all();
+    let cluster = ensemble.settled(&[0, 1, 2]).await;
+    ensemble.index(0, 3, 1).await;
+    ensemble.green(0).await;
+    let writer = Writer::new(&ensemble, 0);
+    for _ in 0..100 {
+        writer.write().await;
+    }
+    let before = ensemble.nodes[2].running.as_ref().unwrap().database().unwrap();
+
+    let wall = Wall::build(&ensemble.nodes[2].seat.address.to_string());
+    ensemble
+        .bed
+        .shows(ensemble.name(2), "not ready without a master", START, |pilot| {
+            (condition(pilot, "Ready")?.0 == "False").then_some(())
+        })
+        .await;
+    ensemble.settled(&[0, 1]).await;
+    for _ in 0..100 {
+        writer.write().await;
+    }
+    told.claim(
+        "a node cut off from the others is not Ready; the others are one cluster and take writes",
+    );
+
+    drop(wall);
+    assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
+    ensemble.green(0).await;
+    let after = ensemble.nodes[2].running.as_ref().unwrap().database();
+    assert_eq!(after, Some(before), "it was restarted, which mends no network");
+    let (documents, _) = writer.check().await;
+    let count = ensemble.ask(2, Method::GET, "/orders/_count?preference=_local", None).await;
+    assert!(count["count"].is_u64(), "{count}");
+    told.claim(format!(
+        "the network mended: it is a member again, its process untouched; all {documents} documents are there"
+    ));
+    let settings = ensemble.ask(0, Method::GET, "/_cluster/settings", None).await;
+    assert_eq!(settings, json!({"persistent": {}, "transient": {}}), "nothing was left behind");
+}
+
+/// Nothing reaches the node's transport port, and its database reaches nobody's.
+struct Wall(Vec<Vec<String>>);
+
+impl Wall {
+    fn build(address: &str) -> Self {
+        let user = CUT_OFF.to_string();
+        let port = ["-p", "tcp", "--dport", "9300", "-j", "DROP"];
+        let rules = [
+            vec!["INPUT", "-d", address],
+            vec!["OUTPUT", "-o", "lo", "-m", "owner", "--uid-owner", &user],
+        ];
+        let rules = rules.map(|rule| rule.into_iter().chain(port).map(str::to_owned).collect());
+        let wall = Self(rules.into());
+        for rule in &wall.0 {
+            assert!(iptables("-I", rule), "iptables failed: this scenario needs root");
+        }
+        wall
+    }
+}
+
+impl Drop for Wall {
+    fn drop(&mut self) {
+        for rule in &self.0 {
+            iptables("-D", rule);
+        }
+    }
+}
+
+fn iptables(what: &str, rule: &[String]) -> bool {
+    let status = Command::new("iptables").arg("-w").arg(what).args(rule).status();
+    status.expect("iptables is missing: apt-get install iptables").success()
+}
