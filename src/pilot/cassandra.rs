@@ -151,6 +151,8 @@ impl Database for Cassandra {
             let (process, jolokia) = configure::configure(node)?;
             let mut seen = self.seen.lock().expect("no panic while held");
             *seen = Seen { jolokia: Some(jolokia), ..Seen::default() };
+            // What another process sent counts no more: a departure begins again.
+            *self.progress.lock().expect("no panic while held") = Progress::default();
             Ok(process)
         })
     }
@@ -291,6 +293,23 @@ mod tests {
             .unwrap();
         }
         pilot
+    }
+
+    #[tokio::test]
+    async fn what_another_process_sent_does_not_count_as_progress() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.may_found = true;
+        std::fs::create_dir_all(node.home.join("conf")).unwrap();
+        let cassandra = Cassandra::new(node.config.clone(), node.data.clone());
+        cassandra.progress.lock().unwrap().note(&[observe::Stream {
+            plan: "cut off".to_owned(),
+            sending: 100,
+            sent: 10,
+            ..observe::Stream::default()
+        }]);
+        cassandra.configure(&node).await.unwrap();
+        assert_eq!(cassandra.progress.lock().unwrap().figures(), None);
     }
 
     #[test]

@@ -157,6 +157,12 @@ impl Facts {
         }
     }
 
+    /// How many versions of the schema the live nodes have: one when they agree.
+    pub(super) fn schemas(&self) -> usize {
+        let live = self.gossip.iter().filter(|(node, _)| self.live.contains(node));
+        live.filter_map(|(_, gossip)| gossip.schema.as_ref()).collect::<BTreeSet<_>>().len()
+    }
+
     /// Does the node own ranges of the ring?
     pub(super) fn is_member(&self) -> bool {
         matches!(self.mode.as_str(), "NORMAL" | "LEAVING" | "MOVING" | "DECOMMISSION_FAILED")
@@ -321,17 +327,9 @@ fn blockers(facts: &Facts, ranges: &Ranges) -> Vec<(&'static str, String)> {
             format!("{} streams run, one of them: {}", facts.streams.len(), stream.description),
         ));
     }
-    let schemas: BTreeSet<&String> = facts
-        .gossip
-        .iter()
-        .filter(|(node, _)| facts.live.contains(node))
-        .filter_map(|(_, gossip)| gossip.schema.as_ref())
-        .collect();
-    if schemas.len() > 1 {
-        found.push((
-            "SchemaAgreement",
-            format!("live nodes have {} schema versions", schemas.len()),
-        ));
+    let schemas = facts.schemas();
+    if schemas > 1 {
+        found.push(("SchemaAgreement", format!("live nodes have {schemas} schema versions")));
     }
     found
 }

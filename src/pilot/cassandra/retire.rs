@@ -28,11 +28,14 @@ use crate::{
 
 /// A refusal comes at once; anything that takes longer has begun.
 const REFUSAL: Duration = Duration::from_secs(3);
-/// Cassandra announces itself for one ring delay (30 s) before the first stream. A leaving node
-/// that streams nothing for this long is asked again: 4.x does not resume by itself.
-const STALLED: Duration = Duration::from_secs(180);
+/// A leaving node that streams nothing for this long is asked again: 4.x stays LEAVING when a
+/// stream fails. Longer than the ring delay (30 s) for which it announces itself before the
+/// first stream and after the last one; asked too early, Cassandra says [`UNDER_WAY`].
+const STALLED: Duration = Duration::from_secs(60);
+const UNDER_WAY: &str = "still decommissioning";
 
-/// What the pilot saw of streams that Cassandra no longer lists.
+/// What the pilot saw of streams that Cassandra no longer lists, since this process was asked to
+/// leave last.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Plan → bytes to send and bytes sent, the greatest seen: Cassandra's own totals shrink
@@ -42,7 +45,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    fn note(&mut self, streams: &[Stream]) {
+    pub(super) fn note(&mut self, streams: &[Stream]) {
         for stream in streams {
             let (total, sent) = self.plans.entry(stream.plan.clone()).or_default();
             *total = (*total).max(stream.sending);
@@ -60,7 +63,7 @@ impl Progress {
     }
 
     /// Bytes left and percent, once anything is known to be sent.
-    fn figures(&self) -> Option<(i64, i32)> {
+    pub(super) fn figures(&self) -> Option<(i64, i32)> {
         let (total, sent) =
             self.plans.values().fold((0, 0), |(total, sent), (t, s)| (total + t, sent + s));
         let percent = i32::try_from((sent * 100).checked_div(total)?).ok()?;
@@ -116,7 +119,7 @@ pub(super) async fn retire(
                 progress.note(&facts.streams);
                 let stalled = progress.stalled();
                 if stalled {
-                    progress.idle_since = None;
+                    *progress = Progress::default();
                 }
                 (stalled, progress.figures())
             };
@@ -184,6 +187,9 @@ async fn leave(jolokia: &Jolokia, force: bool) -> Result<Option<String>, Error> 
         Executed::Failed(refusal) => refusal,
         Executed::Done(_) | Executed::StillRunning => return Ok(None),
     };
+    if refusal.contains(UNDER_WAY) {
+        return Ok(None);
+    }
     if !refusal.contains("maintain replication factor in keyspace system_") {
         return Ok(Some(refusal));
     }
@@ -195,12 +201,9 @@ async fn leave(jolokia: &Jolokia, force: bool) -> Result<Option<String>, Error> 
 
 /// Why the rest of the ring could not do without this node.
 async fn obstacle(jolokia: &Jolokia, node: &Node, facts: &Facts) -> Result<Option<String>, Error> {
-    if let Some(down) = facts.unreachable.first() {
-        return Ok(Some(format!("{down} is down and could not take its part of the data")));
-    }
     let others = Others::of(facts);
-    if others.all == 0 {
-        return Ok(Some("this is the last node of the ring".to_owned()));
+    if let Some(reason) = others.unfit(facts) {
+        return Ok(Some(reason));
     }
     let keyspaces = user_keyspaces(jolokia).await?;
     let requests: Vec<Value> = keyspaces
@@ -249,6 +252,18 @@ impl<'a> Others<'a> {
             })
             .count();
         Self { all: members.len(), near, datacenter }
+    }
+
+    /// Could they take anything now?
+    fn unfit(&self, facts: &Facts) -> Option<String> {
+        if let Some(down) = facts.unreachable.first() {
+            return Some(format!("{down} is down and could not take its part of the data"));
+        }
+        if self.all == 0 {
+            return Some("this is the last node of the ring".to_owned());
+        }
+        // Nodes that know different replication factors refuse each other's rows.
+        (facts.schemas() > 1).then(|| "the nodes do not agree on the schema yet".to_owned())
     }
 
     /// `info` is Cassandra's text of a keyspace's replication.
@@ -301,7 +316,10 @@ fn has_left(peer: &Pilot) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::v1beta1::PilotStorage, pilot::cassandra::tests::peer};
+    use crate::{
+        api::v1beta1::PilotStorage,
+        pilot::cassandra::{observe::Gossip, tests::peer},
+    };
 
     #[test]
     fn every_mode_has_its_next_step() {
@@ -326,6 +344,41 @@ mod tests {
         assert_eq!(progress.figures(), Some((150, 25)));
         progress.note(&[stream(200, 200)]);
         assert_eq!(progress.figures(), Some((0, 99)), "only the ring says that it is done");
+    }
+
+    #[test]
+    fn a_leaving_node_without_streams_is_asked_again_after_a_minute() {
+        let mut progress = Progress::default();
+        progress.note(&[]);
+        assert!(!progress.stalled());
+        let ring_delay_over = Duration::from_secs(45);
+        progress.idle_since = Instant::now().checked_sub(ring_delay_over);
+        assert!(!progress.stalled());
+        progress.idle_since = Instant::now().checked_sub(STALLED + Duration::from_secs(1));
+        progress.note(&[]);
+        assert!(progress.stalled());
+        progress.note(&[Stream::default()]);
+        assert!(!progress.stalled());
+    }
+
+    #[test]
+    fn nodes_that_are_down_absent_or_of_another_schema_take_nothing() {
+        let node = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let gossip = |schema: &str| Gossip { schema: Some(schema.to_owned()), ..Gossip::default() };
+        let mut facts = Facts {
+            address: Some(node(1)),
+            live: [node(1), node(2)].into(),
+            gossip: [(node(1), gossip("s1")), (node(2), gossip("s1"))].into(),
+            ..Facts::default()
+        };
+        let unfit = |facts: &Facts| Others::of(facts).unfit(facts).unwrap_or_default();
+        assert_eq!(unfit(&facts), "");
+        facts.gossip.insert(node(2), gossip("s2"));
+        assert!(unfit(&facts).contains("schema"));
+        facts.live.remove(&node(2));
+        assert!(unfit(&facts).contains("last node"));
+        facts.unreachable.insert(node(2));
+        assert!(unfit(&facts).contains("10.0.0.2 is down"));
     }
 
     #[test]
