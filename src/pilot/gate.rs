@@ -24,6 +24,8 @@ use crate::error::chain;
 
 /// An API that takes longer to begin its answer is away.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How long others have the turn to themselves.
+const COURTESY: Duration = Duration::from_millis(500);
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +61,8 @@ struct Away {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Tries,
-    /// Its caller gives up too soon to hear a slow answer: it waits for others to find out.
+    /// Its caller gives up too soon to hear a slow answer: it lets others find out, when there
+    /// are any. A leader whose one renewal was refused has no time to wait for a heartbeat.
     Waits,
 }
 
@@ -128,7 +131,7 @@ impl Gate {
             let turn = async {
                 match part {
                     Part::Tries => sleep_until(next).await,
-                    Part::Waits => std::future::pending().await,
+                    Part::Waits => sleep_until(next + COURTESY).await,
                 }
             };
             tokio::select! {

@@ -134,6 +134,16 @@ async fn a_thousand_pilots_do_not_come_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_whose_renewal_was_refused_once_renews_in_time_though_nobody_else_asks() {
+    let (gate, server) = (Gate::default(), Server::new(Way::Refuses));
+    gate.pass(Part::Waits, server.ask()).await.unwrap_err();
+    *server.way.borrow_mut() = Way::Answers;
+    let refused = Instant::now();
+    gate.pass(Part::Waits, server.ask()).await.unwrap();
+    assert!(refused.elapsed() < Duration::from_secs(3), "{:?}", refused.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_answer_lets_all_that_wait_through_and_one_refusal_fails_them() {
     let (gate, server) = (Gate::default(), Server::new(Way::Refuses));
     gate.pass(Part::Tries, server.ask()).await.unwrap_err();
