@@ -35,6 +35,7 @@ use crate::{
             Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
         },
         memory::Remembered,
+        preflight::Needs,
     },
 };
 
@@ -132,6 +133,10 @@ impl Cassandra {
 impl Database for Cassandra {
     fn flavour(&self) -> &'static str {
         "cassandra"
+    }
+
+    fn needs(&self, _node: &Node) -> Needs {
+        preflight::NEEDS
     }
 
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
@@ -272,7 +277,6 @@ mod tests {
             config: place.join("config"),
             shared: place.join("shared"),
             memory_limit: None,
-            allow_low_limits: false,
             may_found: false,
         }
     }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
 
+use super::preflight::Needs;
 use crate::{
     api::v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot, PilotStatus},
     engine::ending::Ending,
@@ -32,8 +33,6 @@ pub struct Node {
     pub shared: PathBuf,
     /// Memory limit of the container in bytes.
     pub memory_limit: Option<u64>,
-    /// Start although the kernel's limits are lower than the database needs.
-    pub allow_low_limits: bool,
     /// This node was recorded as the founder and may found a new database cluster.
     pub may_found: bool,
 }
@@ -158,6 +157,10 @@ pub enum Error {
 pub trait Database: Send + Sync + 'static {
     /// `cassandra`, `elasticsearch`.
     fn flavour(&self) -> &'static str;
+    /// What the kernel must let the node have.
+    fn needs(&self, _node: &Node) -> Needs {
+        Needs::default()
+    }
     /// Checks beyond those that every flavour needs. Empty means the database may start.
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
     /// Programs to run to their end, in order, after [`Database::configure`] and before the

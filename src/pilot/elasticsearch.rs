@@ -30,7 +30,7 @@ use crate::{
         },
         leader::Lead,
         memory::Remembered,
-        preflight::Limits,
+        preflight::Needs,
     },
 };
 
@@ -75,8 +75,12 @@ impl Database for Elasticsearch {
         "elasticsearch"
     }
 
+    fn needs(&self, node: &Node) -> Needs {
+        preflight::needs(node)
+    }
+
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
-        Box::pin(async move { preflight::check(node, &Limits::of_this_process()) })
+        Box::pin(async move { preflight::check(node) })
     }
 
     fn prepare<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
@@ -224,7 +228,6 @@ mod tests {
             config: place.join("config"),
             shared: place.join("shared"),
             memory_limit: None,
-            allow_low_limits: false,
             may_found: false,
         }
     }

@@ -10,13 +10,14 @@ mod network;
 
 use std::time::SystemTime;
 
+use self::limits::Limits;
 pub use self::{
     data::{Space, space},
-    limits::{Limits, Needs},
+    limits::Needs,
     network::unresolved,
 };
 use super::{
-    database::{FailedCheck, Node},
+    database::{Database, FailedCheck, Node},
     volume::Lock,
 };
 
@@ -41,6 +42,22 @@ pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedChe
         failed.extend(clock::check(&node.data, SystemTime::now()).err());
     }
     failed.extend(network::address(node, host).err());
+    failed
+}
+
+/// Runs the checks of the flavour's own, and holds the kernel's limits against its needs: before
+/// a start, and before a running database is stopped for another configuration.
+pub async fn check_flavour(
+    database: &dyn Database,
+    node: &Node,
+    allow_low_limits: bool,
+) -> Vec<FailedCheck> {
+    let mut failed = database.preflight(node).await;
+    // Limits are raised even where nobody insists on them.
+    let limits = Limits::of_this_process();
+    if !allow_low_limits {
+        failed.extend(limits.check(&database.needs(node)));
+    }
     failed
 }
 
@@ -76,7 +93,6 @@ mod tests {
             config: "/".into(),
             shared: "/".into(),
             memory_limit: None,
-            allow_low_limits: false,
             may_found: false,
         }
     }

@@ -490,7 +490,6 @@ fn node(settings: &Settings, pilot: &Pilot, peers: &[Pilot], may_found: bool) ->
         config: path(&settings.config),
         shared: path(&settings.shared),
         memory_limit: super::cgroup::memory_limit(),
-        allow_low_limits: settings.allow_low_limits,
         may_found,
     }
 }

@@ -72,7 +72,6 @@ impl Member {
                 config,
                 shared: place.join("shared"),
                 memory_limit: None,
-                allow_low_limits: false,
                 may_found: false,
             },
             running: None,

@@ -12,14 +12,14 @@ use super::{
 use crate::pilot::{
     database::{FailedCheck, Node},
     memory::Remembered,
-    preflight::{Limits, Needs},
+    preflight::Needs,
 };
 
 /// Elasticsearch's own numbers; 5.6 wants one file more than later versions.
 const NEEDS: Needs =
     Needs { open_files: 65_536, processes: 4096, mappings: 262_144, locks_memory: false };
 
-pub(super) fn check(node: &Node, limits: &Limits) -> Vec<FailedCheck> {
+pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
     let program = node.home.join("bin/elasticsearch");
@@ -47,11 +47,11 @@ pub(super) fn check(node: &Node, limits: &Limits) -> Vec<FailedCheck> {
         }
         _ => {}
     }
-    failed.extend(limits.check(&needs(node)));
     failed
 }
 
-fn needs(node: &Node) -> Needs {
+/// Where Elasticsearch insists on them.
+pub(super) fn needs(node: &Node) -> Needs {
     let config = &node.pilot.spec.config;
     let says = |path: &[&str], wanted: bool| {
         let text = if wanted { "true" } else { "false" };
@@ -59,7 +59,7 @@ fn needs(node: &Node) -> Needs {
     };
     let locks_memory = says(&["bootstrap", "memory_lock"], true);
     // On a loopback address nobody else reaches it, and Elasticsearch only warns.
-    if node.address.is_loopback() || node.allow_low_limits {
+    if node.address.is_loopback() {
         return Needs::default();
     }
     let mappings = if says(&["node", "store", "allow_mmap"], false) { 0 } else { NEEDS.mappings };
@@ -113,10 +113,9 @@ mod tests {
         fs::create_dir_all(node.data.join("data/nodes")).unwrap();
         let memory = Memory { version: Some("7.17.29".to_owned()), ..Memory::default() };
         memory.save(&node.data).unwrap();
-        let limits = Limits::of_this_process();
-        assert_eq!(check(&node, &limits), []);
+        assert_eq!(check(&node), []);
         node.pilot.spec.version = Some("7.10.2".to_owned());
-        let told = check(&node, &limits);
+        let told = check(&node);
         assert_eq!(told[0].reason, "IdentityMismatch");
         assert!(told[0].message.contains("written by Elasticsearch 7.17.29"), "{told:?}");
     }

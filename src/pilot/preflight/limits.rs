@@ -21,7 +21,7 @@ pub struct Needs {
 
 /// What there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(super) struct Limits {
     open_files: u64,
     processes: u64,
     mappings: u64,
@@ -31,7 +31,7 @@ pub struct Limits {
 impl Limits {
     /// Of this process and so of its children, after what may be raised was raised: a soft
     /// limit is what a process gets, the hard one what it may take.
-    pub fn of_this_process() -> Self {
+    pub(super) fn of_this_process() -> Self {
         Self {
             open_files: raised(Resource::RLIMIT_NOFILE),
             processes: raised(Resource::RLIMIT_NPROC),
@@ -41,7 +41,7 @@ impl Limits {
     }
 
     /// Where they fall short of what is needed.
-    pub fn check(&self, needs: &Needs) -> Vec<FailedCheck> {
+    pub(super) fn check(&self, needs: &Needs) -> Vec<FailedCheck> {
         let short = |what: &str, is: u64, least: u64, remedy: &str| {
             (is < least).then(|| {
                 failed("PreflightFailed", format!("{what} is {is}, {least} are needed; {remedy}"))

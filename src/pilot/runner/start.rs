@@ -65,12 +65,17 @@ impl Runner {
             namespace: self.settings.namespace.clone(),
         };
         let (database, volume) = (self.database.clone(), self.volume.clone());
+        let low = self.settings.allow_low_limits;
         self.prepare("preflight", async move {
             let general = node.clone();
             let checked = volume.visit(move |lock| preflight::check(&general, &host, lock)).await;
             let failed = match checked {
                 Ok(failed) if failed.is_empty() => {
-                    volume.during(async move { database.preflight(&node).await }).await
+                    volume
+                        .during(
+                            async move { preflight::check_flavour(&*database, &node, low).await },
+                        )
+                        .await
                 }
                 other => other,
             };
@@ -184,10 +189,11 @@ impl Runner {
         self.judging = true;
         let node = node(&self.settings, &pilot, &self.peers, self.may_found);
         let (database, volume) = (self.database.clone(), self.volume.clone());
+        let low = self.settings.allow_low_limits;
         let news = self.news.clone();
         self.follow("judge", async move {
             let judged = volume.during(async move {
-                let failed = database.preflight(&node).await;
+                let failed = preflight::check_flavour(&*database, &node, low).await;
                 if !failed.is_empty() {
                     return Some(report::joined(failed.iter()));
                 }
