@@ -151,6 +151,13 @@ pub enum Error {
     TooLate(String),
 }
 
+/// A database that takes longer than it may does not answer.
+impl From<tokio::time::error::Elapsed> for Error {
+    fn from(late: tokio::time::error::Elapsed) -> Self {
+        Self::Unreachable { source: late.into() }
+    }
+}
+
 /// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
 /// Those before the start of the process (`preflight`, `judge`, `configure`) may block: they are
 /// called where a volume that hangs holds nothing else up.

@@ -13,7 +13,7 @@ use crate::{
     api::v1beta1::{Identity, Pilot, Process},
     error::chain,
     pilot::{
-        database::{self, Observation},
+        database::Observation,
         files::{Mark, Run},
         machine::{Effect, Event, Life},
         supervisor::{Command, Output, signal_name},
@@ -170,10 +170,8 @@ impl Runner {
         let (database, news) = (self.database.clone(), self.news.clone());
         self.follow("observe", async move {
             loop {
-                let result =
-                    timeout(OBSERVE_LIMIT, database.observe()).await.unwrap_or_else(|late| {
-                        Err(database::Error::Unreachable { source: Box::new(late) })
-                    });
+                let answer = timeout(OBSERVE_LIMIT, database.observe()).await;
+                let result = answer.unwrap_or_else(|late| Err(late.into()));
                 let serving = result.as_ref().is_ok_and(|observation| observation.serving);
                 if news.send(News::Observed { pid, result: Box::new(result) }).await.is_err() {
                     return;

@@ -28,9 +28,7 @@ impl Runner {
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
             let node = node(&settings, &pilot, &peers, may_found);
             let answer = timeout(LIMIT, database.retire(&node)).await;
-            let result = answer.unwrap_or_else(|late| {
-                Err(database::Error::Unreachable { source: Box::new(late) })
-            });
+            let result = answer.unwrap_or_else(|late| Err(late.into()));
             drop(news.send(News::Retirement(result)).await);
         });
     }
@@ -68,9 +66,7 @@ impl Runner {
         let (database, news) = (self.database.clone(), self.news.clone());
         self.follow("cancel-retirement", async move {
             let answer = timeout(LIMIT, database.cancel_retirement(&node)).await;
-            let result = answer.unwrap_or_else(|late| {
-                Err(database::Error::Unreachable { source: Box::new(late) })
-            });
+            let result = answer.unwrap_or_else(|late| Err(late.into()));
             drop(news.send(News::Cancelled(result)).await);
         });
     }
