@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
 
-use super::preflight::Needs;
+use super::{
+    preflight::Needs,
+    supervisor::{Command, Output},
+};
 use crate::{
     api::v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot, PilotStatus},
     engine::ending::Ending,
@@ -47,6 +50,22 @@ pub struct ProcessSpec {
     pub working_directory: Option<PathBuf>,
     /// Hash of all that a restart is needed for; shown as `status.configHash`.
     pub config_hash: String,
+}
+
+/// Its output is the container's; which user it runs as is the pilot's to say.
+impl From<&ProcessSpec> for Command {
+    fn from(process: &ProcessSpec) -> Self {
+        let ProcessSpec { program, args, env, working_directory, config_hash: _ } = process;
+        Self {
+            program: program.clone(),
+            args: args.iter().map(Into::into).collect(),
+            env: env.iter().map(|(key, value)| (key.into(), value.into())).collect(),
+            working_directory: working_directory.clone(),
+            user: None,
+            input: None,
+            output: Output::Tee,
+        }
+    }
 }
 
 /// A program that must end well before the database starts.

@@ -16,7 +16,7 @@ use crate::{
         database::Observation,
         files::{Mark, Run},
         machine::{Effect, Event, Life},
-        supervisor::{Command, Output, signal_name},
+        supervisor::{Command, signal_name},
     },
     runtime::build,
 };
@@ -102,15 +102,7 @@ impl Runner {
             self.step(Event::SpawnFailed);
             return;
         };
-        let command = Command {
-            program: process.program.clone(),
-            args: process.args.iter().map(Into::into).collect(),
-            env: process.env.iter().map(|(key, value)| (key.into(), value.into())).collect(),
-            working_directory: process.working_directory.clone(),
-            user: self.settings.user,
-            input: None,
-            output: Output::Tee,
-        };
+        let command = Command { user: self.settings.user, ..Command::from(&process) };
         self.oom_kills = crate::pilot::cgroup::oom_kills();
         match self.supervisor.spawn(&command) {
             Ok(child) => {

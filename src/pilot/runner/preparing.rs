@@ -15,7 +15,7 @@ use crate::{
     pilot::{
         database::{self, FlavourStatus, Preparation},
         machine::{Attempt, Event},
-        supervisor::{Command, GivenUp, Helped, Output, Supervisor, User},
+        supervisor::{Command, GivenUp, Helped, Supervisor, User},
         volume::Hangs,
     },
 };
@@ -130,15 +130,7 @@ async fn run(
         return Err(Failure::Cancelled);
     }
     let Preparation { what, program } = preparation;
-    let command = Command {
-        program: program.program.clone(),
-        args: program.args.iter().map(Into::into).collect(),
-        env: program.env.iter().map(|(key, value)| (key.into(), value.into())).collect(),
-        working_directory: program.working_directory.clone(),
-        user,
-        input: None,
-        output: Output::Tee,
-    };
+    let command = Command { user, ..program.into() };
     let shown = program.program.display();
     let Helped { exit, last_lines } = supervisor
         .run(&command, LIMIT, cancelled.cancelled())
