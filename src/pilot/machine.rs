@@ -8,180 +8,23 @@
 //! - a KILL that no TERM preceded;
 //! - anything but silence after `Exit`.
 
+mod exchange;
 mod intent;
 mod retirement;
 mod stop;
 mod succession;
+mod times;
 
 use std::time::Duration;
 
 use nix::libc;
 
-pub use self::retirement::Retiring;
+pub use self::{
+    exchange::{Attempt, Effect, Event, Timer, Want},
+    retirement::Retiring,
+    times::{BACKOFF, FREED_WAIT, Limits, RECHECK, RETIRE_POLL, RETIRE_RETRY, SILENCE},
+};
 use super::supervisor::Exit;
-
-/// What the API wants of the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
-    Running,
-    Decommissioned,
-    Stopped,
-    Fenced,
-}
-
-/// Times that a flavour and a container set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// From TERM until the container is killed.
-    pub grace: Duration,
-    /// How long a drain may take.
-    pub drain: Duration,
-    /// Silence after which a database that had answered counts as hung.
-    pub silence: Duration,
-}
-
-impl Limits {
-    /// The kubelet kills everything at the end of the grace period; two seconds are left for
-    /// reporting it.
-    fn kill_after(self) -> Duration {
-        self.grace.saturating_sub(super::init::KILL_MARGIN)
-    }
-
-    /// A drain may take all but a quarter of the time, so that TERM always has some.
-    fn drain_for(self) -> Duration {
-        self.drain.min(self.kill_after() * 3 / 4)
-    }
-
-    /// From CONT and the thread dump until the restart.
-    fn dump_wait(self) -> Duration {
-        DUMP_WAIT.min(self.silence)
-    }
-}
-
-/// [`Limits::silence`] unless somebody says otherwise: longer than the pauses of a garbage
-/// collector on a large heap.
-pub const SILENCE: Duration = Duration::from_secs(90);
-/// From the moment that a full volume has room again until a database that does not serve by then
-/// is restarted.
-pub const FREED_WAIT: Duration = Duration::from_secs(30);
-/// From CONT and the thread dump until the restart: a stopped process has answered by then.
-const DUMP_WAIT: Duration = Duration::from_secs(20);
-/// Until a refused preflight or configuration is tried again.
-pub const RECHECK: Duration = Duration::from_secs(10);
-/// Between two looks at a retirement.
-pub const RETIRE_POLL: Duration = Duration::from_secs(2);
-/// After a refused retirement.
-pub const RETIRE_RETRY: Duration = Duration::from_secs(15);
-/// First and longest wait before a database that crashed is started again.
-pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// Numbers the attempts to start and the judgements, so that a late answer to an earlier one is
-/// known as such.
-pub type Attempt = u64;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The intent as it is now. `restart` differs from the last one when a restart is asked
-    /// for; `changed` when anything is new that a rejected start may depend on.
-    Intent {
-        want: Want,
-        restart: Option<String>,
-        changed: bool,
-    },
-    PreflightPassed(Attempt),
-    PreflightFailed(Attempt),
-    /// It is this node's turn to start.
-    Turn {
-        attempt: Attempt,
-        may_found: bool,
-    },
-    Configured(Attempt),
-    /// The configuration cannot be rendered, or not yet.
-    NotConfigured(Attempt),
-    /// The programs that come before the database have ended, all of them well.
-    Prepared(Attempt),
-    /// One of them failed, or was cancelled; none runs any more.
-    NotPrepared(Attempt),
-    Spawned {
-        pid: i32,
-    },
-    SpawnFailed,
-    Exited(Exit),
-    /// The database said, as it ended, that its node left the cluster for good.
-    Left,
-    /// What was thought of a new intent's configuration while the database runs.
-    Judged {
-        attempt: Attempt,
-        good: bool,
-    },
-    /// The database was asked how it is; not answering is `alive: false`.
-    Observed {
-        alive: bool,
-        serving: bool,
-    },
-    /// The data volume was looked at.
-    Space {
-        full: bool,
-    },
-    /// The drain is done, or failed: either way TERM is next.
-    Drained,
-    RetirementMoving,
-    RetirementRefused,
-    RetirementLeft,
-    /// The node stays.
-    RetirementCancelled,
-    /// It is too late to stay.
-    RetirementBinding,
-    /// Whether it stays is not known.
-    CancelFailed,
-    Signal(i32),
-    Timer(Timer),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Timer {
-    Recheck,
-    Backoff,
-    Drain,
-    Kill,
-    Hung,
-    Retire,
-    Freed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    Preflight(Attempt),
-    TakeTurn(Attempt),
-    Configure {
-        attempt: Attempt,
-        may_found: bool,
-    },
-    /// Run what comes before the database, to its end.
-    Prepare(Attempt),
-    /// End what runs of it; its end is still answered.
-    CancelPreparation,
-    /// Judge the wanted configuration beside the running process, touching nothing of its own.
-    Judge(Attempt),
-    /// Start what was configured last; answered at once by `Spawned` or `SpawnFailed`.
-    Spawn,
-    Signal {
-        pid: i32,
-        signal: i32,
-    },
-    SignalGroup {
-        pid: i32,
-        signal: i32,
-    },
-    Drain,
-    Retire,
-    CancelRetirement,
-    /// Write down, before the process is stopped, that the node has left its cluster.
-    RememberLeft,
-    Arm(Timer, Duration),
-    Disarm(Timer),
-    Exit(u8),
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
