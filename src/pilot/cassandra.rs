@@ -4,10 +4,12 @@
 //! anything; the Jolokia agent answers over HTTP on loopback.
 
 mod configure;
+mod facts;
 mod jolokia;
 mod memory;
 mod observe;
 mod preflight;
+mod ranges;
 mod retire;
 mod seeds;
 
@@ -22,9 +24,10 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use self::{
+    facts::Facts,
     jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
     memory::Memory,
-    observe::{Facts, Ranges},
+    ranges::Ranges,
     retire::Progress,
 };
 use crate::{
@@ -306,11 +309,11 @@ mod tests {
         node.may_found = true;
         std::fs::create_dir_all(node.home.join("conf")).unwrap();
         let cassandra = Cassandra::new(node.config.clone(), node.data.clone());
-        cassandra.progress.lock().unwrap().note(&[observe::Stream {
+        cassandra.progress.lock().unwrap().note(&[facts::Stream {
             plan: "cut off".to_owned(),
             sending: 100,
             sent: 10,
-            ..observe::Stream::default()
+            ..facts::Stream::default()
         }]);
         cassandra.configure(&node).await.unwrap();
         assert_eq!(cassandra.progress.lock().unwrap().figures(), None);

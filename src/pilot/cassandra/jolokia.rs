@@ -18,6 +18,10 @@ use crate::{
     },
 };
 
+/// How long an answer about the node may take: shorter than the probes' patience, longer than a
+/// full garbage collection usually takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
 pub(super) const STORAGE_SERVICE: &str = "org.apache.cassandra.db:type=StorageService";
 pub(super) const STREAM_MANAGER: &str = "org.apache.cassandra.net:type=StreamManager";
 pub(super) const FAILURE_DETECTOR: &str = "org.apache.cassandra.net:type=FailureDetector";

@@ -1,236 +1,18 @@
-//! What Cassandra says about itself, and what follows from it.
-//!
-//! [`Facts`] is read in one question; [`judge`] is pure. Everything is this node's own view:
-//! whom its failure detector sees, which ranges it shares with whom.
+//! What follows from what Cassandra says about itself. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    time::Duration,
 };
 
-use serde_json::{Value, json};
-
-use super::{
-    jolokia::{FAILURE_DETECTOR, Jolokia, STORAGE_SERVICE, STREAM_MANAGER, exec, read},
-    seeds::TRANSPORT,
-};
+use super::{facts::Facts, ranges::Ranges, seeds::TRANSPORT};
 use crate::{
     api::{
         names::port,
         v1beta1::{Endpoint, Health, PilotCassandraStatus},
     },
-    engine::cassandra::SYSTEM_KEYSPACES,
-    pilot::database::{Error, FlavourStatus, Observation},
+    pilot::database::{FlavourStatus, Observation},
 };
-
-/// Shorter than the probes' patience, longer than a full garbage collection usually takes.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What one question to the database brought.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Facts {
-    /// `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DECOMMISSIONED`, `DRAINED` …
-    pub(super) mode: String,
-    pub(super) version: Option<String>,
-    pub(super) host_id: Option<String>,
-    /// Own address, found by the own host id.
-    pub(super) address: Option<IpAddr>,
-    pub(super) live: BTreeSet<IpAddr>,
-    pub(super) unreachable: BTreeSet<IpAddr>,
-    pub(super) joining: BTreeSet<IpAddr>,
-    pub(super) leaving: BTreeSet<IpAddr>,
-    pub(super) moving: BTreeSet<IpAddr>,
-    pub(super) serves_clients: bool,
-    pub(super) tokens: usize,
-    pub(super) load: Option<i64>,
-    /// Bytes that this process received and sent by streaming.
-    pub(super) received: Option<i64>,
-    pub(super) sent: Option<i64>,
-    pub(super) streams: Vec<Stream>,
-    /// Of nodes that gossip knows, also of gone ones.
-    pub(super) gossip: BTreeMap<IpAddr, Gossip>,
-    pub(super) heap_used: Option<f64>,
-}
-
-/// A running exchange of data with other nodes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Stream {
-    pub(super) plan: String,
-    pub(super) description: String,
-    pub(super) sending: i64,
-    pub(super) sent: i64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Gossip {
-    pub(super) schema: Option<String>,
-    pub(super) datacenter: Option<String>,
-    /// `NORMAL`, `LEFT`, `BOOT` …
-    pub(super) status: Option<String>,
-}
-
-/// What stopping this node, or nodes that are down, mean for the users' ranges.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Ranges {
-    /// Some range has no quorum of live replicas now.
-    pub(super) quorum_lost: bool,
-    /// A keyspace whose range would lose its quorum if this node stopped as well.
-    pub(super) stopping_loses: Option<String>,
-}
-
-impl Facts {
-    pub(super) async fn ask(jolokia: &Jolokia) -> Result<Self, Error> {
-        let answers = jolokia
-            .ask(
-                &[
-                    read(
-                        STORAGE_SERVICE,
-                        &[
-                            "OperationMode",
-                            "ReleaseVersion",
-                            "LocalHostId",
-                            "EndpointToHostId",
-                            "LiveNodes",
-                            "UnreachableNodes",
-                            "JoiningNodes",
-                            "LeavingNodes",
-                            "MovingNodes",
-                            "NativeTransportRunning",
-                            "Tokens",
-                        ],
-                    ),
-                    read(STREAM_MANAGER, &["CurrentStreams"]),
-                    read("org.apache.cassandra.metrics:type=Storage,name=Load", &["Count"]),
-                    read(&streaming("TotalIncomingBytes"), &["Count"]),
-                    read(&streaming("TotalOutgoingBytes"), &["Count"]),
-                    read(FAILURE_DETECTOR, &["AllEndpointStates"]),
-                    read("java.lang:type=Memory", &["HeapMemoryUsage"]),
-                ],
-                PATIENCE,
-            )
-            .await?;
-        Ok(Self::parse(&answers))
-    }
-
-    fn parse(answers: &[Value]) -> Self {
-        let part = |index: usize| answers.get(index).unwrap_or(&Value::Null);
-        let storage = part(0);
-        let said = |name: &str| {
-            storage[name].as_str().filter(|text| !text.starts_with("ERROR")).map(str::to_owned)
-        };
-        let host_id = said("LocalHostId");
-        let ids = storage["EndpointToHostId"].as_object();
-        let members: Option<BTreeSet<IpAddr>> =
-            ids.map(|ids| ids.keys().filter_map(|endpoint| parse_address(endpoint)).collect());
-        let address = ids.and_then(|ids| {
-            ids.iter()
-                .find(|(_, id)| id.as_str().is_some() && id.as_str() == host_id.as_deref())
-                .and_then(|(endpoint, _)| parse_address(endpoint))
-        });
-        let count = |index: usize| part(index)["Count"].as_i64();
-        Self {
-            // Before the daemon registers its service, the JVM runs and Cassandra starts.
-            mode: said("OperationMode").unwrap_or_else(|| "STARTING".to_owned()),
-            version: said("ReleaseVersion"),
-            host_id,
-            address,
-            live: addresses(&storage["LiveNodes"]),
-            // Gossip remembers a node that left the ring for three days; only members are missed.
-            unreachable: addresses(&storage["UnreachableNodes"])
-                .into_iter()
-                .filter(|node| members.as_ref().is_none_or(|members| members.contains(node)))
-                .collect(),
-            joining: addresses(&storage["JoiningNodes"]),
-            leaving: addresses(&storage["LeavingNodes"]),
-            moving: addresses(&storage["MovingNodes"]),
-            serves_clients: storage["NativeTransportRunning"] == true,
-            tokens: storage["Tokens"].as_array().map_or(0, Vec::len),
-            load: count(2),
-            received: count(3),
-            sent: count(4),
-            streams: part(1)["CurrentStreams"]
-                .as_array()
-                .map_or_else(Vec::new, |streams| streams.iter().map(Stream::parse).collect()),
-            gossip: parse_gossip(part(5)["AllEndpointStates"].as_str().unwrap_or_default()),
-            heap_used: part(6)["HeapMemoryUsage"]["used"].as_f64(),
-        }
-    }
-
-    /// How many versions of the schema the live nodes have: one when they agree.
-    pub(super) fn schemas(&self) -> usize {
-        let live = self.gossip.iter().filter(|(node, _)| self.live.contains(node));
-        live.filter_map(|(_, gossip)| gossip.schema.as_ref()).collect::<BTreeSet<_>>().len()
-    }
-
-    /// Does the node own ranges of the ring?
-    pub(super) fn is_member(&self) -> bool {
-        matches!(self.mode.as_str(), "NORMAL" | "LEAVING" | "MOVING" | "DECOMMISSION_FAILED")
-    }
-}
-
-impl Stream {
-    fn parse(stream: &Value) -> Self {
-        let text = |name: &str| stream[name].as_str().unwrap_or_default().to_owned();
-        Self {
-            plan: text("planId"),
-            description: text("description"),
-            sending: stream["totalTxBytes"].as_i64().unwrap_or_default(),
-            sent: stream["currentTxBytes"].as_i64().unwrap_or_default(),
-        }
-    }
-}
-
-impl Ranges {
-    /// Asks who shares the users' ranges. Only worth it while somebody is down: with everybody
-    /// up, no order of restarts is better than another.
-    pub(super) async fn ask(jolokia: &Jolokia, facts: &Facts) -> Result<Self, Error> {
-        let keyspaces = user_keyspaces(jolokia).await?;
-        let requests: Vec<Value> = keyspaces
-            .iter()
-            .map(|keyspace| {
-                exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
-            })
-            .collect();
-        if requests.is_empty() {
-            return Ok(Self::default());
-        }
-        let maps = jolokia.ask(&requests, PATIENCE).await?;
-        let mut ranges = Self::default();
-        for (keyspace, map) in keyspaces.iter().zip(&maps) {
-            for replicas in map.as_object().into_iter().flat_map(serde_json::Map::values) {
-                ranges.weigh(keyspace, &addresses(replicas), facts);
-            }
-        }
-        Ok(ranges)
-    }
-
-    fn weigh(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &Facts) {
-        let quorum = replicas.len() / 2 + 1;
-        let live = replicas.difference(&facts.unreachable).count();
-        let here = facts.address.is_some_and(|own| replicas.contains(&own));
-        self.quorum_lost |= live < quorum;
-        if here && live < replicas.len() && live - 1 < quorum {
-            self.stopping_loses.get_or_insert_with(|| keyspace.to_owned());
-        }
-    }
-}
-
-/// Keyspaces that users made.
-pub(super) async fn user_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Error> {
-    let answers =
-        jolokia.ask(&[read(STORAGE_SERVICE, &["NonLocalStrategyKeyspaces"])], PATIENCE).await?;
-    let keyspaces =
-        answers.first().map_or(&Value::Null, |answer| &answer["NonLocalStrategyKeyspaces"]);
-    Ok(keyspaces
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .filter(|keyspace| !SYSTEM_KEYSPACES.contains(keyspace))
-        .map(str::to_owned)
-        .collect())
-}
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
 pub(super) fn judge(
@@ -360,84 +142,19 @@ fn gauges(facts: &Facts, bootstrap_bytes: Option<i64>) -> BTreeMap<&'static str,
     gauges
 }
 
-fn streaming(name: &str) -> String {
-    format!("org.apache.cassandra.metrics:type=Streaming,name={name}")
-}
-
-fn addresses(list: &Value) -> BTreeSet<IpAddr> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .filter_map(parse_address)
-        .collect()
-}
-
-/// `10.0.0.1`, `host/10.0.0.1`, `/10.0.0.1:7000`, `fd00:0:0:0:0:0:0:1`.
-fn parse_address(text: &str) -> Option<IpAddr> {
-    let text = text.rsplit('/').next().unwrap_or(text);
-    text.parse()
-        .ok()
-        .or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|socket| socket.ip()))
-}
-
-/// Reads the failure detector's text: a line `/ADDRESS`, then indented `KEY:VERSION:VALUE`.
-fn parse_gossip(text: &str) -> BTreeMap<IpAddr, Gossip> {
-    let mut nodes: BTreeMap<IpAddr, Gossip> = BTreeMap::new();
-    let mut current = None;
-    for line in text.lines() {
-        if !line.starts_with(' ') {
-            current = parse_address(line.trim());
-            continue;
-        }
-        let Some(node) = current else { continue };
-        let mut parts = line.trim().splitn(3, ':');
-        let (Some(key), Some(_), Some(value)) = (parts.next(), parts.next(), parts.next()) else {
-            continue;
-        };
-        let entry = nodes.entry(node).or_default();
-        match key {
-            "SCHEMA" => entry.schema = Some(value.to_owned()),
-            "DC" => entry.datacenter = Some(value.to_owned()),
-            "STATUS" | "STATUS_WITH_PORT" => {
-                entry.status = value.split(',').next().map(str::to_owned);
-            }
-            _ => {}
-        }
-    }
-    nodes
-}
-
 fn list(nodes: &BTreeSet<IpAddr>) -> String {
     nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-
-    const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 1));
-    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 2));
-
-    fn answers(mode: &str) -> Vec<Value> {
-        vec![
-            json!({
-                "OperationMode": mode, "ReleaseVersion": "5.0.6", "LocalHostId": "id-1",
-                "EndpointToHostId": {"127.0.1.1": "id-1", "127.0.1.2": "id-2"},
-                "LiveNodes": ["127.0.1.1", "127.0.1.2"], "UnreachableNodes": [],
-                "JoiningNodes": [], "LeavingNodes": [], "MovingNodes": [],
-                "NativeTransportRunning": true, "Tokens": ["1", "2"],
-            }),
-            json!({"CurrentStreams": []}),
-            json!({"Count": 4096}),
-            json!({"Count": 1234}),
-            json!({"Count": 0}),
-            json!({"AllEndpointStates":
-                "/127.0.1.1\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:s1\n  DC:8:eu\n\
-                 /127.0.1.2\n  generation:1\n  SCHEMA:12:s1\n"}),
-            json!({"HeapMemoryUsage": {"used": 7}}),
-        ]
-    }
+    use crate::pilot::cassandra::facts::{
+        Stream,
+        tests::{PEER, answers},
+    };
 
     fn predicates(facts: &Facts, ranges: &Ranges) -> Vec<&'static str> {
         judge(facts, ranges, None).1.into_iter().map(|(rule, _)| rule).collect()
@@ -446,7 +163,6 @@ mod tests {
     #[test]
     fn a_settled_member_serves_and_may_stop() {
         let facts = Facts::parse(&answers("NORMAL"));
-        assert_eq!(facts.gossip[&OWN].datacenter.as_deref(), Some("eu"));
         let (seen, blockers) = judge(&facts, &Ranges::default(), Some(1234));
         assert!(seen.serving && blockers.is_empty());
         assert_eq!(seen.health, Some(Health::Green));
@@ -495,20 +211,5 @@ mod tests {
         let mut facts = settled;
         facts.gossip.get_mut(&PEER).unwrap().schema = Some("s2".to_owned());
         assert_eq!(predicates(&facts, &none), ["SchemaAgreement"]);
-    }
-
-    #[test]
-    fn quorum_is_weighed_over_the_ranges_of_this_node() {
-        let third: IpAddr = [127, 0, 1, 3].into();
-        let facts = Facts { unreachable: [PEER].into(), ..Facts::parse(&answers("NORMAL")) };
-        let weigh = |replicas: &[IpAddr]| {
-            let mut ranges = Ranges::default();
-            ranges.weigh("shop", &replicas.iter().copied().collect(), &facts);
-            (ranges.quorum_lost, ranges.stopping_loses.is_some())
-        };
-        assert_eq!(weigh(&[OWN]), (false, false), "one replica, here: any restart loses it");
-        assert_eq!(weigh(&[PEER]), (true, false));
-        assert_eq!(weigh(&[OWN, PEER, third]), (false, true));
-        assert_eq!(weigh(&[OWN, third]), (false, false));
     }
 }

@@ -13,9 +13,10 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
+    facts::{Facts, Stream},
     jolokia::{Executed, Jolokia, STORAGE_SERVICE, exec},
     memory::Memory,
-    observe::{Facts, Stream, user_keyspaces},
+    ranges::user_keyspaces,
 };
 use crate::{
     api::v1beta1::{Decommission, Pilot, PilotPhase},
@@ -318,7 +319,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::PilotStorage,
-        pilot::cassandra::{observe::Gossip, tests::peer},
+        pilot::cassandra::{facts::Gossip, tests::peer},
     };
 
     #[test]

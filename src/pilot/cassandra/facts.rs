@@ -1,0 +1,260 @@
+//! What one question to Cassandra brings: this node's own view of itself and of its ring.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde_json::Value;
+
+use super::jolokia::{FAILURE_DETECTOR, Jolokia, PATIENCE, STORAGE_SERVICE, STREAM_MANAGER, read};
+use crate::pilot::database::Error;
+
+/// What one question to the database brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Facts {
+    /// `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DECOMMISSIONED`, `DRAINED` …
+    pub(super) mode: String,
+    pub(super) version: Option<String>,
+    pub(super) host_id: Option<String>,
+    /// Own address, found by the own host id.
+    pub(super) address: Option<IpAddr>,
+    pub(super) live: BTreeSet<IpAddr>,
+    pub(super) unreachable: BTreeSet<IpAddr>,
+    pub(super) joining: BTreeSet<IpAddr>,
+    pub(super) leaving: BTreeSet<IpAddr>,
+    pub(super) moving: BTreeSet<IpAddr>,
+    pub(super) serves_clients: bool,
+    pub(super) tokens: usize,
+    pub(super) load: Option<i64>,
+    /// Bytes that this process received and sent by streaming.
+    pub(super) received: Option<i64>,
+    pub(super) sent: Option<i64>,
+    pub(super) streams: Vec<Stream>,
+    /// Of nodes that gossip knows, also of gone ones.
+    pub(super) gossip: BTreeMap<IpAddr, Gossip>,
+    pub(super) heap_used: Option<f64>,
+}
+
+/// A running exchange of data with other nodes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Stream {
+    pub(super) plan: String,
+    pub(super) description: String,
+    pub(super) sending: i64,
+    pub(super) sent: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Gossip {
+    pub(super) schema: Option<String>,
+    pub(super) datacenter: Option<String>,
+    /// `NORMAL`, `LEFT`, `BOOT` …
+    pub(super) status: Option<String>,
+}
+
+impl Facts {
+    pub(super) async fn ask(jolokia: &Jolokia) -> Result<Self, Error> {
+        let answers = jolokia
+            .ask(
+                &[
+                    read(
+                        STORAGE_SERVICE,
+                        &[
+                            "OperationMode",
+                            "ReleaseVersion",
+                            "LocalHostId",
+                            "EndpointToHostId",
+                            "LiveNodes",
+                            "UnreachableNodes",
+                            "JoiningNodes",
+                            "LeavingNodes",
+                            "MovingNodes",
+                            "NativeTransportRunning",
+                            "Tokens",
+                        ],
+                    ),
+                    read(STREAM_MANAGER, &["CurrentStreams"]),
+                    read("org.apache.cassandra.metrics:type=Storage,name=Load", &["Count"]),
+                    read(&streaming("TotalIncomingBytes"), &["Count"]),
+                    read(&streaming("TotalOutgoingBytes"), &["Count"]),
+                    read(FAILURE_DETECTOR, &["AllEndpointStates"]),
+                    read("java.lang:type=Memory", &["HeapMemoryUsage"]),
+                ],
+                PATIENCE,
+            )
+            .await?;
+        Ok(Self::parse(&answers))
+    }
+
+    pub(super) fn parse(answers: &[Value]) -> Self {
+        let part = |index: usize| answers.get(index).unwrap_or(&Value::Null);
+        let storage = part(0);
+        let said = |name: &str| {
+            storage[name].as_str().filter(|text| !text.starts_with("ERROR")).map(str::to_owned)
+        };
+        let host_id = said("LocalHostId");
+        let ids = storage["EndpointToHostId"].as_object();
+        let members: Option<BTreeSet<IpAddr>> =
+            ids.map(|ids| ids.keys().filter_map(|endpoint| parse_address(endpoint)).collect());
+        let address = ids.and_then(|ids| {
+            ids.iter()
+                .find(|(_, id)| id.as_str().is_some() && id.as_str() == host_id.as_deref())
+                .and_then(|(endpoint, _)| parse_address(endpoint))
+        });
+        let count = |index: usize| part(index)["Count"].as_i64();
+        Self {
+            // Before the daemon registers its service, the JVM runs and Cassandra starts.
+            mode: said("OperationMode").unwrap_or_else(|| "STARTING".to_owned()),
+            version: said("ReleaseVersion"),
+            host_id,
+            address,
+            live: addresses(&storage["LiveNodes"]),
+            // Gossip remembers a node that left the ring for three days; only members are missed.
+            unreachable: addresses(&storage["UnreachableNodes"])
+                .into_iter()
+                .filter(|node| members.as_ref().is_none_or(|members| members.contains(node)))
+                .collect(),
+            joining: addresses(&storage["JoiningNodes"]),
+            leaving: addresses(&storage["LeavingNodes"]),
+            moving: addresses(&storage["MovingNodes"]),
+            serves_clients: storage["NativeTransportRunning"] == true,
+            tokens: storage["Tokens"].as_array().map_or(0, Vec::len),
+            load: count(2),
+            received: count(3),
+            sent: count(4),
+            streams: part(1)["CurrentStreams"]
+                .as_array()
+                .map_or_else(Vec::new, |streams| streams.iter().map(Stream::parse).collect()),
+            gossip: parse_gossip(part(5)["AllEndpointStates"].as_str().unwrap_or_default()),
+            heap_used: part(6)["HeapMemoryUsage"]["used"].as_f64(),
+        }
+    }
+
+    /// How many versions of the schema the live nodes have: one when they agree.
+    pub(super) fn schemas(&self) -> usize {
+        let live = self.gossip.iter().filter(|(node, _)| self.live.contains(node));
+        live.filter_map(|(_, gossip)| gossip.schema.as_ref()).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Does the node own ranges of the ring?
+    pub(super) fn is_member(&self) -> bool {
+        matches!(self.mode.as_str(), "NORMAL" | "LEAVING" | "MOVING" | "DECOMMISSION_FAILED")
+    }
+}
+
+impl Stream {
+    fn parse(stream: &Value) -> Self {
+        let text = |name: &str| stream[name].as_str().unwrap_or_default().to_owned();
+        Self {
+            plan: text("planId"),
+            description: text("description"),
+            sending: stream["totalTxBytes"].as_i64().unwrap_or_default(),
+            sent: stream["currentTxBytes"].as_i64().unwrap_or_default(),
+        }
+    }
+}
+
+fn streaming(name: &str) -> String {
+    format!("org.apache.cassandra.metrics:type=Streaming,name={name}")
+}
+
+pub(super) fn addresses(list: &Value) -> BTreeSet<IpAddr> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .filter_map(parse_address)
+        .collect()
+}
+
+/// `10.0.0.1`, `host/10.0.0.1`, `/10.0.0.1:7000`, `fd00:0:0:0:0:0:0:1`.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let text = text.rsplit('/').next().unwrap_or(text);
+    text.parse()
+        .ok()
+        .or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|socket| socket.ip()))
+}
+
+/// Reads the failure detector's text: a line `/ADDRESS`, then indented `KEY:VERSION:VALUE`.
+fn parse_gossip(text: &str) -> BTreeMap<IpAddr, Gossip> {
+    let mut nodes: BTreeMap<IpAddr, Gossip> = BTreeMap::new();
+    let mut current = None;
+    for line in text.lines() {
+        if !line.starts_with(' ') {
+            current = parse_address(line.trim());
+            continue;
+        }
+        let Some(node) = current else { continue };
+        let mut parts = line.trim().splitn(3, ':');
+        let (Some(key), Some(_), Some(value)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let entry = nodes.entry(node).or_default();
+        match key {
+            "SCHEMA" => entry.schema = Some(value.to_owned()),
+            "DC" => entry.datacenter = Some(value.to_owned()),
+            "STATUS" | "STATUS_WITH_PORT" => {
+                entry.status = value.split(',').next().map(str::to_owned);
+            }
+            _ => {}
+        }
+    }
+    nodes
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    pub(in crate::pilot::cassandra) const OWN: IpAddr =
+        IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 1));
+    pub(in crate::pilot::cassandra) const PEER: IpAddr =
+        IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 2));
+
+    /// Of a settled ring of two.
+    pub(in crate::pilot::cassandra) fn answers(mode: &str) -> Vec<Value> {
+        vec![
+            json!({
+                "OperationMode": mode, "ReleaseVersion": "5.0.6", "LocalHostId": "id-1",
+                "EndpointToHostId": {"127.0.1.1": "id-1", "127.0.1.2": "id-2"},
+                "LiveNodes": ["127.0.1.1", "127.0.1.2"], "UnreachableNodes": [],
+                "JoiningNodes": [], "LeavingNodes": [], "MovingNodes": [],
+                "NativeTransportRunning": true, "Tokens": ["1", "2"],
+            }),
+            json!({"CurrentStreams": []}),
+            json!({"Count": 4096}),
+            json!({"Count": 1234}),
+            json!({"Count": 0}),
+            json!({"AllEndpointStates":
+                "/127.0.1.1\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:s1\n  DC:8:eu\n\
+                 /127.0.1.2\n  generation:1\n  SCHEMA:12:s1\n"}),
+            json!({"HeapMemoryUsage": {"used": 7}}),
+        ]
+    }
+
+    #[test]
+    fn what_the_ring_says_is_read() {
+        let facts = Facts::parse(&answers("NORMAL"));
+        assert_eq!((facts.address, facts.tokens), (Some(OWN), 2));
+        assert_eq!(facts.live, [OWN, PEER].into());
+        assert_eq!(facts.gossip[&OWN].datacenter.as_deref(), Some("eu"));
+        assert_eq!(facts.gossip[&OWN].status.as_deref(), Some("NORMAL"));
+        assert_eq!((facts.load, facts.received), (Some(4096), Some(1234)));
+    }
+
+    #[test]
+    fn addresses_are_read_as_every_release_writes_them() {
+        for (text, address) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("host/10.0.0.1", "10.0.0.1"),
+            ("/10.0.0.1:7000", "10.0.0.1"),
+            ("fd00:0:0:0:0:0:0:1", "fd00::1"),
+        ] {
+            assert_eq!(parse_address(text), address.parse().ok(), "{text}");
+        }
+        assert_eq!(parse_address("host"), None);
+    }
+}

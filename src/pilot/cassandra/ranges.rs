@@ -1,0 +1,92 @@
+//! Who shares the users' ranges with this node, and what a stop would mean for them.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use serde_json::{Value, json};
+
+use super::{
+    facts::{Facts, addresses},
+    jolokia::{Jolokia, PATIENCE, STORAGE_SERVICE, exec, read},
+};
+use crate::{engine::cassandra::SYSTEM_KEYSPACES, pilot::database::Error};
+
+/// What stopping this node, or nodes that are down, mean for the users' ranges.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Ranges {
+    /// Some range has no quorum of live replicas now.
+    pub(super) quorum_lost: bool,
+    /// A keyspace whose range would lose its quorum if this node stopped as well.
+    pub(super) stopping_loses: Option<String>,
+}
+
+impl Ranges {
+    /// Asks who shares the users' ranges. Only worth it while somebody is down: with everybody
+    /// up, no order of restarts is better than another.
+    pub(super) async fn ask(jolokia: &Jolokia, facts: &Facts) -> Result<Self, Error> {
+        let keyspaces = user_keyspaces(jolokia).await?;
+        let requests: Vec<Value> = keyspaces
+            .iter()
+            .map(|keyspace| {
+                exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
+            })
+            .collect();
+        if requests.is_empty() {
+            return Ok(Self::default());
+        }
+        let maps = jolokia.ask(&requests, PATIENCE).await?;
+        let mut ranges = Self::default();
+        for (keyspace, map) in keyspaces.iter().zip(&maps) {
+            for replicas in map.as_object().into_iter().flat_map(serde_json::Map::values) {
+                ranges.weigh(keyspace, &addresses(replicas), facts);
+            }
+        }
+        Ok(ranges)
+    }
+
+    fn weigh(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &Facts) {
+        let quorum = replicas.len() / 2 + 1;
+        let live = replicas.difference(&facts.unreachable).count();
+        let here = facts.address.is_some_and(|own| replicas.contains(&own));
+        self.quorum_lost |= live < quorum;
+        if here && live < replicas.len() && live - 1 < quorum {
+            self.stopping_loses.get_or_insert_with(|| keyspace.to_owned());
+        }
+    }
+}
+
+/// Keyspaces that users made.
+pub(super) async fn user_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Error> {
+    let answers =
+        jolokia.ask(&[read(STORAGE_SERVICE, &["NonLocalStrategyKeyspaces"])], PATIENCE).await?;
+    let keyspaces =
+        answers.first().map_or(&Value::Null, |answer| &answer["NonLocalStrategyKeyspaces"]);
+    Ok(keyspaces
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .filter(|keyspace| !SYSTEM_KEYSPACES.contains(keyspace))
+        .map(str::to_owned)
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::cassandra::facts::tests::{OWN, PEER, answers};
+
+    #[test]
+    fn quorum_is_weighed_over_the_ranges_of_this_node() {
+        let third: IpAddr = [127, 0, 1, 3].into();
+        let facts = Facts { unreachable: [PEER].into(), ..Facts::parse(&answers("NORMAL")) };
+        let weigh = |replicas: &[IpAddr]| {
+            let mut ranges = Ranges::default();
+            ranges.weigh("shop", &replicas.iter().copied().collect(), &facts);
+            (ranges.quorum_lost, ranges.stopping_loses.is_some())
+        };
+        assert_eq!(weigh(&[OWN]), (false, false), "one replica, here: any restart loses it");
+        assert_eq!(weigh(&[PEER]), (true, false));
+        assert_eq!(weigh(&[OWN, PEER, third]), (false, true));
+        assert_eq!(weigh(&[OWN, third]), (false, false));
+    }
+}
