@@ -7,6 +7,7 @@
 //! database would be killed when a worker thread retires.
 
 mod exit;
+mod footprint;
 mod handover;
 mod output;
 mod signals;
@@ -27,6 +28,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 pub use exit::{Exit, signal_name, write_termination_log};
+pub use footprint::release_program;
 pub use handover::{HandedChild, inherited};
 pub use output::{Lines, Parked, Tail};
 pub use signals::{ForwardedSignal, Signals, block};

@@ -11,6 +11,7 @@ pub(crate) mod orphans;
 pub(crate) mod process;
 pub(crate) mod signals;
 pub(crate) mod terminal;
+pub(crate) mod upgrade;
 
 use self::{
     inits::Init,
@@ -53,7 +54,7 @@ pub(crate) const CASES: &[&[Case]] = &[
     ],
     &[grace::IGNORED_TERM, grace::STOPPED_CHILD, grace::INIT_KILLED, grace::REST_OF_GROUP],
     &[exits::CODES, exits::REQUESTED_TERM, exits::NOT_STARTED, exits::TERMINATION_LOG],
-    &[orphans::NO_ZOMBIES],
+    &[orphans::NO_ZOMBIES, upgrade::KEEPS_CHILD],
 ];
 
 impl Bench {

@@ -16,7 +16,7 @@ use crate::{
         database::Observation,
         files::{Mark, Run},
         machine::{Effect, Event, Life},
-        supervisor::{Command, signal_name},
+        supervisor::{Command, release_program, signal_name},
     },
     runtime::build,
 };
@@ -24,6 +24,8 @@ use crate::{
 /// Between two questions, until it serves and then.
 const OBSERVE_STARTING: Duration = Duration::from_secs(1);
 const OBSERVE_SERVING: Duration = Duration::from_secs(5);
+/// Answers in a row that say so, after which what a start needs is not needed: half a minute.
+const SETTLED: u32 = 6;
 /// A database that takes longer to say how it is does not answer.
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks at the peers.
@@ -161,10 +163,18 @@ impl Runner {
     fn observe(&self, pid: i32) {
         let (database, news) = (self.database.clone(), self.news.clone());
         self.follow("observe", async move {
+            let mut served = 0_u32;
             loop {
                 let answer = timeout(OBSERVE_LIMIT, database.observe()).await;
                 let result = answer.unwrap_or_else(|late| Err(late.into()));
                 let serving = result.as_ref().is_ok_and(|observation| observation.serving);
+                served = if serving { served.saturating_add(1) } else { 0 };
+                if served == SETTLED {
+                    // Nothing much happens for long now.
+                    if let Err(error) = release_program() {
+                        debug!(%error, "Memory of the start cannot be given back");
+                    }
+                }
                 if news.send(News::Observed { pid, result: Box::new(result) }).await.is_err() {
                     return;
                 }

@@ -238,3 +238,19 @@ fn foreign_data_are_not_touched() {
     assert!(stderr.contains("IdentityMismatch"), "{stderr}");
     assert_eq!(pilot.stop(), Some(0));
 }
+
+#[test]
+fn a_serving_node_gives_the_memory_of_its_start_back() {
+    let world = World::new(7);
+    let pilot = world.start("Running");
+    pilot.until(200, "Running");
+    let kibibytes = |key: &str| {
+        let text = fs::read_to_string(format!("/proc/{}/status", pilot.pid())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap().to_owned();
+        line.trim().trim_end_matches(" kB").parse::<u32>().unwrap()
+    };
+    wait_for("less memory than at its most", || {
+        (kibibytes("VmRSS:") + 1024 < kibibytes("VmHWM:")).then_some(())
+    });
+    assert_eq!(pilot.stop(), Some(0));
+}
