@@ -2,7 +2,7 @@
 //!
 //! `make bench-pilot` prints a Markdown table: the median of several runs, with the least and
 //! the most. Memory and idle processor time are taken from the same processes, five of each
-//! kind at once, after a minute; the times from rounds in which every kind has its turn. The
+//! kind at once, over two minutes; the times from rounds in which every kind has its turn. The
 //! child is this program itself, so that its own start costs the same for all.
 
 #![expect(unsafe_code, reason = "reads another process's clock; says why it is sound")]
@@ -10,11 +10,16 @@
 #![expect(clippy::disallowed_methods, reason = "starts processes")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed run")]
 
+#[path = "pilot/api.rs"]
+mod api;
+#[path = "../tests/support/lib.rs"]
+mod support;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -25,9 +30,11 @@ use nix::{
     unistd::Pid,
 };
 
+use self::api::Api;
+
 /// Processes of each kind that idle side by side.
 const COPIES: u8 = 5;
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(120);
 const ROUNDS: usize = 41;
 const DATABASE_ROUNDS: u8 = 9;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,17 +45,21 @@ const SCRIPT: &str = include_str!("../tests/support/scripted-cassandra.pl");
 const PILOT: &str = "metadata: {name: host-a}\nspec: {version: 5.0.6, jvm: {heap: 384Mi}, cassandra: \
                      {clusterName: demo, datacenter: d, rack: r}}\n";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Database,
+    /// A pilot that has its intent from an API and reports to it.
+    Connected,
+    /// A pilot that has its intent from a file.
+    Alone,
     Exec,
     Tini,
     DumbInit,
     None,
 }
 
-const KINDS: [(Kind, &str); 5] = [
-    (Kind::Database, "navigator pilot cassandra"),
+const KINDS: [(Kind, &str); 6] = [
+    (Kind::Connected, "navigator pilot cassandra, with an API"),
+    (Kind::Alone, "the same, alone"),
     (Kind::Exec, "navigator pilot exec"),
     (Kind::Tini, "tini -s"),
     (Kind::DumbInit, "dumb-init"),
@@ -59,27 +70,28 @@ fn main() {
     if std::env::args().any(|argument| argument == CHILD) {
         be_the_child();
     }
-    let place = tempfile::tempdir().unwrap();
+    let place = Place { root: tempfile::tempdir().unwrap(), api: Api::start() };
     let mut columns: Vec<Column> = KINDS.map(|(kind, _)| Column::of(kind)).into();
-    idle(place.path(), &mut columns);
+    idle(&place, &mut columns);
     for _ in 0..ROUNDS {
-        for column in &mut columns {
-            if column.kind != Kind::Database {
-                column.time(place.path(), 1);
-            }
+        for column in columns.iter_mut().filter(|column| !column.kind.is_database()) {
+            column.time(&place, 1);
         }
     }
     for round in 1..=DATABASE_ROUNDS {
-        columns[0].time(place.path(), 100 + round);
+        for column in columns.iter_mut().filter(|column| column.kind.is_database()) {
+            column.time(&place, 100 + round);
+        }
     }
     let titles = KINDS.map(|(_, title)| format!(" {title} |")).concat();
     println!("| median (least – most) |{titles}\n|---|{}", "---|".repeat(KINDS.len()));
     type Row = (&'static str, fn(&Column) -> &Vec<f64>, usize);
-    let rows: [Row; 6] = [
-        ("resident memory, MiB", |column| &column.resident, 2),
+    let rows: [Row; 7] = [
+        ("resident memory (RSS), MiB", |column| &column.resident, 2),
         ("of it private and not from a file, MiB", |column| &column.anonymous, 2),
         ("proportional share (PSS), MiB", |column| &column.share, 2),
-        ("idle for 60 s, % of a core", |column| &column.idle, 4),
+        ("most resident memory since the start, MiB", |column| &column.peak, 2),
+        ("idle for 120 s, % of a core", |column| &column.idle, 4),
         ("start to the child's first line, ms", |column| &column.start, 1),
         ("TERM to the end, ms", |column| &column.stop, 1),
     ];
@@ -107,13 +119,26 @@ fn now() -> u128 {
 
 #[derive(Default)]
 struct Figures {
+    peak: f64,
     resident: f64,
     anonymous: f64,
     share: f64,
 }
 
+struct Place {
+    root: tempfile::TempDir,
+    api: Api,
+}
+
+impl Kind {
+    fn is_database(self) -> bool {
+        matches!(self, Self::Connected | Self::Alone)
+    }
+}
+
 struct Column {
     kind: Kind,
+    peak: Vec<f64>,
     resident: Vec<f64>,
     anonymous: Vec<f64>,
     share: Vec<f64>,
@@ -127,6 +152,7 @@ impl Column {
         let none = Vec::new;
         Self {
             kind,
+            peak: none(),
             resident: none(),
             anonymous: none(),
             share: none(),
@@ -137,7 +163,7 @@ impl Column {
     }
 
     /// One start and one end.
-    fn time(&mut self, place: &Path, copy: u8) {
+    fn time(&mut self, place: &Place, copy: u8) {
         let (mut running, took) = Running::start(self.kind, place, copy);
         self.start.push(took);
         // What is still being done after the start is no part of the stop.
@@ -150,7 +176,7 @@ impl Column {
 }
 
 /// Five of each kind at once, so that all have the same neighbours.
-fn idle(place: &Path, columns: &mut [Column]) {
+fn idle(place: &Place, columns: &mut [Column]) {
     let mut all = Vec::new();
     for copy in 1..=COPIES {
         for (index, (kind, _)) in KINDS.iter().enumerate() {
@@ -169,7 +195,8 @@ fn idle(place: &Path, columns: &mut [Column]) {
         let used = running.on_processor().checked_sub(before).unwrap();
         let column = &mut columns[*index];
         column.idle.push(used.as_secs_f64() / over.as_secs_f64() * 100.0);
-        let Figures { resident, anonymous, share } = running.memory();
+        let Figures { peak, resident, anonymous, share } = running.memory();
+        column.peak.push(peak);
         column.resident.push(resident);
         column.anonymous.push(anonymous);
         column.share.push(share);
@@ -177,19 +204,18 @@ fn idle(place: &Path, columns: &mut [Column]) {
 }
 
 struct Running {
-    kind: Kind,
     process: Child,
-    address: String,
+    /// Where a pilot of a database is asked whether it serves.
+    address: Option<String>,
 }
 
 impl Running {
     /// Started, and how many milliseconds it took until its child said its first line.
-    fn start(kind: Kind, place: &Path, copy: u8) -> (Self, f64) {
-        let address = format!("127.0.73.{copy}");
+    fn start(kind: Kind, place: &Place, copy: u8) -> (Self, f64) {
         let own = std::env::current_exe().unwrap();
         let navigator = env!("CARGO_BIN_EXE_navigator");
         let words: &[&str] = match kind {
-            Kind::Database => return Self::start_database(place, copy, address),
+            Kind::Connected | Kind::Alone => return Self::start_database(kind, place, copy),
             Kind::Exec => &[navigator, "pilot", "exec", "--"],
             Kind::Tini => &["tini", "-s", "--"],
             Kind::DumbInit => &["dumb-init", "--"],
@@ -208,12 +234,15 @@ impl Running {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let begun: u128 = line.trim().parse().unwrap();
         let took = Duration::from_nanos(u64::try_from(begun - since).unwrap());
-        (Self { kind, process, address }, milliseconds(took))
+        (Self { process, address: None }, milliseconds(took))
     }
 
-    /// A pilot alone on its address, around the scripted Cassandra, which notes its start.
-    fn start_database(place: &Path, copy: u8, address: String) -> (Self, f64) {
-        let root = place.join(copy.to_string());
+    /// A pilot on an address of its own, around the scripted Cassandra, which notes its start.
+    fn start_database(kind: Kind, place: &Place, copy: u8) -> (Self, f64) {
+        let name = format!("{kind:?}-{copy}").to_lowercase();
+        let net = if kind == Kind::Connected { 74 } else { 73 };
+        let address = format!("127.0.{net}.{copy}");
+        let root = place.root.path().join(&name);
         for folder in ["home/bin", "home/conf", "data", "config", "shared"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
@@ -221,11 +250,17 @@ impl Running {
         fs::write(&program, SCRIPT).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(root.join("shared/jolokia.jar"), "").unwrap();
-        fs::write(root.join("pilot.yaml"), PILOT).unwrap();
+        let (flag, intent) = if kind == Kind::Connected {
+            ("--kubeconfig", place.api.credentials(&name))
+        } else {
+            fs::write(root.join("pilot.yaml"), PILOT).unwrap();
+            ("--config", root.join("pilot.yaml"))
+        };
         let since = Instant::now();
         let process = Command::new(env!("CARGO_BIN_EXE_navigator"))
             .args(["pilot", "cassandra", "--address", &address, "--bind-address", &address])
-            .args(["--config".into(), root.join("pilot.yaml")])
+            .args(["--pilot-name", &name])
+            .args([flag.into(), intent])
             .args(["--home".into(), root.join("home")])
             .args(["--data-dir".into(), root.join("data")])
             .args(["--config-dir".into(), root.join("config")])
@@ -243,30 +278,17 @@ impl Running {
             assert!(Instant::now() < until, "the database was not started\n{}", log());
             std::thread::sleep(Duration::from_micros(200));
         }
-        (Self { kind: Kind::Database, process, address }, milliseconds(since.elapsed()))
+        (Self { process, address: Some(address) }, milliseconds(since.elapsed()))
     }
 
     /// Waits until the start is over.
     fn settle(&self) {
-        if self.kind != Kind::Database {
-            return;
-        }
+        let Some(address) = &self.address else { return };
         let until = Instant::now() + PATIENCE;
-        while !self.is_ready() {
-            assert!(Instant::now() < until, "{} does not serve", self.address);
+        while !is_ready(address) {
+            assert!(Instant::now() < until, "{address} does not serve");
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-
-    fn is_ready(&self) -> bool {
-        let ask = || {
-            let mut stream = std::net::TcpStream::connect((self.address.as_str(), 12001))?;
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-            let mut line = String::new();
-            BufReader::new(stream).read_line(&mut line)?;
-            std::io::Result::Ok(line.contains(" 200 "))
-        };
-        ask().unwrap_or(false)
     }
 
     fn signal(&self, signal: Signal) {
@@ -296,6 +318,7 @@ impl Running {
             f64::from(kibibytes) / 1024.0
         };
         Figures {
+            peak: mebibytes("VmHWM:"),
             resident: mebibytes("VmRSS:"),
             anonymous: mebibytes("RssAnon:"),
             share: mebibytes("Pss:"),
@@ -310,6 +333,18 @@ impl Drop for Running {
             self.process.wait().unwrap();
         }
     }
+}
+
+/// Does the pilot at this address say that its node serves?
+fn is_ready(address: &str) -> bool {
+    let ask = || {
+        let mut stream = std::net::TcpStream::connect((address, 12001))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        std::io::Result::Ok(line.contains(" 200 "))
+    };
+    ask().unwrap_or(false)
 }
 
 fn milliseconds(time: Duration) -> f64 {
