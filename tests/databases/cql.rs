@@ -13,6 +13,8 @@ const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
 const ROWS: i32 = 2;
+/// A type that is followed by that of its elements.
+const SET: u16 = 0x22;
 
 /// How many replicas must answer.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +131,8 @@ impl<'a> Cursor<'a> {
         self.take(length.into());
     }
 
-    /// Rows whose columns are of plain types; none when the statement returns nothing.
+    /// Rows whose columns are of plain types, or sets of them, which come as they were sent;
+    /// none when the statement returns nothing.
     fn rows(mut self) -> Vec<Row> {
         if self.0.is_empty() || self.int() != ROWS {
             return Vec::new();
@@ -143,7 +146,10 @@ impl<'a> Cursor<'a> {
         }
         for _ in 0..columns {
             (0..names).for_each(|_| self.skip_text());
-            let kind = self.short();
+            let kind = match self.short() {
+                SET => self.short(),
+                kind => kind,
+            };
             assert!((1..0x20).contains(&kind), "a column of type {kind:#x} is not read here");
         }
         let count = self.int();

@@ -36,24 +36,23 @@ type Run = for<'a> fn(&'a Told) -> LocalBoxFuture<'a, ()>;
 
 const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-life", Set::Quick, |told| {
-        Box::pin(cassandra::life::three_nodes_live_through_an_outage_and_one_leaves(told))
+        Box::pin(cassandra::three_nodes_live_through_an_outage_and_one_leaves(told))
     }),
     ("cassandra-leaving", Set::Full, |told| {
-        Box::pin(cassandra::leaving::departures_that_are_cut_off_go_on_to_their_end(told))
+        Box::pin(cassandra::departures_that_are_cut_off_go_on_to_their_end(told))
+    }),
+    ("cassandra-space", Set::Full, |told| {
+        Box::pin(cassandra::a_node_stays_where_the_rest_has_no_room(told))
     }),
     ("cassandra-faults", Set::Full, |told| {
-        Box::pin(cassandra::faults::a_node_comes_back_from_every_fault(told))
-    }),
-    ("cassandra-replace", Set::Full, |told| {
-        Box::pin(cassandra::places::a_lost_volume_is_replaced(told))
-    }),
-    ("cassandra-older", Set::Full, |told| {
-        Box::pin(cassandra::places::older_releases_found_join_and_return(told))
+        Box::pin(cassandra::a_node_comes_back_from_every_fault(told))
     }),
     ("cassandra-rounds", Set::Full, |told| {
-        Box::pin(cassandra::places::three_nodes_found_one_ring_every_time(told))
+        Box::pin(cassandra::rings_are_founded_once_and_a_lost_volume_is_replaced(told))
     }),
-    ("cassandra-flavour", Set::Full, |told| Box::pin(cassandra::a_node_joins_and_leaves(told))),
+    ("cassandra-older", Set::Full, |told| {
+        Box::pin(cassandra::older_releases_found_join_and_return(told))
+    }),
     ("bootstraps", Set::Full, |told| Box::pin(scripted::five_hundred_bootstraps(told))),
     ("api-away", Set::Full, |told| Box::pin(scripted::an_api_that_is_away_for_minutes(told))),
     ("elasticsearch-7.17", Set::Quick, |told| {

@@ -1,5 +1,5 @@
-//! What one node goes through: bad configurations, silence, no memory, a full disk, a wrong
-//! name. Each time it serves again with its rows.
+//! What one node goes through: bad configurations, silence, no memory, a full disk, a start
+//! that the checks refuse. Each time it serves again with its rows.
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     VERSION,
     client::{Writer, every_row_is_there, every_write_is_synced, fill, make_shop},
+    refused::what_the_checks_refuse,
     ring::{Ring, SOON, START},
     tmpfs::Tmpfs,
 };
@@ -60,16 +61,7 @@ pub(crate) async fn a_node_comes_back_from_every_fault(told: &Told) {
         "an impossible option leaves the running node alone; the restart waits for a good one",
     );
 
-    ring.change(0, json!({"phase": "Stopped"})).await;
-    ring.bed.phase(&ring.name(0), "Stopped", START).await;
-    ring.change(0, json!({"phase": "Running", "cassandra": {"clusterName": "other"}})).await;
-    ring.says(0, "PreflightPassed", ("False", "IdentityMismatch"), START).await;
-    ring.change(0, json!({"cassandra": {"clusterName": "demo"}})).await;
-    ring.serves(0, START).await;
-    told.claim(
-        "data of a cluster of another name are not touched; with the name set back it serves",
-    );
-
+    what_the_checks_refuse(&mut ring, told).await;
     stopped_is_continued(&ring).await;
     told.claim("a stopped JVM is continued and serves on, the same process");
     deadlocked_is_restarted(&ring).await;
@@ -151,7 +143,7 @@ async fn deadlocked_is_restarted(ring: &Ring) {
 async fn full_and_freed(ring: &Ring, volume: &Tmpfs, told: &Told) {
     let writer = Writer::start(vec![ring.address(0)], 1_000_000, Consistency::One);
     writer.writes(100).await;
-    volume.fill(usize::MAX);
+    volume.fill();
     // Until something needs another block: a memtable that is flushed, a segment of its log.
     let mut more = 0;
     let why = until("the full volume is noticed", HANG, async || {

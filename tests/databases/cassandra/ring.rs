@@ -75,13 +75,13 @@ impl Ring {
         index
     }
 
-    /// Adds hosts, starts them all at once, and waits until every one serves.
+    /// Adds hosts, starts them all at once, and waits until every host serves.
     pub(crate) async fn form(&mut self, count: usize) {
         for _ in 0..count {
             let index = self.add().await;
             self.start(index);
         }
-        for index in 0..count {
+        for index in 0..self.hosts.len() {
             self.serves(index, JOIN).await;
         }
     }

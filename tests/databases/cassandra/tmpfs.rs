@@ -2,7 +2,10 @@
 
 use std::{fs, io::Write, path::PathBuf};
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::statvfs::statvfs,
+};
 
 /// A mounted volume; unmounted when dropped.
 pub(crate) struct Tmpfs(PathBuf);
@@ -15,15 +18,26 @@ impl Tmpfs {
         Self(at)
     }
 
-    /// Writes a file until no more fits, or up to this many mebibytes.
-    pub(crate) fn fill(&self, mebibytes: usize) {
+    /// Writes a file until no more fits.
+    pub(crate) fn fill(&self) {
+        self.fill_up_to(0);
+    }
+
+    /// Writes a file until this many mebibytes are free, or no more fits.
+    pub(crate) fn fill_up_to(&self, mebibytes: u64) {
         let mut file = fs::File::options().append(true).create(true).open(self.ballast()).unwrap();
         let block = vec![0x5a; 1 << 20];
-        for _ in 0..mebibytes {
+        while mebibytes == 0 || self.left() > mebibytes {
             if file.write_all(&block).is_err() {
                 return;
             }
         }
+    }
+
+    /// Mebibytes that are free.
+    fn left(&self) -> u64 {
+        let stat = statvfs(&self.0).unwrap();
+        (stat.blocks_available() * stat.fragment_size()) >> 20
     }
 
     pub(crate) fn free(&self) {

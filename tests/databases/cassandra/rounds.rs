@@ -1,0 +1,121 @@
+//! Rings are founded again and again, once each; in the last one a node loses its volume and
+//! takes the place of its former self, at its old address and at another.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::{
+    VERSION,
+    client::{Writer, every_row_is_there, make_shop},
+    life::found_once,
+    ring::{JOIN, Ring, SOON},
+};
+use crate::{
+    cql::{Consistency, Row},
+    report::Told,
+    support::bed::condition,
+};
+
+/// With the one of `life`, which is longer, three.
+const ROUNDS: u8 = 2;
+/// Third byte of the addresses of the first round's ring.
+const NET: u8 = 10;
+
+pub(crate) async fn rings_are_founded_once_and_a_lost_volume_is_replaced(told: &Told) {
+    for round in 1..=ROUNDS {
+        let mut ring = Ring::new(VERSION, NET + round, json!({})).await;
+        ring.form(3).await;
+        found_once(&ring).await;
+        told.claim(format!("round {round}: three nodes started at once are one ring"));
+        if round == ROUNDS {
+            a_lost_volume_is_replaced(&mut ring, told).await;
+        }
+    }
+}
+
+async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
+    make_shop(&mut ring.cql(0), 3).await;
+    let writer = Writer::start(vec![ring.address(0)], 0, Consistency::Quorum);
+    writer.writes(500).await;
+    let tokens = tokens(ring, 1);
+
+    let before = ring.id(1).await.unwrap();
+    lose(ring, 1);
+    missed(ring, 1).await;
+    told.claim("a node is lost with its volume: the others miss it, and none of them may leave");
+    ring.start(1);
+    replaced(ring, &before).await;
+    assert_eq!(self::tokens(ring, 1), tokens, "it has its predecessor's tokens");
+    told.claim(
+        "an empty node at the same address takes the place and the tokens of its former self",
+    );
+
+    // As a new pod would have it.
+    let before = ring.id(1).await.unwrap();
+    lose(ring, 1);
+    ring.hosts[1].seat.address = [127, 31, NET + ROUNDS, 9].into();
+    ring.start(1);
+    replaced(ring, &before).await;
+    assert_eq!(self::tokens(ring, 1), tokens, "it has its predecessor's tokens");
+    told.claim("and so does one at another address");
+
+    writer.writes(100).await;
+    let (rows, failed) = writer.stop();
+    told.note(&format!("{} rows acknowledged, {failed} writes failed", rows.len()));
+    for index in 0..3 {
+        every_row_is_there(ring.address(index), &rows, Consistency::Quorum).await;
+    }
+    told.claim("a client at QUORUM wrote all the while; every acknowledged row is there");
+}
+
+/// A machine and its volume are gone; an empty volume takes the old one's place.
+fn lose(ring: &mut Ring, index: usize) {
+    ring.kill(index);
+    let data = ring.data(index);
+    fs::remove_dir_all(&data).unwrap();
+    fs::create_dir(&data).unwrap();
+}
+
+/// The first node sees that another is down, and may not leave for that.
+async fn missed(ring: &Ring, index: usize) {
+    let address = ring.address(index).to_string();
+    ring.shows(0, "the lost node is missed", SOON, |pilot| {
+        let missed = |blocker: &&navigator::api::v1beta1::Blocker| {
+            blocker.predicate == "PeersUp" && blocker.message.contains(&address)
+        };
+        pilot.status.blockers.iter().find(missed).map(drop)
+    })
+    .await;
+    ring.change(0, json!({"phase": "Decommissioned"})).await;
+    ring.shows(0, "the departure is refused", SOON, |pilot| {
+        let (status, _, why) = condition(pilot, "Decommissioned")?;
+        (status == "False" && why.contains("is down")).then_some(())
+    })
+    .await;
+    ring.change(0, json!({"phase": "Running"})).await;
+    ring.says(0, "Decommissioned", ("False", "NotRequested"), SOON).await;
+}
+
+/// The second node serves under a new identity, and nobody misses the old one.
+async fn replaced(ring: &Ring, before: &str) {
+    let pilot = ring.serves(1, JOIN).await;
+    let ids = ring.is_one(&[0, 1, 2]).await;
+    assert!(!ids.contains(before), "{ids:?} still has {before}");
+    let received = pilot.status.cassandra.and_then(|it| it.bootstrap_bytes_received);
+    assert!(received.unwrap_or_default() > 0, "it received {received:?}");
+    for index in [0, 2] {
+        ring.shows(index, "the former self is not missed", SOON, |pilot| {
+            let green = pilot.status.health.as_ref().is_some_and(|it| it.to_string() == "Green");
+            (green && pilot.status.blockers.is_empty()).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A node's tokens, as it wrote them down.
+fn tokens(ring: &Ring, index: usize) -> Vec<Row> {
+    let tokens = ring.cql(index).run("SELECT tokens FROM system.local");
+    assert!(tokens[0][0].is_some());
+    tokens
+}
