@@ -141,7 +141,8 @@ pub fn pilot(stateful_set: &str, ordinal: u32) -> String {
     format!("{stateful_set}-{ordinal}")
 }
 
-/// Init container that copies the pilot beside the database.
+/// Init container that copies the pilot beside the database. Ephemeral containers that bring a
+/// newer one add a number to the name.
 pub const INSTALL_CONTAINER: &str = "install-pilot";
 /// Volume that the pilot is copied into, and where it is mounted.
 pub const SHARED_VOLUME: &str = "shared";

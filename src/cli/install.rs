@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::error::exit;
+use crate::{
+    error::exit,
+    pilot::{supervisor::write_termination_log, takeover::installation},
+};
 
 /// The agent by which the Cassandra pilot talks to its database without starting a JVM.
 const JOLOKIA: &[u8] =
@@ -15,7 +18,9 @@ const JOLOKIA: &[u8] =
 
 /// Puts this binary and the agents that pilots need into a folder.
 ///
-/// Each file appears whole or not at all, so a pilot that runs from there is not disturbed.
+/// Each file appears whole or not at all. A pilot that runs from there is not disturbed, and
+/// lets the new binary take over when it may. What was installed is said in the termination log;
+/// the pilot that runs it says the same in its Pilot's `status.pilotProgram`.
 ///
 /// Exit codes: 0 installed, 1 the folder cannot be written, 64 unusable arguments.
 #[derive(Debug, clap::Args)]
@@ -23,22 +28,34 @@ const JOLOKIA: &[u8] =
 pub(crate) struct Args {
     /// Folder to put `navigator` and `jolokia.jar` into; it must exist.
     dir: PathBuf,
+    /// File to say in which installation this is; nothing is said where there is no such file.
+    #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
+    termination_log: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> u8 {
-    match install(&args.dir) {
-        Ok(()) => exit::OK,
+    let Args { dir, termination_log } = args;
+    match install(dir) {
+        Ok(installation) => {
+            // It is installed all the same.
+            if let Err(error) = write_termination_log(termination_log, &installation) {
+                super::complain(&format!("failed to write {}: {error}", termination_log.display()));
+            }
+            exit::OK
+        }
         Err(error) => {
-            super::complain(&format!("failed to install into {}: {error}", args.dir.display()));
+            super::complain(&format!("failed to install into {}: {error}", dir.display()));
             exit::FAILURE
         }
     }
 }
 
-fn install(dir: &Path) -> io::Result<()> {
+/// Says which installation was made.
+fn install(dir: &Path) -> io::Result<String> {
     put(dir, "jolokia.jar", 0o644, &mut io::Cursor::new(JOLOKIA))?;
     // Last: who sees a new binary may rely on what it needs.
-    put(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)
+    put(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)?;
+    Ok(installation(&fs::metadata(dir.join("navigator"))?))
 }
 
 fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result<()> {
@@ -63,8 +80,9 @@ mod tests {
     #[test]
     fn installing_twice_leaves_two_files_with_their_modes() {
         let dir = tempfile::tempdir().unwrap();
-        install(dir.path()).unwrap();
-        install(dir.path()).unwrap();
+        let first = install(dir.path()).unwrap();
+        let second = install(dir.path()).unwrap();
+        assert_ne!(first, second, "each installation is told from the one before");
         let mut found: Vec<_> = fs::read_dir(dir.path())
             .unwrap()
             .map(|entry| {

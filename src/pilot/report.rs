@@ -6,6 +6,7 @@ use super::{
     database::{FailedCheck, Observation},
     flavour::{Flavour, Preparation},
     machine::{Held, Life, State, Want},
+    takeover::Successor,
 };
 use crate::{
     api::v1beta1::{
@@ -51,6 +52,9 @@ pub struct Facts {
     /// What is wrong with the volume's room, and since when it speaks against a stop.
     pub full: Option<String>,
     pub headroom: Vec<Blocker>,
+    /// Which installation of the pilot's program runs, and what lies in its place now.
+    pub program: Option<String>,
+    pub successor: Option<Successor>,
 }
 
 /// The status as it should stand. A condition that did not change keeps its time.
@@ -79,6 +83,8 @@ pub fn status(
         refused: _,
         full: _,
         headroom,
+        program,
+        successor: _,
     } = facts;
     let up = matches!(state.life, Life::Up(_));
     let mut status = PilotStatus {
@@ -87,6 +93,7 @@ pub fn status(
         // Written by itself, so that it never drags conditions along.
         last_heartbeat_time: None,
         pilot_version: Some(format!("v{}", build::VERSION)),
+        pilot_program: program.clone(),
         config_hash: running_hash.clone(),
         version: observation.version.clone(),
         health: observation.health.clone().filter(|_| up),
@@ -161,6 +168,7 @@ fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition>
     if let Some(told) = &flavour.preparation {
         all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
     }
+    all.extend(successor(facts).map(|verdict| condition("ProgramCurrent", verdict)));
     all
 }
 
@@ -313,6 +321,19 @@ fn prepared(told: &Preparation, facts: &Facts) -> Option<Verdict> {
     })
 }
 
+/// Only while another program lies in the place of the pilot's own.
+fn successor(facts: &Facts) -> Option<Verdict> {
+    Some(match facts.successor.as_ref()? {
+        Successor::Pending(what) => (false, "TakeoverPending", what.clone()),
+        Successor::Refused(why) => {
+            (false, "TakeoverRefused", format!("the new program cannot take over: {why}"))
+        }
+        Successor::LeftAside => {
+            (false, "TakeoverForbidden", "pilotUpdate is Never: a new program is left aside".into())
+        }
+    })
+}
+
 /// What every one of these checks found.
 pub fn joined<'a>(failed: impl Iterator<Item = &'a FailedCheck>) -> String {
     failed.map(|check| check.message.as_str()).collect::<Vec<_>>().join("; ")
@@ -455,5 +476,23 @@ mod tests {
         };
         let told = status(&CASSANDRA, &fresh(), &facts, &[], &at(1));
         assert_eq!(find(&told, "ConfigApplied"), ("False", "RestartPending", 1));
+    }
+
+    #[test]
+    fn a_program_that_lies_in_the_place_of_the_running_one_is_told_until_it_runs() {
+        let told = |successor: Option<Successor>| {
+            let facts = Facts { successor, program: Some("1-2".into()), ..Facts::default() };
+            let told = status(&CASSANDRA, &up(), &facts, &[], &at(1));
+            assert_eq!(told.pilot_program.as_deref(), Some("1-2"));
+            let found = told.conditions.iter().find(|found| found.type_ == "ProgramCurrent");
+            found.map(|found| (found.reason.clone(), found.message.clone()))
+        };
+        assert_eq!(told(None), None);
+        let (reason, message) = told(Some(Successor::Refused("no token".into()))).unwrap();
+        assert_eq!(reason, "TakeoverRefused");
+        assert!(message.ends_with("no token"), "{message}");
+        let pending = told(Some(Successor::Pending("version 1 waits".into())));
+        assert_eq!(pending, Some(("TakeoverPending".into(), "version 1 waits".into())));
+        assert_eq!(told(Some(Successor::LeftAside)).unwrap().0, "TakeoverForbidden");
     }
 }

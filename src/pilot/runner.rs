@@ -265,7 +265,11 @@ impl Runner {
         let mut runner = Self {
             metrics,
             state: State::new(limits, left),
-            facts: Facts { instance: Some(settings.instance()), ..Facts::default() },
+            facts: Facts {
+                instance: Some(settings.instance()),
+                program: Some(takeover.installation().to_owned()),
+                ..Facts::default()
+            },
             settings,
             database,
             supervisor,

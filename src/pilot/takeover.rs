@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use self::program::FileId;
 pub use self::{
     handoff::{Error, FORMAT, HandedNode, Handoff, VARIABLE, receive},
-    program::{Candidate, Program},
+    program::{Candidate, Program, installation},
 };
 use super::supervisor::{Command, Helped, Output, Supervisor};
 
@@ -63,6 +63,19 @@ pub enum News {
     Appeared(Candidate),
     /// One can take over: see [`Takeover::is_due`]. Told again with every look.
     Accepted,
+    /// One was refused or left aside: see [`Takeover::successor`].
+    Declined,
+}
+
+/// How a program that lies in the place of the running one stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Successor {
+    /// It has yet to prove itself, or waits for its moment: which, in a sentence.
+    Pending(String),
+    /// It cannot take over: why.
+    Refused(String),
+    /// [`Policy::Never`].
+    LeftAside,
 }
 
 enum Stage {
@@ -98,6 +111,7 @@ pub struct Takeover {
     seen: Option<FileId>,
     /// The one that is not tried again.
     refused: Option<FileId>,
+    successor: Option<Successor>,
     stage: Stage,
 }
 
@@ -112,8 +126,19 @@ impl Takeover {
             not_before: Instant::now(),
             seen: None,
             refused: None,
+            successor: None,
             stage: Stage::Watching,
         }
+    }
+
+    /// What lies in the place of the running program; `None` while that is itself.
+    pub fn successor(&self) -> Option<&Successor> {
+        self.successor.as_ref()
+    }
+
+    /// See [`installation`]: of the running program.
+    pub fn installation(&self) -> &str {
+        self.program.installation()
     }
 
     pub fn set_policy(&mut self, policy: Policy) {
@@ -148,8 +173,8 @@ impl Takeover {
         loop {
             if let Stage::Checking { answer, .. } = &mut self.stage {
                 let verdict = answer.await;
-                if self.judge(verdict) {
-                    return News::Accepted;
+                if let Some(news) = self.judge(verdict) {
+                    return news;
                 }
                 continue;
             }
@@ -168,6 +193,7 @@ impl Takeover {
     fn look(&mut self) -> Option<News> {
         let Some(found) = self.program.other() else {
             (self.seen, self.refused, self.stage) = (None, None, Stage::Watching);
+            self.successor = None;
             return None;
         };
         if self.refused == Some(found.id) {
@@ -185,8 +211,10 @@ impl Takeover {
         if self.policy == Policy::Never {
             info!(program = %self.program.path().display(), "A new program is left aside");
             self.refused = Some(found.id);
-            return None;
+            self.successor = Some(Successor::LeftAside);
+            return Some(News::Declined);
         }
+        self.successor = Some(Successor::Pending("a new program is being checked".to_owned()));
         Some(News::Appeared(found))
     }
 
@@ -199,33 +227,39 @@ impl Takeover {
         self.stage = Stage::Checking { candidate, answer: Box::pin(answer) };
     }
 
-    /// Takes the answer of a check; true when the candidate can take over.
-    fn judge(&mut self, verdict: Result<String, Refusal>) -> bool {
+    /// Takes the answer of a check, and tells what came of it.
+    fn judge(&mut self, verdict: Result<String, Refusal>) -> Option<News> {
         let Stage::Checking { candidate, .. } = std::mem::replace(&mut self.stage, Stage::Watching)
         else {
-            return false;
+            return None;
         };
         match verdict {
             Ok(version) => {
                 info!(version, policy = ?self.policy, "A new program can take over");
                 self.stage = Stage::Accepted(candidate);
-                true
+                let waits = match self.policy {
+                    Policy::OnRestart => "waits until the database is restarted",
+                    Policy::InPlace | Policy::Never => "waits for an undisturbed moment",
+                };
+                self.successor = Some(Successor::Pending(format!("version {version} {waits}")));
+                Some(News::Accepted)
             }
             Err(Refusal::Busy) => {
                 self.seen = None;
-                false
+                None
             }
             Err(Refusal::Unfit(why)) => {
-                self.refuse(candidate.id, &why);
-                false
+                self.refuse(candidate.id, why);
+                Some(News::Declined)
             }
         }
     }
 
-    fn refuse(&mut self, id: FileId, why: &str) {
+    fn refuse(&mut self, id: FileId, why: String) {
         let program = self.program.path().display();
         warn!(%program, why, "A new program cannot take over; this one stays");
         self.refused = Some(id);
+        self.successor = Some(Successor::Refused(why));
     }
 
     /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call
@@ -243,7 +277,7 @@ impl Takeover {
             Err::<(), io::Error>(error)
         });
         if let Err(error) = failed {
-            self.refuse(candidate.id, &error.to_string());
+            self.refuse(candidate.id, error.to_string());
         }
     }
 

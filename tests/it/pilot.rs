@@ -11,6 +11,7 @@ mod exits;
 mod harness;
 mod host;
 mod hung;
+mod installed;
 mod leader;
 mod memory;
 mod orphans;

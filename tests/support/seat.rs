@@ -29,6 +29,8 @@ pub(crate) struct Seat {
     pub(crate) name: String,
     /// The flavour's word on the command line.
     pub(crate) word: &'static str,
+    /// What is run as the pilot.
+    pub(crate) program: PathBuf,
     pub(crate) address: IpAddr,
     /// Where the database is installed.
     pub(crate) home: PathBuf,
@@ -63,6 +65,7 @@ impl Seat {
         Self {
             name: name.to_owned(),
             word,
+            program: env!("CARGO_BIN_EXE_navigator").into(),
             address: address.into(),
             home: home.to_owned(),
             place,
@@ -83,7 +86,7 @@ impl Seat {
 
     /// The same with other words about where its intent comes from.
     pub(crate) fn start_with(&self, intent: &[&OsStr]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_navigator"));
+        let mut command = Command::new(&self.program);
         let address = self.address.to_string();
         command
             .args(["pilot", self.word, "--pilot-name", &self.name, "--address", &address])

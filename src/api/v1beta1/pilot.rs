@@ -174,6 +174,10 @@ pub struct PilotStatus {
     /// Version of the pilot's own binary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot_version: Option<String>,
+    /// Which installation of that binary runs: what `navigator install` said when it put it
+    /// there. Tells two installations of one version apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_program: Option<String>,
     /// Hash of the configuration that the running process was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_hash: Option<String>,

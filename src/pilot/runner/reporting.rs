@@ -28,6 +28,7 @@ impl Runner {
     pub(super) fn report(&mut self) {
         let now = Time(Timestamp::now());
         self.judging &= matches!(self.state.life, Life::Up(_));
+        self.facts.successor = self.takeover.successor().cloned();
         // A generation counts as seen once it is known what to think of it.
         if let Some(pilot) = self.pilot.as_ref().filter(|_| !self.judging) {
             self.facts.generation = pilot.metadata.generation;

@@ -36,6 +36,12 @@ impl FileId {
     }
 }
 
+/// Tells one installation of a program from the next, also where both are of one version: the
+/// file's size and the time at which it was written, as everybody sees them who sees the file.
+pub fn installation(file: &Metadata) -> String {
+    format!("{:x}-{}.{:09}", file.size(), file.mtime(), file.mtime_nsec())
+}
+
 /// Another program, held open: what is checked is what is executed.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -48,6 +54,7 @@ pub struct Candidate {
 pub struct Program {
     path: PathBuf,
     running: FileId,
+    installation: String,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
 }
@@ -63,12 +70,18 @@ impl Program {
         path: Option<PathBuf>,
     ) -> io::Result<Self> {
         // Of the file itself, also when it has no name any more.
-        let running = FileId::of(&fs::metadata("/proc/self/exe")?);
+        let file = fs::metadata("/proc/self/exe")?;
+        let (running, installation) = (FileId::of(&file), installation(&file));
         let path = match path {
             Some(path) => path,
             None => called(&arguments, running).map_or_else(real, Ok)?,
         };
-        Ok(Self { path, running, arguments, environment })
+        Ok(Self { path, running, installation, arguments, environment })
+    }
+
+    /// See [`installation`]: of the file that runs.
+    pub fn installation(&self) -> &str {
+        &self.installation
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -160,8 +173,14 @@ mod tests {
     use super::*;
 
     fn program(path: &Path) -> Program {
-        let running = FileId::of(&fs::metadata(path).unwrap());
-        Program { path: path.to_owned(), running, arguments: vec![], environment: vec![] }
+        let file = fs::metadata(path).unwrap();
+        Program {
+            path: path.to_owned(),
+            running: FileId::of(&file),
+            installation: installation(&file),
+            arguments: vec![],
+            environment: vec![],
+        }
     }
 
     #[test]

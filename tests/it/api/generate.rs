@@ -460,6 +460,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
         phase: tape.maybe(|tape| tape.word(PilotPhase::KNOWN).into()),
         last_heartbeat_time: tape.maybe(Tape::time),
         pilot_version: tape.maybe_text(&["v0.2.0"]),
+        pilot_program: tape.maybe_text(&["1312d00-1763719210.123456789"]),
         config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
         version: tape.maybe_text(VERSIONS),
         health: tape.maybe(|tape| tape.word(Health::KNOWN).into()),
