@@ -1,0 +1,151 @@
+"""The upgrade job: another image of Navigator is installed while a Cassandra serves; its pilot changes, its database does not.
+
+The second image is the first one under another tag: which program runs is told by installation, not by version. Leaves the
+first one installed.
+"""
+import os
+import threading
+from pathlib import Path
+
+from bed import CTR, ROOT, claim, condition, condition_is, get, kubectl, main, pids, run, say, step, wait
+from cql import Session
+from main_job import install
+
+NS, NAME = "upgraded", "small"
+SET = f"cass-{NAME}-a"
+POD = f"{SET}-0"
+CLUSTER = ("cassandracluster", "-n", NS, NAME)
+ROWS = 1_000
+NAVIGATOR = ROOT / "bin/navigator"
+
+
+class Reader(threading.Thread):
+    """Reads every row again and again; remembers each time that one was missing."""
+
+    def __init__(self, address):
+        super().__init__(daemon=True)
+        self.address, self.rounds, self.wrong, self.ended = address, 0, [], threading.Event()
+
+    def run(self):
+        with Session(self.address) as session:
+            while not self.ended.wait(0.5):
+                try:
+                    found = session.read(ROWS)
+                    if found != ROWS:
+                        self.wrong.append(found)
+                except Exception as error:  # noqa: BLE001 - whatever an application would see
+                    self.wrong.append(repr(error))
+                self.rounds += 1
+
+    def stop(self):
+        self.ended.set()
+        self.join(120)
+
+
+def pilot():
+    return get("pilot", "-n", NS, POD)["status"]
+
+
+def pod():
+    return get("pod", "-n", NS, POD)
+
+
+def began(pid):
+    """When a process began, as the kernel counts."""
+    return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+
+
+def what_stays():
+    """All that an upgrade must leave as it is: processes, container, pod, and since when the cluster is Ready."""
+    (one,) = pids("pilot")
+    (database,) = (Path("/proc") / str(one) / "task" / str(one) / "children").read_text().split()
+    status = next(c for c in pod()["status"]["containerStatuses"] if c["name"] == "cassandra")
+    ready = next(c for c in get(*CLUSTER)["status"]["conditions"] if c["type"] == "Ready")
+    return {
+        "pilot": (one, began(one)), "database": (database, began(database)), "pod": pod()["metadata"]["uid"],
+        "container": status["containerID"], "restarts": status["restartCount"],
+        "process": pilot()["process"], "ready": (ready["status"], ready["lastTransitionTime"]),
+    }
+
+
+def program():
+    """Inode of the program that the pilot runs."""
+    return os.stat(f"/proc/{pids('pilot')[0]}/exe").st_ino
+
+
+def pilots_are(status, reason, deadline=300):
+    """Waits for the cluster's condition PilotsCurrent."""
+    def check():
+        for entry in get(*CLUSTER)["status"]["conditions"]:
+            if entry["type"] == "PilotsCurrent":
+                seen = f"{entry['status']}/{entry['reason']}: {entry['message']}"
+                return [seen] if (entry["status"], entry["reason"]) == (status, reason) else seen
+        return "no condition"
+    (seen,) = wait(f"PilotsCurrent {status}/{reason}", check, deadline)
+    say(f"    {seen}")
+    return seen
+
+
+def ready():
+    wait(f"{NAME} Ready", condition_is("Ready", "True", *CLUSTER), 600)
+
+
+def job():
+    first = run(NAVIGATOR, "manifest", "--print-image").stdout.strip()
+    second = f"{first}-next"
+    run(*CTR, "images", "tag", "--force", first, second)
+    with step("install, and a Cassandra of one node"):
+        install()
+        kubectl("create", "namespace", NS)
+        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
+        ready()
+        with Session(pod()["status"]["podIP"]) as session:
+            session.write(ROWS)
+        pilots_are("True", "PilotsCurrent")
+        before, file, installed = what_stays(), program(), pilot()["pilotProgram"]
+        init = pod()["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"]
+        claim("the Pilot says what the init container installed", installed == init, (installed, init))
+    reader = Reader(pod()["status"]["podIP"])
+    reader.start()
+    with step("install the other image, until its pilot runs"):
+        kubectl("apply", "-f", "-", stdin=run(NAVIGATOR, "manifest", "--image", second).stdout)
+        wait("another program", lambda: pilot()["pilotProgram"] != installed or pilot()["pilotProgram"], 300)
+        claim("every pilot is current", pilots_are("True", "PilotsCurrent").endswith(second))
+    with step("nothing else has changed"):
+        claim("the process runs another file", program() != file, file)
+        container = pod()["spec"]["ephemeralContainers"]
+        claim("one ephemeral container was added, of the other image", [c["image"] for c in container] == [second], container)
+        ended = pod()["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"]
+        claim("the Pilot says what that one installed", ended["message"] == pilot()["pilotProgram"], ended)
+        after = what_stays()
+        claim("pilot's pid, database's process, container, pod, restarts and Ready are as before", after == before, (before, after))
+        claim("the Pilot's version and conditions are there", pilot().get("pilotVersion") and condition({"status": pilot()}, "Ready") == "True", pilot())
+    with step("an image that no registry has"):
+        kubectl("patch", *CLUSTER, "--type", "merge", "-p", '{"spec": {"pilotImage": {"repository": "registry.invalid/navigator", "tag": "none"}}}')
+        pilots_are("False", "ImagePullFailed")
+        after = what_stays()
+        claim("nothing has changed, and the cluster is Ready", after == before, (before, after))
+        kubectl("patch", *CLUSTER, "--type", "merge", "-p", '{"spec": {"pilotImage": null}}')
+        pilots_are("True", "PilotsCurrent")
+        claim("nothing was installed for it", len(pod()["spec"]["ephemeralContainers"]) == 2, pod()["spec"]["ephemeralContainers"])
+    reader.stop()
+    claim(f"all {ROWS} rows were there each of {reader.rounds} times", reader.rounds > 10 and not reader.wrong, (reader.rounds, reader.wrong[:5]))
+    with step("delete the pod; it returns with the other image by itself"):
+        kubectl("delete", "pod", "-n", NS, POD, timeout=400)
+        wait("another pod", lambda: pod()["metadata"]["uid"] != before["pod"])
+        wait("it is Ready", condition_is("Ready", "True", "pod", "-n", NS, POD), 300)
+        ready()
+        made = pod()["spec"]
+        claim("its init container is of the other image", made["initContainers"][0]["image"] == second, made["initContainers"])
+        claim("nothing was delivered", not made.get("ephemeralContainers"), made.get("ephemeralContainers"))
+        pilots_are("True", "PilotsCurrent")
+        with Session(pod()["status"]["podIP"]) as session:
+            found = session.read(ROWS)
+        claim(f"all {ROWS} rows are there", found == ROWS, found)
+    with step("the first image again, and the end"):
+        kubectl("delete", "namespace", NS, timeout=500)
+        install()
+
+
+if __name__ == "__main__":
+    main(job)
