@@ -358,6 +358,9 @@ pub(crate) async fn execute(
             }
             Ok(())
         }
+        Step::Deliver { pilot, pod, container, image: _ } => {
+            deliver(ctx, desired, pilot, pod, container).await
+        }
         Step::DeleteClaim { claim, uid, .. } => {
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
             delete(ctx, desired, &resource, claim, Some(uid)).await
@@ -400,6 +403,27 @@ async fn tell(
         let patch = json!({"spec": spec});
         patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;
     }
+    Ok(())
+}
+
+/// Adds a container that installs the wanted pilot to a running pod. The server merges lists of
+/// containers by name, so what is there stays; the uid makes it this very pod.
+async fn deliver(
+    ctx: &Context,
+    desired: &Desired,
+    pilot: &str,
+    pod: &str,
+    container: &str,
+) -> Result<(), Error> {
+    let container = build::ephemeral_installer(desired, container);
+    let patch = json!({
+        "metadata": {"uid": pod}, "spec": {"ephemeralContainers": [container]},
+    });
+    let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch_subresource("ephemeralcontainers", pilot, &params, &Patch::Strategic(&patch))
+        .await
+        .map_err(|error| Error::request("bring a pilot into", "Pod", pilot, error))?;
     Ok(())
 }
 

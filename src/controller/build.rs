@@ -30,6 +30,7 @@ use crate::{
 };
 
 pub(crate) use pilot::{pilot_body, pilot_resource, spec_patch};
+pub(crate) use pod::ephemeral_installer;
 
 /// An object that we want, ready to be applied.
 #[derive(Clone, Debug)]

@@ -165,7 +165,6 @@ fn pool_of(cluster: &CassandraCluster, name: &str, pool: &CassandraNodePool) -> 
     desired.pod_hash = hash(&PodInputs {
         version: &spec.version,
         image: spec.image.as_ref(),
-        pilot_image: spec.pilot_image.as_ref(),
         run_as_user: spec.security_context.as_ref().and_then(|context| context.run_as_user),
         zone: zone.as_deref(),
         resources: resources.as_ref(),

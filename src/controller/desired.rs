@@ -152,6 +152,8 @@ impl Pool {
 pub(crate) struct Strategy {
     /// Changes wait until somebody restarts a pod.
     pub(crate) on_delete: bool,
+    /// A newer pilot is brought into running pods.
+    pub(crate) deliver_pilots: bool,
     /// Pools and number of nodes at which a roll is held.
     pub(crate) canary: Option<(BTreeSet<String>, u32)>,
     pub(crate) skip_predicates: BTreeSet<String>,
@@ -168,6 +170,7 @@ impl Strategy {
         let seconds = spec.progress_deadline_seconds.and_then(|s| u64::try_from(s).ok());
         Self {
             on_delete: spec.type_.as_deref() == Some("OnDelete"),
+            deliver_pilots: !matches!(spec.pilot_update.as_deref(), Some("OnRestart" | "Never")),
             canary,
             skip_predicates: spec.skip_predicates.into_iter().collect(),
             progress_deadline: Duration::from_secs(seconds.unwrap_or(1800)),
@@ -225,14 +228,14 @@ pub(crate) fn hash(value: &impl Serialize) -> String {
 /// What a person said that the pods of a pool are made of.
 ///
 /// Only what stands in the spec: another default image or probe of a newer controller leaves
-/// the hash alone, so an upgrade of ours restarts no database. The version stands for the image
-/// that follows from it.
+/// the hash alone, so an upgrade of ours restarts no database. Nor does another pilot's image,
+/// whoever names it: running pods get it beside their database (see `plan::deliver`). The version
+/// stands for the image that follows from it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodInputs<'a> {
     pub(crate) version: &'a str,
     pub(crate) image: Option<&'a ImageSpec>,
-    pub(crate) pilot_image: Option<&'a ImageSpec>,
     pub(crate) run_as_user: Option<i64>,
     pub(crate) zone: Option<&'a str>,
     pub(crate) resources: Option<&'a ResourceRequirements>,

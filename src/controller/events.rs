@@ -10,6 +10,7 @@ use crate::{
     controller::{
         observe::condition,
         plan::{Plan, Step},
+        status,
     },
     runtime::events,
 };
@@ -79,6 +80,9 @@ pub(crate) fn of_step(step: &Step) -> News {
         Step::Empty { pool } => {
             News::normal("ClusterStopped", format!("pods of node pool {pool} are removed"))
         }
+        Step::Deliver { pilot, image, .. } => {
+            News::normal("UpdatePilot", format!("the pilot of {pilot} is replaced by {image}"))
+        }
     }
 }
 
@@ -108,6 +112,12 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
         let known = ["ForeignObject", "NameConflict", "StoreMismatch"];
         let event = known.into_iter().find(|known| *known == reason).unwrap_or("Stalled");
         news.push(News::warning(event, message));
+    }
+    if let Some((reason, message)) = said(after, "PilotsCurrent")
+        && said(before, "PilotsCurrent").map(|(reason, _)| reason).as_ref() != Some(&reason)
+        && status::PILOT_FAILURES.contains(&&*reason)
+    {
+        news.push(News::warning("PilotUpdateFailed", message));
     }
     let was = said(before, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
     let is = said(after, "Progressing").map(|(reason, _)| reason).unwrap_or_default();

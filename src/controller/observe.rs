@@ -3,6 +3,8 @@
 //! Owns the reading of StatefulSets, Pods, Pilots and claims. [`Objects`] are gathered from the
 //! caches, or fresh from the server before a step; turning them into [`Observed`] is pure.
 
+mod installer;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{
@@ -14,6 +16,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
+pub(crate) use self::installer::{Installer, Installing, installer_name};
 use super::desired::{Desired, Stalled};
 use crate::api::{
     names::{self, annotation},
@@ -80,6 +83,8 @@ pub(crate) struct PodFacts {
     pub(crate) started: bool,
     /// Annotation config-hash: what the pod is made of.
     pub(crate) hash: String,
+    /// What brought pilots into the pod, the first of them its init container.
+    pub(crate) installers: Vec<Installer>,
     /// Why the pod does not get ready without help.
     pub(crate) trouble: Option<Trouble>,
 }
@@ -118,6 +123,10 @@ pub(crate) struct PilotFacts {
     /// What the pilot thinks of the newest spec; `None` while it has not said.
     pub(crate) judged: Option<Result<(), String>>,
     pub(crate) version: Option<String>,
+    /// Which installation of its program the pilot runs.
+    pub(crate) program: Option<String>,
+    /// Reason and message of a program that lies in the place of that one.
+    pub(crate) successor: Option<(String, String)>,
     pub(crate) health: Option<Health>,
     pub(crate) cluster_id: Option<String>,
     /// Predicate and message of what speaks against stopping this node.
@@ -378,6 +387,7 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
         terminating: pod.metadata.deletion_timestamp.is_some(),
         started,
         hash: annotations.and_then(|a| a.get(annotation::CONFIG_HASH)).cloned().unwrap_or_default(),
+        installers: installer::installers(pod, now),
         trouble: if is_ready { None } else { trouble(pod, desired, now) },
     }
 }
@@ -464,6 +474,10 @@ fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
         failed: status.phase == Some(PilotPhase::Failed),
         judged: judged(pilot),
         version: status.version.clone(),
+        program: status.pilot_program.clone(),
+        successor: condition(&status.conditions, "ProgramCurrent")
+            .filter(|condition| condition.status != "True")
+            .map(|condition| (condition.reason.clone(), condition.message.clone())),
         health: status.health.clone(),
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
         blockers: status

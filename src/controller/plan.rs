@@ -1,7 +1,7 @@
 //! Decides what is done next for a cluster: at most one step.
 //!
 //! Owns the order of things: first what is broken, then what was begun, and only while every
-//! node serves something new: cleanup, roll, growth, shrinking. Reads nothing but
+//! node serves something new: cleanup, roll, growth, shrinking, newer pilots. Reads nothing but
 //! [`Observed`] and [`Desired`]; writes nothing.
 //!
 //! Invariants, held by the random walks in the tests:
@@ -15,10 +15,12 @@ use super::{
 };
 use crate::api::v1beta1::PilotIntent;
 
+mod deliver;
 mod roll;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use deliver::{Next, Pilots, pilots};
 pub(crate) use roll::{outdated, told_alone};
 
 /// What is being done to a cluster; `status.operation.type`.
@@ -103,6 +105,8 @@ pub(crate) enum Step {
     Start { pilots: Vec<String> },
     /// Remove the pods of a stopped pool; claims and Pilots stay.
     Empty { pool: String },
+    /// Bring another pilot into a running pod. No database is disturbed.
+    Deliver { pilot: String, pod: String, container: String, image: String },
 }
 
 impl Step {
@@ -119,6 +123,7 @@ impl Step {
             | Self::DeletePilot { .. }
             | Self::DeletePool { .. } => "RemovePilot",
             Self::DeleteClaim { .. } => "Cleanup",
+            Self::Deliver { .. } => "UpdatePilot",
         }
     }
 
@@ -131,7 +136,8 @@ impl Step {
             | Self::Keep { pilot }
             | Self::Remove { pilot, .. }
             | Self::DeleteClaim { pilot, .. }
-            | Self::DeletePilot { pilot, .. } => Some(pilot),
+            | Self::DeletePilot { pilot, .. }
+            | Self::Deliver { pilot, .. } => Some(pilot),
             Self::Raise { .. }
             | Self::DeletePool { .. }
             | Self::Stop { .. }
@@ -205,6 +211,7 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Plan {
             .or_else(|| clean_up(desired, observed))
             .or_else(|| settle(desired, observed))
             .or_else(|| change(desired, observed))
+            .or_else(|| deliver::deliver(desired, observed))
     };
     decided.unwrap_or_default()
 }

@@ -103,7 +103,9 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
                     detail = ?step,
                     "Carried out step"
                 );
-                let operation = planned.operation.map_or("", super::plan::OperationType::as_str);
+                // A step that is part of none stands for itself.
+                let operation =
+                    planned.operation.map_or(step.name(), super::plan::OperationType::as_str);
                 ctx.metrics.steps.with_label_values(&[desired.flavour.kind, operation]).inc();
                 ctx.events.tell(desired, &events::of_step(&step)).await;
             }

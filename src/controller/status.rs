@@ -16,13 +16,14 @@ use k8s_openapi::{apimachinery::pkg::api::resource::Quantity, jiff::Timestamp};
 use super::{
     desired::{Desired, Stalled},
     observe::{Member, Observed, ObservedPool},
-    plan::{OperationType, Plan, outdated},
+    plan::{OperationType, Pilots, Plan, outdated, pilots},
 };
 use crate::api::{
     quantity,
     v1beta1::{ClusterStatus, Health, NodePoolStatus, StorageStatus, VersionCount},
 };
 
+pub(crate) use conditions::PILOT_FAILURES;
 pub(crate) use operation::seconds;
 
 /// How many nodes there are, and in what state.
@@ -39,6 +40,7 @@ struct Facts<'a> {
     desired: &'a Desired,
     plan: &'a Plan,
     counts: Counts,
+    pilots: Pilots,
     health: Option<Health>,
     stalled: Option<Stalled>,
     now: Timestamp,
@@ -60,7 +62,8 @@ pub(crate) fn status(
         .or_else(|| trouble(observed))
         .or_else(|| operation::overdue(desired, operation.as_ref(), now));
     let health = health(desired, observed, counts);
-    let facts = Facts { desired, plan, counts, health: health.clone(), stalled, now };
+    let pilots = pilots(desired, observed);
+    let facts = Facts { desired, plan, counts, pilots, health: health.clone(), stalled, now };
     let conditions = conditions::conditions(&facts);
     let versions = versions(observed);
     ClusterStatus {
@@ -223,7 +226,7 @@ fn trouble(observed: &Observed) -> Option<Stalled> {
 
 /// A word for people.
 fn phase(facts: &Facts<'_>) -> &'static str {
-    let Facts { desired, plan, counts, health: _, stalled, now: _ } = facts;
+    let Facts { desired, plan, counts, pilots: _, health: _, stalled, now: _ } = facts;
     if desired.deleted {
         return "Deleting";
     }

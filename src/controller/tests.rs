@@ -385,6 +385,61 @@ async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
+    let mut rig = Rig::new(3);
+    rig.settle().await;
+    let (pods, hash) = (rig.pods(), rig.object("pods", "cass-shop-a-0")["metadata"].clone());
+    rig.image = "navigator:2";
+    let first = rig.writes();
+    rig.settle().await;
+    let server = rig.api.server();
+    let delivered = |write: &&String| write.contains("/ephemeralcontainers");
+    let order: Vec<_> = server.writes[first..].iter().filter(delivered).cloned().collect();
+    drop(server);
+    let patch = |ordinal| format!("PATCH pods/cass-shop-a-{ordinal}/ephemeralcontainers");
+    assert_eq!(order, [patch(2), patch(1), patch(0)]);
+    assert_eq!(rig.pods(), pods, "no pod is made anew");
+    let pod = rig.object("pods", "cass-shop-a-0");
+    assert_eq!(pod["metadata"]["annotations"], hash["annotations"]);
+    let [container] = pod["spec"]["ephemeralContainers"].as_array().unwrap().as_slice() else {
+        panic!("one container: {pod}");
+    };
+    assert_eq!(container["image"], "navigator:2");
+    assert_eq!(container["command"], pod["spec"]["initContainers"][0]["command"]);
+    assert_eq!(container["securityContext"], pod["spec"]["initContainers"][0]["securityContext"]);
+    assert!(container.get("resources").is_none(), "the server refuses it");
+    let set = rig.object("statefulsets", "cass-shop-a");
+    assert_eq!(set["spec"]["template"]["spec"]["initContainers"][0]["image"], "navigator:2");
+    assert_eq!(rig.condition("PilotsCurrent")["status"], "True");
+    assert_eq!(rig.condition("Ready")["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_nobody_has_goes_to_one_pod_and_disturbs_nothing() {
+    let mut rig = Rig::new(2);
+    rig.settle().await;
+    let pods = rig.pods();
+    rig.image = rig.unpulled;
+    rig.settle().await;
+    let current = rig.condition("PilotsCurrent");
+    assert_eq!(
+        (&current["status"], &current["reason"]),
+        (&json!("False"), &json!("ImagePullFailed"))
+    );
+    let message = current["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("0 of 2 pilots are of navigator:none; cass-shop-a-1:"),
+        "{message}"
+    );
+    assert_eq!(rig.condition("Ready")["status"], "True");
+    assert!(rig.object("pods", "cass-shop-a-0")["spec"].get("ephemeralContainers").is_none());
+    rig.image = "navigator:2";
+    rig.settle().await;
+    assert_eq!(rig.condition("PilotsCurrent")["status"], "True");
+    assert_eq!(rig.pods(), pods);
+}
+
+#[tokio::test(start_paused = true)]
 async fn scale_in_shrinks_only_after_the_pilot_said_that_it_has_left() {
     let mut rig = Rig::new(3);
     rig.settle().await;

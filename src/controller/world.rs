@@ -14,8 +14,11 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use super::{
     cassandra::FLAVOUR,
     desired::{Desired, Image, Pool, Strategy},
-    observe::{ClaimFacts, Member, Observed, ObservedPool, PilotFacts, PodFacts, Set},
-    plan::{Plan, Step, plan},
+    observe::{
+        ClaimFacts, Installer, Installing, Member, Observed, ObservedPool, PilotFacts, PodFacts,
+        Set,
+    },
+    plan::{Plan, Step, pilots, plan},
     status::status,
 };
 use crate::api::{
@@ -267,6 +270,11 @@ impl World {
                 let serves = members().any(|member| member.name == *pilot && member.serving());
                 self.rule(!serves || others_serve(pilot), "a running node is told in its turn");
             }
+            Step::Deliver { pilot, .. } => {
+                self.rule(others_serve(""), "pilots change only while every node serves");
+                let behind = |member: &Member| member.name != *pilot && !taken_over(member);
+                self.rule(!members().any(|m| behind(&m)), "pilots change one by one");
+            }
             Step::Mend { .. } | Step::Keep { .. } | Step::Stop { .. } | Step::Start { .. } => {}
         }
     }
@@ -324,6 +332,15 @@ impl World {
             Step::DeleteClaim { pilot, .. } => {
                 self.each(pilot, |member| member.claim = None);
             }
+            Step::Deliver { pilot, container, image, .. } => {
+                self.uids += 1;
+                let number = container.rsplit('-').next().unwrap().parse().unwrap();
+                let installer = installer(number, image, self.uids);
+                self.each(pilot, |member| {
+                    let pod = member.pod.as_mut().unwrap();
+                    pod.installers.push(installer.clone());
+                });
+            }
             Step::DeletePilot { pilot, .. } => self.each(pilot, |member| member.pilot = None),
             Step::DeletePool { pool, .. } => {
                 self.observed.pools.retain(|found| found.name != *pool);
@@ -352,6 +369,7 @@ impl World {
     pub(crate) fn tick(&mut self) {
         let hashes: BTreeMap<String, String> =
             self.desired.pools.iter().map(|p| (p.name.clone(), p.pod_hash.clone())).collect();
+        let image = self.desired.pilot_image.reference.clone();
         let Self { observed, rng, uids, .. } = self;
         for pool in &mut observed.pools {
             let replicas = pool.replicas();
@@ -364,8 +382,9 @@ impl World {
                 if member.pod.is_none() && rng.random_bool(0.5) {
                     *uids += 1;
                     let hash = hashes.get(&pool.name).cloned().unwrap_or_default();
-                    member.pod =
-                        Some(PodFacts { uid: uids.to_string(), hash, ..PodFacts::default() });
+                    let installers = vec![installer(0, &image, *uids)];
+                    let uid = uids.to_string();
+                    member.pod = Some(PodFacts { uid, hash, installers, ..PodFacts::default() });
                     member.claim.get_or_insert_with(|| ClaimFacts {
                         name: format!("cassandra-data-{}", member.name),
                         uid: uids.to_string(),
@@ -422,7 +441,7 @@ impl World {
 
     /// A person edits the spec.
     pub(crate) fn edit(&mut self) {
-        let choice = self.rng.random_range(0..6);
+        let choice = self.rng.random_range(0..7);
         let revision = &*self.rng.random_range(0..1000).to_string();
         let size = self.rng.random_range(1..4);
         let index = self.rng.random_range(0..self.desired.pools.len());
@@ -439,6 +458,7 @@ impl World {
                 }
             }
             4 => self.desired.stopped = !self.desired.stopped,
+            5 => self.desired.pilot_image = Image::named(format!("navigator:{revision}")),
             _ if self.desired.pools.len() > 1 && self.may_go(index) => {
                 self.desired.pools.remove(index);
             }
@@ -470,7 +490,8 @@ impl World {
             let mut wanted = self.observed.pools.iter().take(desired.pools.len());
             return wanted.all(|pool| pool.replicas() == 0);
         }
-        self.observed.pools.len() == desired.pools.len()
+        pilots(desired, &self.observed).next.is_none()
+            && self.observed.pools.len() == desired.pools.len()
             && self.observed.pools.iter().zip(&desired.pools).all(|(found, wanted)| {
                 found.replicas() == wanted.replicas
                     && found.running().all(|(_, member)| {
@@ -498,6 +519,28 @@ fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32) {
     }
 }
 
+/// One that is done; `time` tells it from all others and says when it was.
+fn installer(number: u32, image: &str, time: u64) -> Installer {
+    let at = Timestamp::from_second(time.try_into().unwrap()).unwrap();
+    let program = time.to_string();
+    let state = Installing::Done { program, at, age: std::time::Duration::ZERO };
+    Installer { number, image: image.to_owned(), state }
+}
+
+/// The newest program that was put into the pod.
+fn newest(pod: &PodFacts) -> Option<String> {
+    match &pod.installers.last()?.state {
+        Installing::Done { program, .. } => Some(program.clone()),
+        Installing::Pending(_) | Installing::Failed { .. } => None,
+    }
+}
+
+/// Does the pilot run what was put into its pod last?
+fn taken_over(member: &Member) -> bool {
+    let (Some(pod), Some(pilot)) = (&member.pod, &member.pilot) else { return false };
+    newest(pod) == pilot.program
+}
+
 /// A pilot does what its Pilot says.
 fn live(member: &mut Member) {
     let intent = member.intent();
@@ -520,6 +563,7 @@ fn live(member: &mut Member) {
         }
         _ => {
             let was_ready = pilot.ready;
+            pilot.program = newest(pod);
             pod.started = true;
             pod.ready = true;
             pilot.ready = true;

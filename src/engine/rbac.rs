@@ -65,6 +65,8 @@ pub fn controller_rules() -> Vec<PolicyRule> {
         rule("", &["services", "serviceaccounts"], OWN),
         // `patch` is for the label that marks seeds.
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
+        // By which a newer pilot reaches a running pod.
+        rule("", &["pods/ephemeralcontainers"], &["patch"]),
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "delete"]),
         rule("", &["namespaces"], &["get"]),
         named(rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),

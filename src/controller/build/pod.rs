@@ -102,6 +102,7 @@ fn install(desired: &Desired) -> Value {
         "image": desired.pilot_image.reference,
         "imagePullPolicy": desired.pilot_image.pull_policy,
         "command": ["/navigator", "install", names::SHARED_DIR],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {
             "requests": {"cpu": "10m", "memory": "50Mi"},
             "limits": {"memory": "50Mi"},
@@ -109,6 +110,16 @@ fn install(desired: &Desired) -> Value {
         "securityContext": security,
         "volumeMounts": [{"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR}],
     })
+}
+
+/// The same as an ephemeral container, for a pod that runs. Those may not ask for resources.
+pub(crate) fn ephemeral_installer(desired: &Desired, name: &str) -> Value {
+    let mut container = install(desired);
+    if let Some(container) = container.as_object_mut() {
+        container.remove("resources");
+        container.insert("name".to_owned(), json!(name));
+    }
+    container
 }
 
 fn field(name: &str, path: &str) -> Value {

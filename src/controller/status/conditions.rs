@@ -3,7 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{Facts, initialized};
-use crate::{api::v1beta1::Health, controller::observe::condition};
+use crate::{
+    api::v1beta1::Health,
+    controller::{observe::condition, plan::Next},
+};
 
 /// Longest message of a condition.
 const MESSAGE_MAX: usize = 1024;
@@ -27,6 +30,7 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         ("Progressing", progressing(facts)),
         ("Initialized", initialized_verdict(facts)),
         ("MembersHealthy", members_healthy(facts)),
+        ("PilotsCurrent", pilots_current(facts)),
     ];
     if let Some(stalled) = &facts.stalled {
         verdicts.push(("Stalled", verdict("True", stalled.reason, stalled.message.clone())));
@@ -143,4 +147,29 @@ fn members_healthy(facts: &Facts<'_>) -> Verdict {
         return verdict("False", "NodesNotReady", message);
     }
     verdict("True", "AllNodesReady", message)
+}
+
+/// Reasons of `PilotsCurrent` for which a newer pilot goes no further.
+pub(crate) const PILOT_FAILURES: [&str; 4] =
+    ["ImagePullFailed", "PilotInstallFailed", "PilotUpdateRefused", "ProgressDeadlineExceeded"];
+
+fn pilots_current(facts: &Facts<'_>) -> Verdict {
+    let (pilots, image) = (&facts.pilots, &facts.desired.pilot_image.reference);
+    let count = format!("{} of {} pilots are of {image}", pilots.current, pilots.all);
+    match &pilots.next {
+        None => verdict("True", "PilotsCurrent", count),
+        Some(Next::AtRestart) => {
+            let message = format!("{count}; the others change when their pods are made anew");
+            verdict("False", "PilotUpdateOnRestart", message)
+        }
+        Some(Next::Deliver { pilot, .. }) => {
+            verdict("False", "PilotUpdateInProgress", format!("{count}; {pilot} is next"))
+        }
+        Some(Next::Wait { message, .. }) => {
+            verdict("False", "PilotUpdateInProgress", format!("{count}; {message}"))
+        }
+        Some(Next::Failed { reason, message }) => {
+            verdict("False", reason, format!("{count}; {message}"))
+        }
+    }
 }

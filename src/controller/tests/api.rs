@@ -90,6 +90,7 @@ fn refuse(code: u16, reason: &'static str) -> Refusal {
 struct Target {
     id: Id,
     status: bool,
+    ephemeral: bool,
     /// A list, or the place where objects are created.
     collection: bool,
 }
@@ -98,14 +99,17 @@ impl Target {
     fn of(path: &str) -> Self {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
-        let (plural, name, status) = match parts {
-            ["namespaces", name] => ("namespaces", *name, false),
-            ["namespaces", _, plural] => (*plural, "", false),
-            ["namespaces", _, plural, name] => (*plural, *name, false),
-            ["namespaces", _, plural, name, "status"] => (*plural, *name, true),
+        let (plural, name, part) = match parts {
+            ["namespaces", name] => ("namespaces", *name, ""),
+            ["namespaces", _, plural] => (*plural, "", ""),
+            ["namespaces", _, plural, name] => (*plural, *name, ""),
+            ["namespaces", _, plural, name, part @ ("status" | "ephemeralcontainers")] => {
+                (*plural, *name, *part)
+            }
             other => panic!("unexpected path {other:?}"),
         };
-        Self { id: id(plural, name), status, collection: name.is_empty() }
+        let (status, ephemeral) = (part == "status", part == "ephemeralcontainers");
+        Self { id: id(plural, name), status, ephemeral, collection: name.is_empty() }
     }
 }
 
@@ -190,7 +194,11 @@ impl Server {
         }
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
         let name = if target.collection { name } else { &target.id.1 };
-        let part = if target.status { "/status" } else { "" };
+        let part = match target {
+            Target { status: true, .. } => "/status",
+            Target { ephemeral: true, .. } => "/ephemeralcontainers",
+            _ => "",
+        };
         self.writes.push(format!("{method} {}/{name}{part}", target.id.0));
         let number = self.writes.len() - 1;
         match self.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault) {
@@ -261,6 +269,15 @@ impl Server {
             ("PATCH", Some(found)) => {
                 agree(&body["metadata"], &found)?;
                 let mut next = found.clone();
+                if target.ephemeral {
+                    // The list is merged by name, what is new first; nothing else is looked at.
+                    let added = body["spec"]["ephemeralContainers"].as_array().unwrap();
+                    let old = next["spec"]["ephemeralContainers"].as_array().cloned();
+                    let mut list = added.clone();
+                    list.extend(old.unwrap_or_default());
+                    next["spec"]["ephemeralContainers"] = json!(list);
+                    return Ok(self.put(&id, next));
+                }
                 if apply {
                     let before = self.applied.insert(id.clone(), body.clone());
                     withdraw(&mut next, &before.unwrap_or_default(), &body);

@@ -42,6 +42,10 @@ pub(super) struct Rig {
     pub(super) pods_start: bool,
     /// A heap that pilots reject.
     pub(super) rejects: &'static str,
+    /// Image of the controller's own version.
+    pub(super) image: &'static str,
+    /// An image that no registry has.
+    pub(super) unpulled: &'static str,
 }
 
 impl Rig {
@@ -67,13 +71,21 @@ impl Rig {
         for (id, body) in [(id("namespaces", "default"), namespace), (cluster_id(), cluster)] {
             api.server().add(&id, body);
         }
-        Self { api, drains_end: true, pods_start: true, rejects: "64Mi" }
+        Self {
+            api,
+            drains_end: true,
+            pods_start: true,
+            rejects: "64Mi",
+            image: "navigator:1",
+            unpulled: "navigator:none",
+        }
     }
 
     /// Another world that stands where this one does.
     pub(super) fn copy(&self) -> Self {
-        let Self { api, drains_end, pods_start, rejects } = self;
-        Self { api: api.copy(), drains_end: *drains_end, pods_start: *pods_start, rejects }
+        let Self { api, drains_end, pods_start, rejects, image, unpulled } = self;
+        let (drains_end, pods_start) = (*drains_end, *pods_start);
+        Self { api: api.copy(), drains_end, pods_start, rejects, image, unpulled }
     }
 
     pub(super) fn object(&self, plural: &str, name: &str) -> Value {
@@ -137,7 +149,7 @@ impl Rig {
         let client = self.api.client();
         let ctx = Context {
             stores: Stores::holding(caches),
-            settings: Settings { pilot_image: "navigator:1".into(), store_id: STORE.into() },
+            settings: Settings { pilot_image: self.image.into(), store_id: STORE.into() },
             events: Events::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),
             client,
@@ -236,8 +248,10 @@ impl Rig {
             let rejected = spec["jvm"]["heap"] == self.rejects;
             let up = !(fresh && rejected);
             let word = |yes: bool| if yes { "True" } else { "False" };
+            let (installed, newest) = self.installed(&server.objects[&pod]["spec"]);
             server.edit(&pod, |pod| {
                 pod["status"] = json!({
+                    "ephemeralContainerStatuses": installed,
                     "conditions": [{"type": "Ready", "status": word(up)}],
                     "containerStatuses": [{
                         "name": FLAVOUR.container, "ready": up, "restartCount": 0, "image": "",
@@ -279,10 +293,33 @@ impl Rig {
                 "instance": {"runtime": "Kubernetes", "uid": if up { uid } else { json!("") }},
                 "configHash": hash,
                 "version": spec["version"],
+                "pilotProgram": newest,
                 "health": "Green",
             });
             server.edit(&pilot, |pilot| pilot["status"] = status);
         }
+    }
+
+    /// What the kubelet says of ephemeral installers, and the program that the last one left,
+    /// which its pilot lets take over at once.
+    fn installed(&self, pod: &Value) -> (Vec<Value>, Value) {
+        let mut ephemeral = pod["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+        ephemeral.reverse();
+        let mut newest = json!("install-pilot");
+        let statuses = ephemeral.iter().enumerate().map(|(number, container)| {
+            let state = if container["image"] == self.unpulled {
+                json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})
+            } else {
+                newest = container["name"].clone();
+                let at = format!("2026-01-01T00:00:0{number}Z");
+                json!({"terminated": {"exitCode": 0, "finishedAt": at, "message": newest}})
+            };
+            json!({
+                "name": container["name"], "image": "", "imageID": "", "ready": false,
+                "restartCount": 0, "state": state,
+            })
+        });
+        (statuses.collect(), newest)
     }
 
     /// Everything there is, without what two good ways to the same end may differ in: versions,

@@ -1,0 +1,372 @@
+//! Brings another pilot into running pods, beside their databases: one pod at a time.
+//!
+//! An ephemeral container installs the program over the old one in the shared volume, and the
+//! pilot lets it take over by exec. Owns which pod is next, and how one tells that a pilot runs
+//! what it was given: each installation has a name of its own, which the container leaves as its
+//! last word and the pilot reports. A pod whose delivery fails keeps its pilot and its database,
+//! and holds back the other pods of its cluster, until another image is wanted or it is made anew.
+//!
+//! Called for a step only while every node serves and nothing else is to be done.
+
+use std::time::Duration;
+
+use super::{Plan, Step};
+use crate::{
+    api::names,
+    controller::{
+        desired::Desired,
+        observe::{Installing, Member, Observed, PodFacts, installer_name},
+    },
+};
+
+/// A refusal that a pilot reports sooner may be of what lay there before: it looks every 10 s,
+/// twice, and a check takes up to 20 s.
+const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(60);
+
+/// Ephemeral containers cannot be removed from a pod. Twenty images are more than a pod meets in
+/// its life; what would add more of them is a mistake, and must not fill the pod for ever.
+const MOST: u32 = 20;
+
+/// How the pilots of a cluster stand to the wanted image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pilots {
+    /// Those of the wanted image, and all.
+    pub(crate) current: u32,
+    pub(crate) all: u32,
+    pub(crate) next: Option<Next>,
+}
+
+/// What becomes of those of another image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing before their pods are made anew.
+    AtRestart,
+    Deliver {
+        pilot: String,
+        pod: String,
+        container: String,
+    },
+    Wait {
+        pilot: String,
+        message: String,
+    },
+    Failed {
+        reason: &'static str,
+        message: String,
+    },
+}
+
+/// The pod that is given another pilot next, or what is waited for.
+pub(super) fn deliver(desired: &Desired, observed: &Observed) -> Option<Plan> {
+    match pilots(desired, observed).next? {
+        Next::Deliver { pilot, pod, container } => {
+            let image = desired.pilot_image.reference.clone();
+            let step = Step::Deliver { pilot, pod, container, image };
+            Some(Plan { step: Some(step), ..Plan::default() })
+        }
+        Next::Wait { pilot, message } => Plan::wait(None, "UpdatePilot", &pilot, message),
+        Next::AtRestart | Next::Failed { .. } => None,
+    }
+}
+
+/// Looks at every pod. What was begun or failed anywhere comes before what could be begun; and
+/// where an image was begun that is wanted no more, the wanted one comes first.
+pub(crate) fn pilots(desired: &Desired, observed: &Observed) -> Pilots {
+    let mut pilots = Pilots::default();
+    let (mut failed, mut waiting, mut begun, mut outdated) = (None, None, None, None);
+    // The last ordinal first, as in a roll.
+    let members = observed.pools.iter().flat_map(|pool| pool.members.values().rev());
+    for member in members {
+        let Some(pod) = member.pod.as_ref().filter(|pod| !pod.terminating) else { continue };
+        pilots.all += 1;
+        match stand(desired, member, pod) {
+            Stand::Current => pilots.current += 1,
+            Stand::Outdated { changing } => {
+                let next = if changing { &mut begun } else { &mut outdated };
+                let number = pod.installers.last().map_or(1, |last| last.number + 1);
+                next.get_or_insert_with(|| Next::Deliver {
+                    pilot: member.name.clone(),
+                    pod: pod.uid.clone(),
+                    container: installer_name(number),
+                });
+            }
+            Stand::Waiting(message) => {
+                let message = format!("{}: {message}", member.name);
+                waiting.get_or_insert(Next::Wait { pilot: member.name.clone(), message });
+            }
+            Stand::Failed(reason, message) => {
+                let message = format!("{}: {message}", member.name);
+                failed.get_or_insert(Next::Failed { reason, message });
+            }
+        }
+    }
+    pilots.next = if desired.strategy.deliver_pilots {
+        failed.or(waiting).or(begun).or(outdated)
+    } else {
+        (pilots.current < pilots.all).then_some(Next::AtRestart)
+    };
+    pilots
+}
+
+enum Stand {
+    Current,
+    /// Of another image, and perhaps just changing to yet another.
+    Outdated {
+        changing: bool,
+    },
+    Waiting(String),
+    Failed(&'static str, String),
+}
+
+fn stand(desired: &Desired, member: &Member, pod: &PodFacts) -> Stand {
+    let image = &desired.pilot_image.reference;
+    let (init, ephemeral) = match pod.installers.as_slice() {
+        [] => return Stand::Current,
+        [init, ephemeral @ ..] => (init, ephemeral),
+    };
+    let Some(last) = ephemeral.last() else {
+        let current = init.image == *image;
+        return if current { Stand::Current } else { Stand::Outdated { changing: false } };
+    };
+    // An image may come long after it was asked for: what ended last lies in the volume. Of
+    // equals, `max_by_key` takes the last.
+    let done = pod.installers.iter().filter_map(|installer| match &installer.state {
+        Installing::Done { program, at, age } => Some((installer, program, at, *age)),
+        Installing::Pending(_) | Installing::Failed { .. } => None,
+    });
+    let newest = done.max_by_key(|(_, _, at, _)| **at);
+    let pilot = member.pilot.as_ref();
+    let runs = |program: &String| {
+        program.is_empty() || pilot.is_some_and(|pilot| pilot.program.as_ref() == Some(program))
+    };
+    if let Some((_, program, _, age)) = newest.filter(|(found, ..)| found.image == *image) {
+        if runs(program) {
+            return Stand::Current;
+        }
+        return not_taken_over(desired, pilot.and_then(|pilot| pilot.successor.as_ref()), age);
+    }
+    // However often it was asked for, what is under way or failed is not asked for again.
+    for installer in ephemeral.iter().rev().filter(|installer| installer.image == *image) {
+        match &installer.state {
+            Installing::Pending(why) => {
+                return Stand::Waiting(format!("{image} is being installed: {why}"));
+            }
+            Installing::Failed { reason, message } => {
+                let message = format!("{image} could not be installed: {message}");
+                return Stand::Failed(reason, message);
+            }
+            Installing::Done { .. } => {}
+        }
+    }
+    if last.number >= MOST {
+        let message = format!("{MOST} pilots were brought into this pod; only a new pod gets more");
+        return Stand::Failed("PilotInstallFailed", message);
+    }
+    match &last.state {
+        Installing::Pending(_) | Installing::Failed { .. } => Stand::Outdated { changing: true },
+        Installing::Done { .. } => {
+            Stand::Outdated { changing: newest.is_some_and(|(_, program, ..)| !runs(program)) }
+        }
+    }
+}
+
+/// The program lies there, and the pilot is still the old one.
+fn not_taken_over(desired: &Desired, said: Option<&(String, String)>, age: Duration) -> Stand {
+    let what = said.map_or("the pilot has not looked at it yet", |(_, message)| message);
+    if said.is_some_and(|(reason, _)| reason == "TakeoverRefused") && age > REFUSAL_COUNTS_AFTER {
+        return Stand::Failed("PilotUpdateRefused", what.to_owned());
+    }
+    let message = format!("installed in {}, not taken over: {what}", names::SHARED_DIR);
+    if age > desired.strategy.progress_deadline {
+        return Stand::Failed("ProgressDeadlineExceeded", message);
+    }
+    Stand::Waiting(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice;
+
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::controller::{
+        desired::Image,
+        observe::Installer,
+        world::{desired, observed},
+    };
+
+    fn installer(number: usize, image: &str, state: Installing) -> Installer {
+        let number = u32::try_from(number).unwrap();
+        Installer { number, image: format!("navigator:{image}"), state }
+    }
+
+    /// Installed as `program` so many seconds ago.
+    fn done(program: &str, ago: i64) -> Installing {
+        let at = Timestamp::from_second(1_000_000 - ago).unwrap();
+        Installing::Done {
+            program: program.into(),
+            at,
+            age: Duration::from_secs(ago.unsigned_abs()),
+        }
+    }
+
+    fn pending() -> Installing {
+        Installing::Pending("ContainerCreating".into())
+    }
+
+    fn unpulled() -> Installing {
+        Installing::Failed { reason: "ImagePullFailed", message: "ImagePullBackOff".into() }
+    }
+
+    /// What the pod has had installed; what its pilot runs; what it says of another program.
+    type Row<'a> = (&'a [(&'a str, Installing)], &'a str, Option<&'a str>);
+
+    /// A cluster of such nodes, whose wanted image is `navigator:2`.
+    fn world(rows: &[Row<'_>]) -> (Desired, Observed) {
+        let size = u32::try_from(rows.len()).unwrap();
+        let (mut desired, mut observed) =
+            (desired(&[("a", size)], "new"), observed(&[("a", size)], "new"));
+        desired.pilot_image = Image::named("navigator:2");
+        for (member, (installed, program, said)) in observed.pools[0].members.values_mut().zip(rows)
+        {
+            let installers = installed.iter().enumerate();
+            member.pod.as_mut().unwrap().installers = installers
+                .map(|(number, (image, state))| installer(number, image, state.clone()))
+                .collect();
+            let pilot = member.pilot.as_mut().unwrap();
+            pilot.program = Some((*program).to_owned());
+            pilot.successor = said.map(|reason| (reason.to_owned(), "because".to_owned()));
+        }
+        (desired, observed)
+    }
+
+    /// What becomes of such a cluster, in a word.
+    fn next(rows: &[Row<'_>]) -> String {
+        let (desired, observed) = world(rows);
+        match pilots(&desired, &observed).next {
+            None => "current".to_owned(),
+            Some(Next::AtRestart) => "at restart".to_owned(),
+            Some(Next::Deliver { pilot, container, .. }) => format!("{container} to {pilot}"),
+            Some(Next::Wait { .. }) => "wait".to_owned(),
+            Some(Next::Failed { reason, .. }) => reason.to_owned(),
+        }
+    }
+
+    const DAY: i64 = 86_400;
+
+    #[test]
+    fn a_pod_is_given_the_wanted_image_once_and_is_waited_for_until_its_pilot_runs_it() {
+        let old = ("1", done("one", DAY));
+        assert_eq!(next(&[(&[("2", done("two", DAY))], "two", None)]), "current", "made of it");
+        assert_eq!(
+            next(&[(slice::from_ref(&old), "one", None)]),
+            "install-pilot-1 to cass-demo-a-0"
+        );
+        assert_eq!(next(&[(&[old.clone(), ("2", pending())], "one", None)]), "wait");
+        let installed = [old, ("2", done("two", 5))];
+        assert_eq!(next(&[(&installed, "one", None)]), "wait");
+        assert_eq!(next(&[(&installed, "one", Some("TakeoverPending"))]), "wait");
+        assert_eq!(next(&[(&installed, "two", None)]), "current", "taken over");
+    }
+
+    #[test]
+    fn one_pod_at_a_time_and_a_failure_holds_back_the_others() {
+        let old = ("1", done("one", DAY));
+        let outdated: Row<'_> = (slice::from_ref(&old), "one", None);
+        assert_eq!(next(&[outdated, outdated]), "install-pilot-1 to cass-demo-a-1");
+        let installed = [old.clone(), ("2", done("two", 5))];
+        assert_eq!(next(&[outdated, (&installed, "one", None)]), "wait");
+        assert_eq!(
+            next(&[outdated, (&installed, "two", None)]),
+            "install-pilot-1 to cass-demo-a-0"
+        );
+        let failed = [old.clone(), ("2", unpulled())];
+        for rows in [[outdated, (&failed, "one", None)], [(&failed, "one", None), outdated]] {
+            assert_eq!(next(&rows), "ImagePullFailed");
+        }
+    }
+
+    #[test]
+    fn a_refusal_counts_when_it_can_only_be_of_what_lies_there_now() {
+        let installed = |ago| [("1", done("one", DAY)), ("2", done("two", ago))];
+        assert_eq!(next(&[(&installed(5), "one", Some("TakeoverRefused"))]), "wait");
+        let refused = next(&[(&installed(90), "one", Some("TakeoverRefused"))]);
+        assert_eq!(refused, "PilotUpdateRefused");
+        assert_eq!(next(&[(&installed(90), "one", Some("TakeoverPending"))]), "wait");
+        let late = next(&[(&installed(2_000), "one", Some("TakeoverPending"))]);
+        assert_eq!(late, "ProgressDeadlineExceeded");
+    }
+
+    #[test]
+    fn another_image_is_tried_after_one_that_failed_and_an_old_one_is_brought_back() {
+        let broken = [("1", done("one", DAY)), ("3", unpulled())];
+        assert_eq!(next(&[(&broken, "one", None)]), "install-pilot-2 to cass-demo-a-0");
+        let refused = [("1", done("one", DAY)), ("3", done("three", 600))];
+        assert_eq!(
+            next(&[(&refused, "one", Some("TakeoverRefused"))]),
+            "install-pilot-2 to cass-demo-a-0"
+        );
+        let back = [("2", done("two", DAY)), ("3", done("three", 600))];
+        assert_eq!(next(&[(&back, "three", None)]), "install-pilot-2 to cass-demo-a-0");
+    }
+
+    #[test]
+    fn where_another_image_was_begun_the_wanted_one_comes_first() {
+        let old = ("1", done("one", DAY));
+        let outdated: Row<'_> = (slice::from_ref(&old), "one", None);
+        for state in [pending(), unpulled(), done("three", 5)] {
+            let begun = [old.clone(), ("3", state)];
+            assert_eq!(
+                next(&[(&begun, "one", None), outdated]),
+                "install-pilot-2 to cass-demo-a-0"
+            );
+        }
+        let settled = [old.clone(), ("3", done("three", DAY))];
+        let next = next(&[(&settled, "three", None), outdated]);
+        assert_eq!(next, "install-pilot-1 to cass-demo-a-1");
+    }
+
+    #[test]
+    fn an_image_that_came_late_over_the_wanted_one_is_replaced() {
+        let late = [("1", done("one", DAY)), ("3", done("three", 5)), ("2", done("two", 600))];
+        assert_eq!(next(&[(&late, "three", None)]), "install-pilot-3 to cass-demo-a-0");
+    }
+
+    #[test]
+    fn a_pod_is_never_filled_with_installers() {
+        // Were what finished always overwritten, as by a clock that runs backwards.
+        let mut installed = vec![("1", done("one", DAY))];
+        installed.extend((1..MOST).map(|number| ("2", done("two", DAY + i64::from(number)))));
+        assert_eq!(next(&[(&installed, "one", None)]), "install-pilot-20 to cass-demo-a-0");
+        installed.push(("2", done("two", 2 * DAY)));
+        assert_eq!(next(&[(&installed, "one", None)]), "PilotInstallFailed");
+        // Nor is what is under way asked for again, wherever it stands.
+        for (state, wanted) in [(pending(), "wait"), (unpulled(), "ImagePullFailed")] {
+            let begun = [("1", done("one", DAY)), ("2", state), ("3", unpulled())];
+            assert_eq!(next(&[(&begun, "one", None)]), wanted);
+        }
+    }
+
+    #[test]
+    fn nothing_is_delivered_where_it_shall_wait_for_a_restart_or_while_a_node_does_not_serve() {
+        let old = ("1", done("one", DAY));
+        let row: Row<'_> = (slice::from_ref(&old), "one", None);
+        let (mut desired, mut observed) = world(&[row, row]);
+        let step = Step::Deliver {
+            pilot: "cass-demo-a-1".into(),
+            pod: "pod-1".into(),
+            container: "install-pilot-1".into(),
+            image: "navigator:2".into(),
+        };
+        assert_eq!(crate::controller::plan::plan(&desired, &observed).step, Some(step));
+        desired.strategy.deliver_pilots = false;
+        assert_eq!(pilots(&desired, &observed).next, Some(Next::AtRestart));
+        assert_eq!(crate::controller::plan::plan(&desired, &observed), Plan::default());
+        desired.strategy.deliver_pilots = true;
+        let pod = observed.pools[0].members.get_mut(&0).unwrap().pod.as_mut().unwrap();
+        pod.ready = false;
+        let plan = crate::controller::plan::plan(&desired, &observed);
+        assert_eq!((plan.step, plan.waiting.unwrap().step), (None, "WaitHealthy"));
+    }
+}
