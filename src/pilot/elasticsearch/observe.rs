@@ -53,6 +53,10 @@ impl Shard {
         self.copies.iter().any(|(at, _)| at.as_deref() == Some(node))
     }
 
+    fn is_served(&self) -> bool {
+        self.copies.iter().any(|(_, state)| matches!(state.as_str(), "STARTED" | "RELOCATING"))
+    }
+
     /// The only copy that serves is on this node, and another one is wanted. Where none is
     /// wanted, waiting would not help.
     fn only_started_on(&self, node: &str) -> bool {
@@ -136,6 +140,24 @@ impl Facts {
 
     pub(super) fn shards_here(&self) -> usize {
         self.shards.iter().filter(|shard| shard.is_on(&self.node_id)).count()
+    }
+
+    /// Shards that a leaving node has not given away. One that no node serves is among them: right
+    /// after a crash its only copy lies on this node's disk, and no table says so.
+    pub(super) fn shards_left(&self) -> usize {
+        self.shards.iter().filter(|shard| shard.is_on(&self.node_id) || !shard.is_served()).count()
+    }
+
+    /// Why nobody can say yet that this node holds nothing that the others lack.
+    pub(super) fn unserved(&self) -> Option<String> {
+        if let Some(shard) = self.shards.iter().find(|shard| !shard.is_served()) {
+            return Some(format!(
+                "no node serves index {}, and its only copy may be on this node's disk; waits until \
+                 it is served or its index is deleted",
+                shard.name
+            ));
+        }
+        (self.health.as_deref() == Some("red")).then(|| "waits until health is not red".to_owned())
     }
 }
 
@@ -277,6 +299,27 @@ mod tests {
 
     fn rules(facts: &Facts) -> Vec<&'static str> {
         judge(facts, &[]).1.into_iter().map(|(rule, _)| rule).collect()
+    }
+
+    /// As it is right after the node crashed: its shards are listed and on no node.
+    #[test]
+    fn a_shard_that_no_node_serves_counts_as_held_by_a_node_that_leaves() {
+        let mut facts = facts();
+        assert_eq!((facts.shards_left(), facts.unserved()), (1, None));
+        let lost = Shard {
+            name: "orders shard 3".into(),
+            copies: vec![(None, "UNASSIGNED".into()), (Some("n1".into()), "INITIALIZING".into())],
+        };
+        let given =
+            Shard { name: "gone".into(), copies: vec![(Some("n2".into()), "STARTED".into())] };
+        facts.shards = vec![lost, given.clone()];
+        assert_eq!(facts.shards_left(), 1);
+        let why = facts.unserved().unwrap();
+        assert!(why.contains("orders shard 3"), "{why}");
+        facts.shards = vec![given];
+        assert_eq!((facts.shards_left(), facts.unserved()), (0, None));
+        facts.health = Some("red".into());
+        assert!(facts.unserved().is_some());
     }
 
     #[test]

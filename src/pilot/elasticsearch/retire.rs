@@ -47,7 +47,7 @@ pub(super) async fn retire(
         memory.retiring_since = Some(now());
         memory.save(&node.data)?;
     }
-    let shards = facts.shards_here();
+    let shards = facts.shards_left();
     *most_shards = shards.max(*most_shards);
     let moving = |message: Option<String>| {
         Ok(Retirement::Moving(Decommission {
@@ -65,6 +65,9 @@ pub(super) async fn retire(
     if !excluded.contains(&facts.node_id) {
         // Also when it is empty: a new shard could come.
         return moving(Some(WAITS_FOR_LIST.to_owned()));
+    }
+    if let Some(why) = facts.unserved() {
+        return moving(Some(why));
     }
     if shards > 0 || facts.documents.is_none_or(|documents| documents > 0) {
         return moving(stuck::why(api, &facts).await);
