@@ -5,6 +5,7 @@
 mod bootstrap;
 mod demo;
 mod ensemble;
+mod leaving;
 mod plugins;
 mod space;
 mod split;
@@ -14,6 +15,7 @@ mod writer;
 
 pub(crate) use self::{
     bootstrap::{many_foundings, one_version},
+    leaving::a_departure_is_cut_off_in_every_way_and_ends,
     plugins::plugins_come_and_go,
     space::a_node_stays_where_the_rest_has_no_room,
     split::a_node_is_cut_off_and_comes_back,

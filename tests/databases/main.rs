@@ -77,6 +77,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-space", Set::Full, |told| {
         Box::pin(elasticsearch::a_node_stays_where_the_rest_has_no_room(told))
     }),
+    ("elasticsearch-leaving", Set::Full, |told| {
+        Box::pin(elasticsearch::a_departure_is_cut_off_in_every_way_and_ends(told))
+    }),
     ("elasticsearch-plugins-7.17", Set::Quick, |told| {
         Box::pin(elasticsearch::plugins_come_and_go("7.17.29", told))
     }),
