@@ -19,6 +19,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use nix::errno::Errno;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -29,8 +30,10 @@ pub use self::{
 };
 use super::supervisor::{Command, Helped, Output, Supervisor};
 
-/// A program that takes longer to say that it can take over, cannot.
+/// A program that takes longer to say that it can take over is ended.
 const CHECK_LIMIT: Duration = Duration::from_secs(20);
+/// Checks of one file that may take too long: a busy machine makes no program unfit.
+const TRIES: u32 = 5;
 /// How long a reader of the child's output may hold up what was read last.
 pub const PARK_LIMIT: Duration = Duration::from_secs(1);
 
@@ -86,8 +89,9 @@ enum Stage {
 
 /// Why a program cannot take over.
 enum Refusal {
-    /// Somebody writes to it: ask again.
+    /// Somebody writes to it, or the machine has no room for one more process: ask again.
     Busy,
+    Late,
     Unfit(String),
 }
 
@@ -111,6 +115,8 @@ pub struct Takeover {
     seen: Option<FileId>,
     /// The one that is not tried again.
     refused: Option<FileId>,
+    /// Checks of `seen` that took too long.
+    late: u32,
     successor: Option<Successor>,
     stage: Stage,
 }
@@ -126,6 +132,7 @@ impl Takeover {
             not_before: Instant::now(),
             seen: None,
             refused: None,
+            late: 0,
             successor: None,
             stage: Stage::Watching,
         }
@@ -206,6 +213,7 @@ impl Takeover {
             self.stage = Stage::Watching;
         }
         if self.seen.replace(found.id) != Some(found.id) {
+            self.late = 0;
             return None;
         }
         if self.policy == Policy::Never {
@@ -247,6 +255,17 @@ impl Takeover {
             Err(Refusal::Busy) => {
                 self.seen = None;
                 None
+            }
+            Err(Refusal::Late) => {
+                self.late += 1;
+                let why = format!("its check took longer than {CHECK_LIMIT:?}");
+                if self.late < TRIES {
+                    warn!(why, "A new program is asked once more whether it can take over");
+                    self.successor = Some(Successor::Pending(format!("{why}; it is asked again")));
+                } else {
+                    self.refuse(candidate.id, why);
+                }
+                Some(News::Declined)
             }
             Err(Refusal::Unfit(why)) => {
                 self.refuse(candidate.id, why);
@@ -299,8 +318,10 @@ async fn ask(
     handoff: &Handoff,
     token: &str,
 ) -> Result<String, Refusal> {
-    let unfit = |error: io::Error| match error.kind() {
-        io::ErrorKind::ExecutableFileBusy => Refusal::Busy,
+    let unfit = |error: io::Error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ETXTBSY | Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
+            Refusal::Busy
+        }
         _ => Refusal::Unfit(error.to_string()),
     };
     let command = Command {
@@ -313,7 +334,7 @@ async fn ask(
     let helped = supervisor.run(&command, CHECK_LIMIT, std::future::pending()).await;
     let Helped { exit, last_lines: lines } = helped.map_err(unfit)?;
     let Ok(exit) = exit else {
-        return Err(Refusal::Unfit(format!("its check took longer than {CHECK_LIMIT:?}")));
+        return Err(Refusal::Late);
     };
     let said = lines.iter().find_map(|line| line.strip_prefix(token)).map(str::trim);
     match said {

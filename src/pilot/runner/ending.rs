@@ -16,8 +16,9 @@ use crate::{
     },
 };
 
-/// How long the rest of the output is waited for: longer would delay the pilot's own end.
-const OUTPUT: std::time::Duration = std::time::Duration::from_millis(50);
+/// How long the rest of the output is waited for. It is there at once, but on a busy machine,
+/// and where whoever reads ours stalls: longer would delay the pilot's own end.
+const OUTPUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Runner {
     pub(super) async fn ended(&mut self, exit: Exit) {

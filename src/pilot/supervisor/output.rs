@@ -30,8 +30,10 @@ const BYTES: usize = 4096;
 /// One page more than a pipe holds by default would not be read faster.
 const CHUNK: usize = 16 * 1024;
 const STACK: usize = 128 * 1024;
-/// How long output may still come after the child ended, from what it left behind.
-pub(super) const LINGER: Duration = Duration::from_millis(50);
+/// How long the last words of a helper are waited for after its end. They are there at once
+/// when a thread gets to read them, which takes long on a busy machine only, and when whoever
+/// reads ours stalls.
+pub(super) const LINGER: Duration = Duration::from_secs(5);
 
 /// The last lines of a child's output; empty when it is not kept.
 #[derive(Clone, Debug, Default)]

@@ -68,6 +68,11 @@ pub(crate) fn wait_for<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     told(process::wait_for(DEADLINE, what, probe))
 }
 
+/// The same with another deadline.
+pub(crate) fn until<T>(deadline: Duration, what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    told(process::wait_for(deadline, what, probe))
+}
+
 pub(crate) fn signal(pid: i32, number: i32) {
     told(process::signal(pid, number));
 }

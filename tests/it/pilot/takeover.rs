@@ -9,11 +9,12 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use super::{
     database::World,
-    harness::{Mode, Pilot, children, signal, start, state, wait_for},
+    harness::{Mode, Pilot, children, signal, start, state, until, wait_for},
 };
 
 /// What the plan asks for.
@@ -57,7 +58,10 @@ impl Programs {
         let name = if round.is_multiple_of(2) { "odd" } else { "even" };
         self.put(name);
         let wanted = fs::metadata(self.root.join(name)).unwrap().ino();
-        wait_for(&format!("upgrade {round}"), || (running(pilot) == wanted).then_some(()));
+        // A check alone may take 20 s on a busy machine, and is then made again.
+        until(Duration::from_secs(300), &format!("upgrade {round}"), || {
+            (running(pilot) == wanted).then_some(())
+        });
     }
 }
 
