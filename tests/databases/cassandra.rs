@@ -12,6 +12,7 @@ mod refused;
 mod ring;
 mod rounds;
 mod tmpfs;
+pub(crate) mod upgrade;
 
 pub(crate) use self::{
     faults::a_node_comes_back_from_every_fault,

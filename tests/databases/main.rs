@@ -47,6 +47,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-faults", Set::Full, |told| {
         Box::pin(cassandra::a_node_comes_back_from_every_fault(told))
     }),
+    ("cassandra-upgrade", Set::Full, |told| {
+        Box::pin(cassandra::upgrade::node_by_node_to_the_next_major_version(told))
+    }),
     ("cassandra-rounds", Set::Full, |told| {
         Box::pin(cassandra::rings_are_founded_once_and_a_lost_volume_is_replaced(told))
     }),
