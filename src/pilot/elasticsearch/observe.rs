@@ -19,6 +19,7 @@ pub(super) struct Facts {
     pub(super) node_id: String,
     pub(super) version: Option<String>,
     pub(super) master_eligible: bool,
+    pub(super) holds_data: bool,
     /// UUID of the cluster; absent until it was founded.
     pub(super) cluster_id: Option<String>,
     /// Id of the elected master, when this node follows one.
@@ -30,6 +31,8 @@ pub(super) struct Facts {
     /// Id → name of the nodes in the cluster.
     pub(super) nodes: BTreeMap<String, String>,
     pub(super) shards: Vec<Shard>,
+    /// Indices that no table says the places of: closed ones, as versions before 7.2 close them.
+    pub(super) unlisted: Vec<String>,
     /// Ids that vote, in version 7 and later.
     pub(super) voters: BTreeSet<String>,
     /// Names that were excluded from voting.
@@ -75,7 +78,7 @@ const HEALTH: &str = "/_cluster/health?timeout=1s&master_timeout=1s";
 const STATE: &str = "/_cluster/state/master_node,nodes,routing_table,metadata?local=true\
                      &filter_path=cluster_uuid,master_node,nodes.*.name,\
                      routing_table.indices.*.shards.*.state,routing_table.indices.*.shards.*.node,\
-                     metadata.cluster_uuid,metadata.cluster_coordination";
+                     metadata.cluster_uuid,metadata.cluster_coordination,metadata.indices.*.state";
 const STATS: &str = "/_nodes/_local/stats/indices,jvm?filter_path=nodes.*.indices.docs.count,\
                      nodes.*.indices.store.size_in_bytes,nodes.*.jvm.mem.heap_used_in_bytes";
 
@@ -99,10 +102,13 @@ impl Facts {
         };
         let coordination = &state["metadata"]["cluster_coordination"];
         let stats = &stats["nodes"][&node_id];
+        let roles = list(&node["roles"]);
+        let routed = &state["routing_table"]["indices"];
         let count = |name: &str| health[name].as_u64().unwrap_or_default();
         Self {
             version: text(&node["version"]),
-            master_eligible: list(&node["roles"]).contains("master"),
+            master_eligible: roles.contains("master"),
+            holds_data: roles.iter().any(|role| role.starts_with("data")),
             cluster_id: text(&state["metadata"]["cluster_uuid"])
                 .or_else(|| text(&state["cluster_uuid"]))
                 .filter(|uuid| uuid != "_na_"),
@@ -112,7 +118,11 @@ impl Facts {
             nodes: entries(&state["nodes"])
                 .map(|(id, node)| (id.clone(), text(&node["name"]).unwrap_or_default()))
                 .collect(),
-            shards: shards(&state["routing_table"]["indices"]),
+            shards: shards(routed),
+            unlisted: entries(&state["metadata"]["indices"])
+                .map(|(name, _)| name.clone())
+                .filter(|name| routed.get(name).is_none())
+                .collect(),
             voters: list(&coordination["last_committed_config"]),
             excluded_voters: coordination["voting_config_exclusions"]
                 .as_array()
@@ -320,6 +330,19 @@ mod tests {
         assert_eq!((facts.shards_left(), facts.unserved()), (0, None));
         facts.health = Some("red".into());
         assert!(facts.unserved().is_some());
+    }
+
+    #[test]
+    fn an_index_that_no_table_lists_is_known() {
+        let parse = |state: &Value| {
+            let local = json!({"nodes": {"n1": {"roles": ["data", "master"]}}});
+            Facts::parse(&local, &Value::Null, state, &Value::Null)
+        };
+        let listed = json!({"indices": {"logs": {"shards": {}}}});
+        let known = json!({"indices": {"logs": {"state": "open"}, "old": {"state": "close"}}});
+        let facts = parse(&json!({"routing_table": listed, "metadata": known}));
+        assert_eq!((facts.holds_data, facts.unlisted), (true, vec!["old".to_owned()]));
+        assert!(parse(&json!({"routing_table": listed})).unlisted.is_empty());
     }
 
     #[test]

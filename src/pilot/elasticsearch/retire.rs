@@ -153,6 +153,12 @@ impl Rest {
                 self.masters
             ));
         }
+        if let Some(index) = facts.unlisted.first().filter(|_| facts.holds_data) {
+            return Some(format!(
+                "index {index} was closed by a version before 7.2, which moves no closed index away and \
+                 does not say where it lies; open or delete it first"
+            ));
+        }
         let here = facts.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
         let widest = here.max_by_key(|shard| shard.copies.len())?;
         let copies = widest.copies.len();
@@ -202,5 +208,10 @@ mod tests {
         }
         let empty = Facts { shards: Vec::new(), ..facts };
         assert_eq!(rest(0, 1, 0).obstacle(&empty, 1), None);
+        let closed = Facts { unlisted: vec!["old".to_owned()], holds_data: true, ..empty.clone() };
+        let reason = rest(2, 1, 1000).obstacle(&closed, 1).unwrap();
+        assert!(reason.contains("index old was closed"), "{reason}");
+        let master = Facts { holds_data: false, ..closed };
+        assert_eq!(rest(2, 1, 1000).obstacle(&master, 1), None);
     }
 }

@@ -23,10 +23,22 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     // What people exclude is theirs: by name it stays, and a transient list of ids is respected.
     let theirs = json!({"persistent": {BY_NAME: "nobody"}, "transient": {BY_ID: "nobody"}});
     ensemble.set(0, &theirs).await;
+    // Later versions move closed indices like others.
+    let closes = ensemble.major() < 7;
+    if closes {
+        let one = json!({"settings": {"number_of_shards": 1, "number_of_replicas": 0}});
+        ensemble.ask(0, Method::PUT, "/archive", Some(&one)).await;
+        ensemble.ask(0, Method::POST, "/archive/_close", None).await;
+    }
     let leaves = async {
         ensemble.bed.change(ensemble.name(2), json!({"phase": "Decommissioned"})).await;
         ensemble.told(2, "Decommissioned", "False", "NodeDecommissioning", "transient").await;
         ensemble.set(0, &json!({"transient": {BY_ID: null}})).await;
+        if closes {
+            let why = "index archive was closed";
+            ensemble.told(2, "Decommissioned", "False", "NodeDecommissioning", why).await;
+            ensemble.ask(0, Method::DELETE, "/archive", None).await;
+        }
         ensemble.left(2).await;
         writer.stop();
     };
