@@ -27,6 +27,8 @@ that was shown, with the seconds that it took.
 pub(crate) struct Told {
     scenario: &'static str,
     begun: Instant,
+    /// Known at the beginning: somebody may commit before the end.
+    commit: String,
     claims: RefCell<Vec<Claim>>,
     last: RefCell<Instant>,
 }
@@ -41,6 +43,7 @@ pub(crate) struct Outcome {
     pub(crate) scenario: &'static str,
     pub(crate) passed: bool,
     took: Duration,
+    commit: String,
     claims: Vec<Claim>,
 }
 
@@ -48,7 +51,8 @@ impl Told {
     pub(crate) fn begin(scenario: &'static str) -> Self {
         println!("{scenario}");
         let now = Instant::now();
-        Self { scenario, begun: now, claims: RefCell::default(), last: RefCell::new(now) }
+        let (claims, last) = (RefCell::default(), RefCell::new(now));
+        Self { scenario, begun: now, commit: commit(), claims, last }
     }
 
     /// Something was shown to be so; it took since the last claim.
@@ -69,7 +73,8 @@ impl Told {
         let took = self.begun.elapsed();
         let word = if passed { "passed" } else { "FAILED" };
         println!("{}: {word} in {} s", self.scenario, took.as_secs());
-        Outcome { scenario: self.scenario, passed, took, claims: self.claims.into_inner() }
+        let Self { scenario, commit, claims, .. } = self;
+        Outcome { scenario, passed, took, commit, claims: claims.into_inner() }
     }
 }
 
@@ -78,7 +83,8 @@ impl Outcome {
     fn section(&self) -> String {
         let now = Timestamp::now().round(Unit::Minute).unwrap_or_default();
         let word = if self.passed { "Passed" } else { "**Failed**" };
-        let mut text = format!("{word} in {} s on {now}, {}.\n", self.took.as_secs(), place());
+        let (took, commit) = (self.took.as_secs(), &self.commit);
+        let mut text = format!("{word} in {took} s on {now}, commit {commit}, {}.\n", machine());
         if !self.claims.is_empty() {
             text.push_str("\n| shown | s |\n|---|---|\n");
         }
@@ -120,16 +126,21 @@ fn merged(page: &str, scenario: &str, section: &str, order: &[&str]) -> String {
     page
 }
 
-/// Of what, and on what.
 #[expect(clippy::disallowed_methods, reason = "tests start processes")]
-fn place() -> String {
+fn commit() -> String {
     let commit = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let commit = commit.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    let commit = commit.as_deref().map(str::trim).filter(|commit| !commit.is_empty());
+    commit
+        .map(|commit| commit.trim().to_owned())
+        .filter(|commit| !commit.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The machine, and how busy it was.
+fn machine() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!(
-        "commit {}, {} cores, {} GiB of memory, load {}",
-        commit.unwrap_or("unknown"),
+        "{} cores, {} GiB of memory, load {}",
         std::thread::available_parallelism().map_or(0, usize::from),
         memory_gib(),
         load.split(' ').nth(2).unwrap_or("unknown"),
