@@ -9,6 +9,8 @@ use std::{
 
 pub(crate) struct Cql(TcpStream);
 
+/// In the flags of an answer: it begins with warnings, as about a count over all partitions.
+const WARNING: u8 = 8;
 const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
@@ -100,6 +102,14 @@ impl Cql {
         let length = u32::from_be_bytes(header[5..].try_into().unwrap());
         let mut answer = vec![0; usize::try_from(length).unwrap()];
         self.0.read_exact(&mut answer)?;
+        if header[1] & WARNING != 0 {
+            // They come first: how many, and each with its length.
+            let mut warned = Cursor(&answer);
+            for _ in 0..warned.short() {
+                warned.skip_text();
+            }
+            answer = warned.0.to_vec();
+        }
         if header[4] == ERROR {
             // A code, then a text with its length.
             return Err(io::Error::other(String::from_utf8_lossy(&answer[6..]).into_owned()));
