@@ -106,7 +106,11 @@ fn main() -> ExitCode {
     }
     let chosen = |name: &str, set: Set| match wanted.as_slice() {
         [] => full || set == Set::Quick,
-        names => names.iter().any(|part| name.contains(part.as_str())),
+        // The name of a scenario is that one, a part of names all that have it.
+        names => names.iter().any(|word| {
+            let whole = SCENARIOS.iter().any(|(other, ..)| other == word);
+            if whole { name == word } else { name.contains(word.as_str()) }
+        }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let order: Vec<&str> = SCENARIOS.iter().map(|(name, ..)| *name).collect();
