@@ -35,11 +35,25 @@ def what_the_user_sees():
           status["health"] == "Green" and status["version"] == "7.17.29" and status.get("clusterID"), status)
     _, answer = node(0).ask("GET", "/_cat/master?format=json")
     claim("the Pilots name the elected master", elected() == [answer[0]["node"]], (elected(), answer))
+    one_pilot_leads()
     _, answer = node(0).ask("GET", "/")
     claim("it is one cluster of three", answer["cluster_uuid"] == status["clusterID"]
           and node(0).ask("GET", "/_cluster/health")[1]["number_of_nodes"] == 3, answer)
     service = get("service", "-n", NS, f"es-{NAME}")["spec"]["clusterIP"]
     claim("clients find it through its Service", Node(service).ask("GET", "/")[1]["cluster_uuid"] == status["clusterID"])
+
+
+def one_pilot_leads():
+    """It has the lease, the cluster's status names it, and it said so."""
+    def leader():
+        holders = [lease["spec"].get("holderIdentity") for lease in get("leaderleases", "-n", NS)]
+        shown = get(*CLUSTER)["status"].get("leader")
+        told = {(event["regarding"]["kind"], event["reason"], event["note"]) for event in get("events.events.k8s.io", "-n", NS)}
+        said = ("LeaderLease", "LeaderElection", f"{shown} became leader") in told
+        return shown in pilots() and holders == [shown] and said or str((holders, shown, said))
+    wait("one pilot leads, and says so", leader, 90)
+    started = [event["regarding"]["name"] for event in get("events.events.k8s.io", "-n", NS) if event["reason"] == "ProcessStarted"]
+    claim("every pilot told in an event that its database was started", set(started) == set(pilots()), started)
 
 
 def elected():
