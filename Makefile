@@ -19,7 +19,8 @@ help: ## lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: $(JOLOKIA) ## installs what a build needs
-	@scripts/need.sh protoc=protobuf-compiler cc=gcc
+	@# (the compiler's own definitions are only recommended by its package)
+	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc
 
 $(JOLOKIA): scripts/jolokia.sh
 	@scripts/need.sh mvn=maven

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# need.sh COMMAND=PACKAGE ...: installs the Debian package of each command that is missing; where it may not, says in
-# one line what to install, and fails.
+# need.sh COMMAND=PACKAGE ...: installs the Debian package of each command (or file, when it has a slash) that is missing;
+# where it may not, says in one line what to install, and fails.
 set -euo pipefail
 missing=()
 for pair in "$@"; do
-  command -v "${pair%%=*}" >/dev/null 2>&1 || [ -e "/sbin/${pair%%=*}" ] || missing+=("${pair#*=}")
+  wanted=${pair%%=*}
+  case "$wanted" in
+    /*) [ -e "$wanted" ] ;;
+    *) command -v "$wanted" >/dev/null 2>&1 || [ -e "/sbin/$wanted" ] ;;
+  esac || missing+=("${pair#*=}")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
