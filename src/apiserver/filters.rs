@@ -160,6 +160,9 @@ impl Chain {
             }
         };
         let _seat = self.inflight.enter(found, info)?;
+        if info.refused {
+            return Err(info.refusal(request.method()));
+        }
         installed.authorizer.authorize(found, info).await?;
         request.extensions_mut().insert(found.clone());
         let Ok(response) = installed.router.clone().oneshot(request).await;

@@ -157,6 +157,10 @@ async fn resource(
     parts: &Parts,
     body: Body,
 ) -> Result<Response<Body>> {
+    if info.refused {
+        // The filters have said so before; nothing may come to rest on them alone.
+        return Err(info.refusal(&parts.method));
+    }
     let version = Version::parse(&info.version).filter(|_| info.group == GROUP);
     let version = version.ok_or_else(ApiError::no_such_resource)?;
     let registry = state
@@ -187,7 +191,7 @@ async fn resource(
     state.check_store()?;
     // The method decides, not the verb: a HEAD must not have a body, an unknown method no verb.
     match (&parts.method, named, target.part) {
-        (&Method::GET, false, _) if info.verb == "watch" => watch::watch(&target).await,
+        (&Method::GET, _, Part::Main) if info.verb == "watch" => watch::watch(&target).await,
         (&Method::GET, false, _) => read::list(&target).await,
         (&Method::GET, true, _) => read::get(&target).await,
         (&Method::POST, false, _) if !everywhere => {
@@ -206,11 +210,18 @@ async fn resource(
     }
 }
 
-/// The resource itself or one of its subresources.
+/// The resource itself or one of its subresources. An empty segment names neither: what was
+/// authorized as a collection must not be read as an object.
 fn part_of(registry: &Registry, info: &RequestInfo) -> Result<Part> {
+    if info.parts.iter().any(String::is_empty) {
+        return Err(ApiError::no_such_resource());
+    }
     match &info.parts[1..] {
         [] | [_] => Ok(Part::Main),
-        [_, subresource] if subresource == "status" && registry.kind().has_status() => {
+        // A subresource is no collection, so nobody can watch it.
+        [_, subresource]
+            if subresource == "status" && registry.kind().has_status() && info.verb != "watch" =>
+        {
             Ok(Part::Status)
         }
         _ => Err(ApiError::no_such_resource()),

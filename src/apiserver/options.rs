@@ -15,6 +15,9 @@ use super::{
 };
 use crate::api::field::{ErrorList, FieldError, Path, Problem};
 
+/// Seconds that a client may ask for: a year. The clock has no room for what an i64 can say.
+const LONGEST_TIMEOUT: u64 = 365 * 24 * 3600;
+
 /// Which state a read may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAt {
@@ -52,15 +55,27 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Reads and validates. `watch` is what the request turned out to be.
+    const KEYS: [&str; 9] = [
+        "labelSelector",
+        "fieldSelector",
+        "allowWatchBookmarks",
+        "resourceVersion",
+        "resourceVersionMatch",
+        "timeoutSeconds",
+        "limit",
+        "continue",
+        "sendInitialEvents",
+    ];
+
+    /// Reads and validates. `watch` is what the request turned out to be. Of a key that is given
+    /// more than once the first value counts.
     pub fn parse(query: &str, watch: bool) -> Result<Self> {
         let mut options = Self { watch, ..Self::default() };
         let mut errors = ErrorList::new();
-        let mut seen = Vec::new();
+        let mut unseen = Self::KEYS.to_vec();
         for (key, value) in query_pairs(query) {
-            if seen.contains(&key) {
-                continue;
-            }
+            let Some(at) = unseen.iter().position(|own| *own == key) else { continue };
+            unseen.swap_remove(at);
             match key.as_str() {
                 "labelSelector" => options.label_selector = value,
                 "fieldSelector" => options.field_selector = value,
@@ -85,7 +100,7 @@ impl ListOptions {
                 }
                 "timeoutSeconds" if !value.is_empty() => {
                     let seconds = integer(&key, &value)?;
-                    let seconds = u64::try_from(seconds).unwrap_or(0);
+                    let seconds = u64::try_from(seconds).unwrap_or(0).min(LONGEST_TIMEOUT);
                     options.timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
                 }
                 "limit" if !value.is_empty() => {
@@ -97,7 +112,6 @@ impl ListOptions {
                 }
                 _ => {}
             }
-            seen.push(key);
         }
         if options.watch {
             options.validate_watch(&mut errors);
@@ -401,7 +415,7 @@ pub fn first(query: &str, key: &str) -> String {
 }
 
 /// A flag in a query, as Go reads one: only `false` and `0` are false.
-fn boolean(value: &str) -> bool {
+pub(super) fn boolean(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
@@ -465,6 +479,20 @@ mod tests {
     fn unreadable_numbers_are_400() {
         assert_eq!(ListOptions::parse("limit=x", false).unwrap_err().code(), 400);
         assert_eq!(ListOptions::parse("timeoutSeconds=1s", true).unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn the_first_value_of_a_key_counts() {
+        let query = "fieldSelector=&fieldSelector=metadata.name%3Da&limit=1&limit=2&limit=x";
+        let options = ListOptions::parse(query, false).unwrap();
+        assert_eq!((options.field_selector.as_str(), options.limit), ("", 1));
+    }
+
+    #[test]
+    fn a_timeout_beyond_the_clock_is_a_long_one() {
+        let options = ListOptions::parse("timeoutSeconds=9223372036854775807", true).unwrap();
+        assert_eq!(options.timeout, Some(Duration::from_secs(LONGEST_TIMEOUT)));
+        assert!(std::time::Instant::now().checked_add(options.timeout.unwrap()).is_some());
     }
 
     #[test]

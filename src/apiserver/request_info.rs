@@ -5,7 +5,12 @@
 
 use http::{Method, Uri};
 
-use super::url::{percent_decode, query_pairs};
+use super::{
+    options::boolean,
+    selector,
+    status::{ApiError, Resource},
+    url::{percent_decode, query_value},
+};
 
 /// The subject of one request. Put into the request's extensions by the first filters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub struct RequestInfo {
     pub name: String,
     /// Path segments after `namespaces/<namespace>`, from the resource on.
     pub parts: Vec<String>,
+    /// `…/watch/…` with a method other than GET: 405, whoever asks.
+    pub refused: bool,
     /// The decoded path.
     pub path: String,
 }
@@ -53,12 +60,16 @@ impl RequestInfo {
         info.version.clone_from(version);
 
         let mut rest = rest;
-        // The deprecated form `/apis/g/v/watch/…`.
+        verb_of(method).clone_into(&mut info.verb);
+        // The deprecated form `/apis/g/v/watch/…`. It makes a watch of a GET and of nothing else:
+        // any other method keeps its own verb, so that it is audited as what it tried to be.
         if rest[0] == "watch" && rest.len() > 1 {
-            "watch".clone_into(&mut info.verb);
             rest = &rest[1..];
-        } else {
-            verb_of(method).clone_into(&mut info.verb);
+            if method == Method::GET {
+                "watch".clone_into(&mut info.verb);
+            } else {
+                info.refused = true;
+            }
         }
         if rest[0] == "namespaces" && rest.len() > 1 {
             info.namespace.clone_from(&rest[1]);
@@ -94,30 +105,26 @@ impl RequestInfo {
         }
     }
 
+    /// The answer to a request that is [`RequestInfo::refused`].
+    pub fn refusal(&self, method: &Method) -> ApiError {
+        let resource = Resource { group: &self.group, resource: &self.resource };
+        ApiError::method_not_supported(resource, &method.as_str().to_ascii_lowercase())
+    }
+
     /// `get` of a collection is `list` or `watch`, `delete` is `deletecollection`; a selector
     /// for one name is that name, so that authorization sees it.
     fn name_collection_verb(&mut self, query: &str) {
         if self.verb == "delete" {
             "deletecollection".clone_into(&mut self.verb);
         }
-        let mut watch = false;
-        let mut field_selector = String::new();
-        for (key, value) in query_pairs(query) {
-            match key.as_str() {
-                "watch" if !watch => {
-                    watch = !matches!(value.to_ascii_lowercase().as_str(), "false" | "0");
-                }
-                "fieldSelector" if field_selector.is_empty() => field_selector = value,
-                _ => {}
-            }
-        }
         if self.verb == "get" {
+            // As the handlers read the query: the first value counts, even an empty one.
+            let watch = query_value(query, "watch").is_some_and(|value| boolean(&value));
             if watch { "watch" } else { "list" }.clone_into(&mut self.verb);
         }
-        if matches!(self.verb.as_str(), "list" | "watch")
-            && let Some(name) = exact_name(&field_selector)
-        {
-            name.clone_into(&mut self.name);
+        if matches!(self.verb.as_str(), "list" | "watch") {
+            let selected = query_value(query, "fieldSelector").unwrap_or_default();
+            self.name = selector::exact_name(&selected).unwrap_or_default();
         }
     }
 }
@@ -131,16 +138,6 @@ fn verb_of(method: &Method) -> &'static str {
         "DELETE" => "delete",
         _ => "",
     }
-}
-
-/// The name that a field selector demands.
-fn exact_name(field_selector: &str) -> Option<&str> {
-    field_selector.split(',').find_map(|term| {
-        let value = term.trim().strip_prefix("metadata.name")?;
-        let name = value.strip_prefix("==").or_else(|| value.strip_prefix('='))?;
-        let usable = !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '%']);
-        usable.then_some(name)
-    })
 }
 
 #[cfg(test)]
@@ -178,10 +175,25 @@ mod tests {
             ("GET", "/namespaces/a/pilots/x?watch=1", "get a pilots x -"),
             ("GET", "/watch/namespaces/a/pilots", "watch a pilots - -"),
             ("GET", "/watch/pilots", "watch - pilots - -"),
+            ("GET", "/watch/namespaces/a/pilots/x", "watch a pilots x -"),
+            // Under the prefix, too, a method is what it is.
+            ("HEAD", "/watch/namespaces/a/pilots/x", "get a pilots x -"),
+            ("POST", "/watch/namespaces/a/pilots", "create a pilots - -"),
+            ("PUT", "/watch/namespaces/a/pilots/x", "update a pilots x -"),
+            ("PATCH", "/watch/namespaces/a/pilots/x/status", "patch a pilots x status"),
+            ("DELETE", "/%77atch/namespaces/a/pilots/x", "delete a pilots x -"),
+            ("DELETE", "/watch/namespaces/a/pilots", "deletecollection a pilots - -"),
+            ("OPTIONS", "/watch/pilots", "- - pilots - -"),
             ("GET", "/pilots?fieldSelector=metadata.name%3Dx", "list - pilots x -"),
             ("GET", "/pilots?fieldSelector=metadata.name==x&watch=1", "watch - pilots x -"),
             ("GET", "/pilots?fieldSelector=metadata.name!=x", "list - pilots - -"),
             ("GET", "/pilots?fieldSelector=metadata.name=..", "list - pilots - -"),
+            // The first value of a key counts, for authorization as for the list itself.
+            ("GET", "/pilots?fieldSelector=&fieldSelector=metadata.name=x", "list - pilots - -"),
+            ("GET", "/pilots?fieldSelector=metadata.name=x&fieldSelector=", "list - pilots x -"),
+            ("GET", "/pilots?watch=false&watch=true", "list - pilots - -"),
+            ("GET", "/pilots?watch=true&watch=false", "watch - pilots - -"),
+            ("GET", "/pilots?fieldSelector=metadata.name=a\\,metadata.name=b", "list - pilots - -"),
             ("DELETE", "/pilots?fieldSelector=metadata.name=x", "deletecollection - pilots - -"),
             ("GET", "/namespaces/a/pilots/x%2Fstatus", "get a pilots x/status -"),
             ("GET", "/namespaces/a", "get a namespaces a -"),
@@ -213,6 +225,20 @@ mod tests {
             assert!(!info.is_resource, "{path}");
             assert_eq!((info.verb.as_str(), info.path.as_str()), ("get", path));
         }
+    }
+
+    #[test]
+    fn nothing_but_get_is_taken_under_the_watch_prefix() {
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
+            for path in ["r", "namespaces/a/r", "namespaces/a/r/n", "namespaces/a/r/n/status"] {
+                let info = parse(method, &format!("/apis/g/v/watch/{path}"));
+                assert_eq!(info.refused, method != "GET", "{method} {path}");
+                assert!(info.is_mutating() || matches!(method, "GET" | "HEAD"), "{method} {path}");
+                assert!(!parse(method, &format!("/apis/g/v/{path}")).refused);
+            }
+        }
+        assert!(!parse("DELETE", "/apis/g/v/watch/r").is_long_running());
+        assert!(!parse("DELETE", "/apis/g/v/watch").refused, "a resource of that name");
     }
 
     #[test]

@@ -48,6 +48,22 @@ struct FieldTerm {
     value: String,
 }
 
+/// The name that a field selector demands, in any kind's terms: what authorization looks at. None
+/// when it demands none, or one that no object can have.
+pub fn exact_name(text: &str) -> Option<String> {
+    let mut found = None;
+    for part in split_unescaped(text).into_iter().filter(|part| !part.is_empty()) {
+        let (path, equal, value) = split_term(part)?;
+        let value = unescape(value).ok()?;
+        if path == "metadata.name" && equal && found.is_none() {
+            found = Some(value);
+        }
+    }
+    found.filter(|name| {
+        !name.is_empty() && !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%'])
+    })
+}
+
 const METADATA_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 impl FieldSelector {
@@ -70,6 +86,25 @@ impl FieldSelector {
             terms.push(FieldTerm { path: path.to_owned(), equal, value: unescape(value)? });
         }
         Ok(Self(terms))
+    }
+
+    /// The first name that is demanded.
+    pub fn name(&self) -> Option<&str> {
+        let demands = |term: &&FieldTerm| term.equal && term.path == "metadata.name";
+        self.0.iter().find(demands).map(|term| term.value.as_str())
+    }
+
+    /// Holds the selector to the name that was authorized. Fails when it demands another one.
+    pub fn require_name(&mut self, name: &str) -> Result<()> {
+        if self.0.is_empty() {
+            let path = "metadata.name".to_owned();
+            self.0.push(FieldTerm { path, equal: true, value: name.to_owned() });
+        }
+        if self.name() == Some(name) {
+            return Ok(());
+        }
+        let why = "field selector metadata.name doesn't match requested name";
+        Err(ApiError::bad_request(why))
     }
 
     fn matches(&self, kind: &dyn Kind, hub: &Value) -> bool {
@@ -161,6 +196,36 @@ mod tests {
             let selector = FieldSelector::parse(pilots(), text).unwrap();
             assert_eq!(selector.matches(pilots(), &hub), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn the_name_that_authorization_sees_is_the_one_that_is_selected() {
+        for (text, expected) in [
+            ("metadata.name=a", Some("a")),
+            ("metadata.namespace=x,metadata.name==a", Some("a")),
+            ("metadata.name=a,metadata.name=b", Some("a")),
+            ("metadata.name=a\\,b", Some("a,b")),
+            ("metadata.name!=a", None),
+            ("metadata.name=", None),
+            ("metadata.name=..", None),
+            ("metadata.name=a/b", None),
+            ("", None),
+        ] {
+            assert_eq!(exact_name(text).as_deref(), expected, "{text}");
+            let mut selector = FieldSelector::parse(pilots(), text).unwrap();
+            if let Some(name) = expected {
+                assert!(selector.require_name(name).is_ok(), "{text}");
+                assert!(selector.require_name("other").is_err(), "{text}");
+            }
+        }
+        // What cannot be read names nobody, and the list itself is refused.
+        for text in ["metadata.name=a,", "metadata.name=a,x", "metadata.name=a=b"] {
+            let readable = FieldSelector::parse(pilots(), text).is_ok();
+            assert_eq!(exact_name(text).is_some(), readable, "{text}");
+        }
+        let mut everything = FieldSelector::default();
+        everything.require_name("a").unwrap();
+        assert_eq!(everything.name(), Some("a"), "a name in the path selects");
     }
 
     #[test]

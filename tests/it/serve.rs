@@ -4,3 +4,6 @@ mod authn;
 mod filters;
 mod migrate_storage;
 mod process;
+mod trail;
+mod watch_prefix;
+mod whole;

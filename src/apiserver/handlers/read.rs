@@ -67,6 +67,10 @@ pub(super) fn view(target: &Target<'_>) -> Result<(Output, Viewer)> {
 pub(super) fn selection(target: &Target<'_>, watch: bool) -> Result<(Selector, ListOptions)> {
     let options = ListOptions::parse(target.query, watch)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let selector = Selector::parse(target.registry.kind(), labels, fields)?;
+    let mut selector = Selector::parse(target.registry.kind(), labels, fields)?;
+    // Authorization saw this name, from the path or from the selector.
+    if !target.info.name.is_empty() {
+        selector.fields.require_name(&target.info.name)?;
+    }
     Ok((selector, options))
 }

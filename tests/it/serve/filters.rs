@@ -105,7 +105,7 @@ async fn panicking() {
     panic!("on purpose")
 }
 
-async fn send(chain: &Chain, uri: &str) -> Response<Body> {
+async fn send(chain: &Arc<Chain>, uri: &str) -> Response<Body> {
     chain
         .handle(Request::get(uri).header("X-Remote-User", "root").body(Body::empty()).unwrap())
         .await

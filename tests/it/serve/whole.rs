@@ -1,0 +1,218 @@
+//! Everything between a connection and the store, in this process: filters, real handlers, an
+//! embedded store and an audit trail in a file. Rights are a function of the test's.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Instant};
+
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use navigator::{
+    apiserver::{
+        admission::{Admit, Attributes},
+        authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
+        authz::{Authorizer, Decision, ReviewAccess},
+        delegate::CallError,
+        filters::{
+            Chain, Deadlines, Installed, Limits,
+            audit::{Target, Trail},
+        },
+        handlers::{AppState, router},
+        identity::Guard,
+        metrics::Metrics,
+        request_info::RequestInfo,
+        serve::Peer,
+        status::ApiError,
+        storage::{
+            Storage,
+            embedded::{Embedded, History},
+        },
+    },
+    runtime::{Runtime, Shutdown},
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::support::{
+    pki::{Ca, Identity},
+    server::{PATIENCE, json_lines},
+};
+
+/// May this user do that?
+pub(crate) type Rights = fn(&str, &RequestInfo) -> bool;
+
+struct Rules(Rights);
+
+impl ReviewAccess for Rules {
+    fn review<'a>(
+        &'a self,
+        user: &'a User,
+        request: &'a RequestInfo,
+    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+        let allowed = (self.0)(&user.name, request);
+        let decision = if allowed { Decision::Allow } else { Decision::Deny(String::new()) };
+        Box::pin(std::future::ready(Ok(decision)))
+    }
+}
+
+impl ReviewTokens for Rules {
+    fn review<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+impl Admit for Rules {
+    fn admit<'a>(&'a self, _: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+pub(crate) struct Whole {
+    pub(crate) chain: Arc<Chain>,
+    pub(crate) store: Arc<dyn Storage>,
+    proxy: Identity,
+    trail: PathBuf,
+    rt: Runtime,
+    closing: Shutdown,
+    _folder: tempfile::TempDir,
+}
+
+impl Whole {
+    pub(crate) async fn start(rights: Rights, limits: Limits) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Embedded::open(&folder.path().join("store"), History::default()).await;
+        Self::over(Arc::new(store.unwrap()), folder, rights, limits).await
+    }
+
+    pub(crate) async fn over(
+        store: Arc<dyn Storage>,
+        folder: tempfile::TempDir,
+        rights: Rights,
+        limits: Limits,
+    ) -> Self {
+        let (rt, closing) = (Runtime::new(), Shutdown::new());
+        let metrics = Arc::new(Metrics::new());
+        let trail = folder.path().join("audit.log");
+        let lines = Trail::open(Target::File(trail.clone()), &metrics, &rt).unwrap();
+        let readiness = rt.readiness().clone();
+        let chain = Chain::new(
+            limits,
+            Deadlines::default(),
+            Some(lines),
+            Arc::clone(&metrics),
+            readiness,
+            Shutdown::new(),
+        );
+        let proxies = Ca::new("proxy-ca");
+        let config = [
+            ("requestheader-client-ca-file", proxies.pem.as_str()),
+            ("requestheader-allowed-names", r#"["front-proxy"]"#),
+            ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+        ];
+        let config: BTreeMap<_, _> =
+            config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let trust = watch::channel(Arc::new(Trust::parse(&config).unwrap())).1;
+        let rules = || Arc::new(Rules(rights));
+        let admission: Arc<dyn Admit> = rules();
+        let state = AppState::start(&store, &admission, Guard::open(), &rt, &closing);
+        chain.install(Installed {
+            authenticator: Authenticator::new(trust, rules(), Arc::clone(&metrics)),
+            authorizer: Authorizer::new(rules(), metrics),
+            router: router(state),
+        });
+        let begun = Instant::now();
+        while !rt.readiness().waiting_for().is_empty() {
+            let waiting = rt.readiness().waiting_for();
+            assert!(begun.elapsed() < PATIENCE, "still waiting for {waiting:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let proxy = proxies.issue("front-proxy", &[]);
+        let chain = Arc::new(chain);
+        Self { chain, store, proxy, trail, rt, closing, _folder: folder }
+    }
+
+    /// A request as the front proxy sends it for `user`; as a stranger's when that is empty.
+    pub(crate) fn request(
+        &self,
+        user: &str,
+        method: &str,
+        path: &str,
+        body: String,
+    ) -> Request<Body> {
+        let content_type = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(Body::from(body))
+            .unwrap();
+        let stranger = user.is_empty();
+        if !stranger {
+            request.headers_mut().insert("x-remote-user", user.parse().unwrap());
+        }
+        let certificates = if stranger { [].into() } else { self.proxy.chain.clone().into() };
+        let address: SocketAddr = ([127, 0, 0, 1], 1).into();
+        request.extensions_mut().insert(Peer { address, certificates });
+        request
+    }
+
+    pub(crate) async fn send(
+        &self,
+        user: &str,
+        method: &str,
+        path: &str,
+        body: String,
+    ) -> Response<Body> {
+        self.chain.handle(self.request(user, method, path, body)).await
+    }
+
+    /// Creates an object, or fails.
+    pub(crate) async fn create(&self, user: &str, path: &str, object: &Value) -> Value {
+        let response = self.send(user, "POST", path, object.to_string()).await;
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(status, StatusCode::CREATED, "{}", String::from_utf8_lossy(&body));
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    /// `user verb path code` of each line in the trail, once it has this many.
+    pub(crate) async fn trail(&self, lines: usize) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            let found = json_lines(&self.trail);
+            if found.len() >= lines {
+                return found.iter().map(describe).collect();
+            }
+            let shown: Vec<_> = found.iter().map(describe).collect();
+            assert!(begun.elapsed() < PATIENCE, "{} of {lines} lines: {shown:#?}", found.len());
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn describe(line: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (user, verb) = (text(&line["user"]["username"]), text(&line["verb"]));
+    format!("{user} {verb} {} {}", text(&line["requestURI"]), line["responseStatus"]["code"])
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        self.closing.trigger();
+        self.rt.shutdown().trigger();
+    }
+}
+
+pub(crate) const BETA: &str = "/apis/navigator.jetstack.io/v1beta1";
+
+pub(crate) fn pilot(name: &str) -> Value {
+    json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1",
+        "kind": "Pilot",
+        "metadata": {"name": name},
+        "spec": {"nodePool": "a"},
+    })
+}
