@@ -11,14 +11,16 @@ mod warnings;
 use std::{
     panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use axum::{Router, body::Body, response::IntoResponse};
 use futures::FutureExt;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use jiff::Timestamp;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 pub use deadline::Deadlines;
 pub use inflight::Limits;
@@ -60,6 +62,8 @@ pub struct Chain {
     deadlines: Deadlines,
     audit: Option<Trail>,
     metrics: Arc<Metrics>,
+    /// Requests that change something, also those whose client has gone.
+    writes: TaskTracker,
 }
 
 impl Chain {
@@ -73,7 +77,16 @@ impl Chain {
         drain: Shutdown,
     ) -> Self {
         let inflight = Inflight::new(limits, Arc::clone(&metrics));
-        Self { installed: OnceLock::new(), readiness, drain, inflight, deadlines, audit, metrics }
+        Self {
+            installed: OnceLock::new(),
+            readiness,
+            drain,
+            inflight,
+            deadlines,
+            audit,
+            metrics,
+            writes: TaskTracker::new(),
+        }
     }
 
     /// Begins to serve. The first call counts.
@@ -82,10 +95,39 @@ impl Chain {
     }
 
     /// Answers one request, whatever happens.
-    pub async fn handle(&self, mut request: Request<Body>) -> Response<Body> {
+    ///
+    /// A client that goes away drops the future that answers it, wherever that stands. A read may
+    /// end so. What may have changed something runs on as a task of its own: it keeps its seat,
+    /// and its line gets into the audit trail.
+    pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let received = Timestamp::now();
-        let id = request.headers().get(AUDIT_ID).cloned().unwrap_or_else(new_id);
         let info = RequestInfo::parse(request.method(), request.uri());
+        if !info.is_mutating() {
+            return self.answer(request, info, received).await;
+        }
+        let chain = Arc::clone(self);
+        let written = self.writes.spawn(async move { chain.answer(request, info, received).await });
+        written.await.unwrap_or_else(|error| {
+            error!(%error, "A write ended without an answer");
+            ApiError::internal("the request ended without an answer").into_response()
+        })
+    }
+
+    /// Waits until no write is running, for at most `grace`. Call when no more requests come.
+    pub async fn until_written(&self, grace: Duration) {
+        self.writes.close();
+        if tokio::time::timeout(grace, self.writes.wait()).await.is_err() {
+            warn!(running = self.writes.len(), ?grace, "Writes did not end in time");
+        }
+    }
+
+    async fn answer(
+        &self,
+        mut request: Request<Body>,
+        info: RequestInfo,
+        received: Timestamp,
+    ) -> Response<Body> {
+        let id = request.headers().get(AUDIT_ID).cloned().unwrap_or_else(new_id);
         let warnings = Warnings::default();
         let subject = audit::Subject::default();
         let mut event = self.audit.as_ref().filter(|_| info.is_mutating()).map(|trail| {

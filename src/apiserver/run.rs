@@ -36,6 +36,8 @@ use crate::{
 /// Connections get this long to finish after the last accept. Watches end at once and requests
 /// mostly; the kubelet kills after 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
+/// Writes that outlive their connections get this long.
+const WRITES: Duration = Duration::from_secs(3);
 /// Between tries to reach etcd.
 const STORE_RETRY: Duration = Duration::from_secs(2);
 
@@ -156,6 +158,8 @@ pub async fn run(config: Config, rt: Runtime) -> Result<(), Error> {
     closing.trigger();
     // The listener's task only ends early when the process does.
     drop(drained.await);
+    // A write whose client has gone runs on; its line must get into the trail before that closes.
+    chain.until_written(WRITES).await;
     rt.shutdown().trigger();
     drop(chain);
     rt.tasks().join().await;
