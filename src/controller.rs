@@ -13,6 +13,7 @@ mod elasticsearch;
 mod events;
 mod flavour;
 mod metrics;
+mod namespaces;
 mod observe;
 mod pilots;
 mod plan;
@@ -170,6 +171,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     }
     let pilots = pilots::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work.clone());
     workers.spawn_vital("pilots", pilots);
+    workers.spawn_vital("namespaces", namespaces::watch_over(Arc::clone(&ctx), work.clone()));
 
     let ended = tokio::select! {
         () = work.triggered() => Ok(()),

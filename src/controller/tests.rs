@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
-use tokio::time::{Duration, Instant};
+use tokio::{
+    sync::watch,
+    time::{Duration, Instant},
+};
 
 use self::{
     api::{Fault, id},
@@ -44,6 +47,30 @@ async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
         assert_eq!(rig.look().await, Some((Outcome::Settled, "ok")));
     }
     assert_eq!(rig.writes(), writes, "an idle cluster is not written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone() {
+    let rig = Rig::new(1);
+    let leads = || watch::channel(Claim::unshared()).1;
+    let told = || {
+        let conditions = &rig.object("namespaces", "default")["status"]["conditions"];
+        conditions.as_array().into_iter().flatten().any(|c| c["status"] == "True")
+    };
+    super::namespaces::tell(&rig.context(&[], leads()), "default").await.unwrap();
+    assert!(!told());
+
+    rig.api.server().edit(&id("namespaces", "default"), |namespace| {
+        namespace["metadata"]["finalizers"] = json!(["kubernetes"]);
+        namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    });
+    let deposed = watch::channel(Claim::Lost).1;
+    assert!(super::namespaces::tell(&rig.context(&[], deposed), "default").await.is_err());
+    assert!(!told(), "a former leader writes nothing");
+    super::namespaces::tell(&rig.context(&[], leads()), "default").await.unwrap();
+    assert!(told());
+
+    super::namespaces::tell(&rig.context(&[], leads()), "gone").await.unwrap();
 }
 
 fn check_objects(rig: &Rig) {

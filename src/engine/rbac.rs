@@ -69,6 +69,8 @@ pub fn controller_rules() -> Vec<PolicyRule> {
         rule("", &["pods/ephemeralcontainers"], &["patch"]),
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "delete"]),
         rule("", &["namespaces"], &["get"]),
+        // By which a namespace that is being deleted hears that our pods are gone.
+        rule("", &["namespaces/status"], &["patch"]),
         named(rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),

@@ -101,6 +101,7 @@ impl Target {
         let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
         let (plural, name, part) = match parts {
             ["namespaces", name] => ("namespaces", *name, ""),
+            ["namespaces", name, "status"] => ("namespaces", *name, "status"),
             ["namespaces", _, plural] => (*plural, "", ""),
             ["namespaces", _, plural, name] => (*plural, *name, ""),
             ["namespaces", _, plural, name, part @ ("status" | "ephemeralcontainers")] => {

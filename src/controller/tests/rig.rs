@@ -140,21 +140,25 @@ impl Rig {
         self.look_as(caches, Claim::Held { until, transition: 0 }).await
     }
 
-    pub(super) async fn look_as(
-        &self,
-        caches: &[Value],
-        claim: Claim,
-    ) -> Option<(Outcome, &'static str)> {
-        let (_lead, claim) = watch::channel(claim);
+    pub(super) fn context(&self, caches: &[Value], claim: watch::Receiver<Claim>) -> Context {
         let client = self.api.client();
-        let ctx = Context {
+        Context {
             stores: Stores::holding(caches),
             settings: Settings { pilot_image: self.image.into(), store_id: STORE.into() },
             events: Events::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),
             client,
             claim,
-        };
+        }
+    }
+
+    pub(super) async fn look_as(
+        &self,
+        caches: &[Value],
+        claim: Claim,
+    ) -> Option<(Outcome, &'static str)> {
+        let (_lead, claim) = watch::channel(claim);
+        let ctx = self.context(caches, claim);
         let key = Key { kind: FLAVOUR.kind, namespace: "default".into(), name: "shop".into() };
         let cluster = caches.iter().find(|object| object["kind"] == "CassandraCluster");
         let cluster = cluster.map(|cluster| {

@@ -1,0 +1,145 @@
+//! Tells a namespace that is being deleted that our pods in it are gone.
+//!
+//! Kubernetes removes a namespace's pods first, and everything else when they are gone. It looks
+//! again after half of their longest grace period, or five seconds after the Namespace changed
+//! (`pkg/controller/namespace`). A database may take minutes to stop, so its grace period is long,
+//! although it usually needs seconds: without a word from us the namespace would wait minutes for
+//! nothing. So once our last pod there is gone, a condition of the Namespace says so.
+//!
+//! Owns that condition. Deletes nothing and shortens nothing: a database has all the time to stop.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::core::v1::{Namespace, Pod},
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{ApiResource, Patch, PatchParams},
+};
+use serde_json::json;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::{
+    context::{Context, Error, MANAGER},
+    status::seconds,
+};
+use crate::{error::chain, runtime::Shutdown};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Type of the Namespace's condition.
+const DATABASES_STOPPED: &str = "NavigatorDatabasesStopped";
+
+/// Namespaces in which pods of ours were seen to end.
+#[derive(Default)]
+struct Ending(BTreeSet<String>);
+
+impl Ending {
+    /// Namespaces whose last pod of ours has gone since it was seen to end.
+    fn emptied(&mut self, pods: &[Arc<Pod>]) -> Vec<String> {
+        let mut inhabited = HashSet::new();
+        for pod in pods {
+            let Some(namespace) = pod.metadata.namespace.as_deref() else { continue };
+            inhabited.insert(namespace);
+            if pod.metadata.deletion_timestamp.is_some() {
+                self.0.insert(namespace.to_owned());
+            }
+        }
+        let emptied = |name: &String| !inhabited.contains(name.as_str());
+        let names: Vec<_> = self.0.iter().filter(|name| emptied(name)).cloned().collect();
+        self.0.retain(|name| !emptied(name));
+        names
+    }
+
+    /// To be told once more.
+    fn again(&mut self, namespace: String) {
+        self.0.insert(namespace);
+    }
+}
+
+/// Looks at the pods every second until shutdown.
+pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
+    let mut ending = Ending::default();
+    loop {
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => {}
+            () = shutdown.triggered() => return,
+        }
+        for namespace in ending.emptied(&ctx.stores.pods.state()) {
+            match tell(&ctx, &namespace).await {
+                Ok(()) => {}
+                Err(Error::NotLeading) => return,
+                Err(error) => {
+                    warn!(error = %chain(&error), "Failed to tell a namespace that its pods are gone");
+                    ending.again(namespace);
+                }
+            }
+        }
+    }
+}
+
+/// Writes the condition, if the namespace is being deleted.
+pub(super) async fn tell(ctx: &Context, name: &str) -> Result<(), Error> {
+    let api: Api<Namespace> = Api::all(ctx.client.clone());
+    let failed = |verb| move |error| Error::request(verb, "Namespace", name, error);
+    let Some(namespace) = api.get_opt(name).await.map_err(failed("get"))? else { return Ok(()) };
+    if namespace.metadata.deletion_timestamp.is_none() {
+        return Ok(());
+    }
+    let patch = json!({"status": {"conditions": [{
+        "type": DATABASES_STOPPED,
+        "status": "True",
+        "reason": "PodsGone",
+        "message": "Every database that Navigator ran in this namespace has stopped",
+        "lastTransitionTime": seconds(Timestamp::now()),
+    }]}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    ctx.write(&ApiResource::erase::<Namespace>(&()), name)?;
+    match api.patch_status(name, &params, &Patch::Strategic(&patch)).await {
+        Ok(_) => info!(namespace = name, "Told a namespace that its databases have stopped"),
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(failed("update the status of")(error)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn pod(namespace: &str, ends: bool) -> Arc<Pod> {
+        let mut pod = Pod::default();
+        pod.metadata.namespace = Some(namespace.into());
+        pod.metadata.deletion_timestamp = ends.then_some(Time(Timestamp::UNIX_EPOCH));
+        Arc::new(pod)
+    }
+
+    #[test]
+    fn a_namespace_is_told_once_when_its_last_ending_pod_is_gone() {
+        let mut ending = Ending::default();
+        let none: Vec<String> = Vec::new();
+        assert_eq!(ending.emptied(&[pod("a", true), pod("a", false), pod("b", false)]), none);
+        assert_eq!(ending.emptied(&[pod("a", true), pod("b", false)]), none);
+        assert_eq!(ending.emptied(&[pod("b", false)]), ["a"]);
+        assert_eq!(ending.emptied(&[]), none, "told once; nobody saw a pod of b end");
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_told_again() {
+        let mut ending = Ending::default();
+        ending.emptied(&[pod("a", true)]);
+        for name in ending.emptied(&[]) {
+            ending.again(name);
+        }
+        assert_eq!(ending.emptied(&[]), ["a"]);
+    }
+}
