@@ -113,6 +113,7 @@ fn main() -> ExitCode {
         }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _alone = support::loopback::alone();
     let order: Vec<&str> = SCENARIOS.iter().map(|(name, ..)| *name).collect();
     let mut outcomes = Vec::new();
     for (name, _, run) in SCENARIOS.iter().filter(|(name, set, _)| chosen(name, *set)) {

@@ -31,7 +31,7 @@ pub(crate) struct Member {
 }
 
 impl Fleet {
-    /// So many nodes on 127.0.`net`.1 and on, all of them running.
+    /// So many nodes on 127.x.`net`.1 and on, all of them running.
     pub(crate) async fn start(net: u8, count: u8) -> Self {
         let bed = Bed::start().await;
         let ring = Ring::new(bed.world.folder.path(), "demo");

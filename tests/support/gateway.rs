@@ -13,7 +13,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::wait::until;
+use super::{loopback::own, wait::until};
 
 /// What becomes of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// An open way to `target`, at `host`.
+    /// An open way to `target`, at `host`, which is [`own`] to this run.
     pub(crate) async fn start(host: [u8; 4], target: SocketAddr) -> Self {
-        let listener = TcpListener::bind(SocketAddr::from((host, 0))).await.unwrap();
+        let listener = TcpListener::bind(SocketAddr::from((own(host), 0))).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (way, seen) = watch::channel(Way::Open);
         let calls = Arc::default();

@@ -9,6 +9,7 @@ pub(crate) mod client;
 pub(crate) mod fleet;
 pub(crate) mod gateway;
 pub(crate) mod kube;
+pub(crate) mod loopback;
 pub(crate) mod pki;
 pub(crate) mod ring;
 pub(crate) mod seat;

@@ -19,7 +19,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::wait::until;
+use super::{loopback::own, wait::until};
 
 /// The user that databases run as when the tests are root: Elasticsearch refuses root.
 pub(crate) const USER: u32 = 9200;
@@ -50,11 +50,11 @@ pub(crate) struct Running {
 }
 
 impl Seat {
-    /// Makes the folders below `root`.
+    /// Makes the folders below `root`. The address is [`own`] to this run.
     pub(crate) fn new(
         word: &'static str,
         name: &str,
-        address: impl Into<IpAddr>,
+        address: [u8; 4],
         home: &Path,
         root: &Path,
     ) -> Self {
@@ -66,7 +66,7 @@ impl Seat {
             name: name.to_owned(),
             word,
             program: env!("CARGO_BIN_EXE_navigator").into(),
-            address: address.into(),
+            address: own(address),
             home: home.to_owned(),
             place,
             user: None,

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     cql::{Consistency, Row},
     report::Told,
-    support::bed::condition,
+    support::{bed::condition, loopback::own},
 };
 
 /// With the one of `life`, which is longer, three.
@@ -55,7 +55,7 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
     // As a new pod would have it.
     let before = ring.id(1).await.unwrap();
     lose(ring, 1);
-    ring.hosts[1].seat.address = [127, 31, NET + ROUNDS, 9].into();
+    ring.hosts[1].seat.address = own([127, 31, NET + ROUNDS, 9]);
     ring.start(1);
     assert!(!replaced(ring).await.contains(&before), "{before} is still there");
     assert_eq!(self::tokens(ring, 1), tokens, "it has its predecessor's tokens");

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::harness::{children, folder, signal, state, wait_for};
-use crate::support::ring::install;
+use crate::support::{loopback::own, ring::install};
 
 pub(super) struct World {
     _kept: tempfile::TempDir,
@@ -29,7 +29,7 @@ impl World {
         }
         fs::write(root.join("shared/jolokia.jar"), "").unwrap();
         install(&root.join("home"));
-        Self { _kept: kept, root, address: format!("127.0.66.{host}") }
+        Self { _kept: kept, root, address: own([127, 0, 66, host]).to_string() }
     }
 
     fn start(&self, phase: &str) -> Running<'_> {

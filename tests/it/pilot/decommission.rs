@@ -64,7 +64,7 @@ async fn a_decommission_that_is_killed_half_way_is_resumed_to_its_end() {
     ring::unset(&trio.seats[2], "stuck-streams");
     bed.phase(&name, "Decommissioned", PATIENCE).await;
     decommissioned(&bed, &name, "True", "").await;
-    assert_eq!(trio.ring.in_mode("LEFT"), ["127.0.72.3"]);
+    assert_eq!(trio.ring.in_mode("LEFT"), [trio.seats[2].address.to_string()]);
     assert_eq!(trio.ring.in_mode("NORMAL").len(), 2);
     assert_eq!(trio.ring.wrongs(), [""; 0]);
     assert_eq!(trio.running[2].database(), None);
@@ -97,7 +97,7 @@ async fn a_pilot_killed_before_it_noted_that_the_node_left_never_lets_it_serve_a
     trio.restart(&bed, 2);
     decommissioned(&bed, &name, "True", "").await;
     bed.phase(&name, "Decommissioned", PATIENCE).await;
-    assert_eq!(trio.ring.in_mode("LEFT"), ["127.0.73.3"]);
+    assert_eq!(trio.ring.in_mode("LEFT"), [trio.seats[2].address.to_string()]);
     assert_eq!(trio.ring.wrongs(), [""; 0]);
     assert_eq!(trio.running[2].database(), None);
     let notes = ring::notes(&trio.seats[2]);

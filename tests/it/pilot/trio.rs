@@ -17,7 +17,7 @@ pub(super) struct Trio {
 }
 
 impl Trio {
-    /// On 127.0.`net`.1 to .3.
+    /// On 127.x.`net`.1 to .3.
     pub(super) async fn start(bed: &Bed, net: u8) -> Self {
         let ring = Ring::new(bed.world.folder.path(), "demo");
         let mut trio = Self { ring, seats: Vec::new(), running: Vec::new() };
