@@ -68,6 +68,15 @@ impl Cql {
         i64::from_be_bytes(rows[0][0].as_deref().unwrap().try_into().unwrap())
     }
 
+    /// The node's own tokens.
+    pub(crate) fn tokens(&mut self) -> Vec<i64> {
+        let rows = self.run("SELECT tokens FROM system.local");
+        let set = rows[0][0].as_deref().unwrap();
+        let mut set = Cursor(set);
+        let texts = (0..set.int()).map(|_| set.cell().unwrap());
+        texts.map(|text| String::from_utf8(text).unwrap().parse().unwrap()).collect()
+    }
+
     /// Host ids of every node that this one counts to its ring, itself included.
     pub(crate) fn ring(&mut self) -> io::Result<BTreeSet<String>> {
         self.members("host_id")

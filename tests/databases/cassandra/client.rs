@@ -1,7 +1,7 @@
 //! A client that writes without a pause and remembers what was acknowledged.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
     sync::{
@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::ring::SOON;
+use super::ring::{Ring, SOON};
 use crate::{
     cql::{Consistency, Cql},
     support::wait::until,
@@ -91,6 +91,11 @@ impl Writer {
         self.acknowledged.lock().unwrap().len()
     }
 
+    /// Those that are acknowledged so far.
+    pub(crate) fn rows(&self) -> BTreeSet<i32> {
+        self.acknowledged.lock().unwrap().clone()
+    }
+
     /// Waits until this many more rows are acknowledged.
     pub(crate) async fn writes(&self, more: usize) {
         let goal = self.count() + more;
@@ -147,6 +152,29 @@ fn write(
         std::thread::sleep(PACE);
     }
     failed
+}
+
+/// Those of the rows whose only copy, by the ring's tokens, is on node `index` of `ring`: the
+/// keyspace must keep one copy of each. They can be lost by its departure, and by nothing else.
+pub(crate) fn on_it_alone(ring: &Ring, index: usize, rows: &BTreeSet<i32>) -> BTreeSet<i32> {
+    let nodes: Vec<usize> = (0..ring.hosts.len()).filter(|it| ring.serving(*it)).collect();
+    let mut owners = BTreeMap::new();
+    for node in nodes {
+        owners.extend(ring.cql(node).tokens().into_iter().map(|token| (token, node)));
+    }
+    let owner = |token: i64| {
+        // The first token at or after it, round the ring.
+        let next = owners.range(token..).next().or_else(|| owners.iter().next());
+        next.map(|(_, node)| *node)
+    };
+    let found = ring.cql(index).run("SELECT id, token(id) FROM shop.orders");
+    let found = found.into_iter().map(|row| {
+        let cell = |column: usize| row[column].clone().unwrap();
+        let id = i32::from_be_bytes(cell(0).try_into().unwrap());
+        (id, i64::from_be_bytes(cell(1).try_into().unwrap()))
+    });
+    let there = found.filter(|(id, token)| rows.contains(id) && owner(*token) == Some(index));
+    there.map(|(id, _)| id).collect()
 }
 
 /// Waits until a node can read the table at this level, and checks that every acknowledged row

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    client::{Writer, every_row_is_there, make_shop, set_factor},
+    client::{Writer, every_row_is_there, make_shop, on_it_alone, set_factor},
     ring::{JOIN, Ring, START},
 };
 use crate::{cql::Consistency, report::Told};
@@ -35,10 +35,19 @@ pub(crate) async fn older_releases_found_join_and_return(told: &Told) {
         told.claim(format!("{version}: a stopped node returns as itself"));
         // Right before it leaves: 4.1 once failed to stream to a node that had not heard of it.
         set_factor(&mut ring.cql(1), 1);
+        let writer = Writer::start(vec![ring.address(0)], 1_000, Consistency::One);
+        writer.writes(300).await;
+        let (later, _) = writer.stop();
+        let alone = on_it_alone(&ring, 1, &later);
+        assert!(alone.len() > 20, "only {} rows are on the node that leaves alone", alone.len());
         ring.change(1, json!({"phase": "Decommissioned"})).await;
         ring.says(1, "Decommissioned", ("True", "NodeDecommissioned"), JOIN).await;
         ring.is_one(&[0]).await;
-        every_row_is_there(ring.address(0), &rows, Consistency::One).await;
-        told.claim(format!("{version}: it leaves, and every row is on the other"));
+        let all = rows.union(&later).copied().collect();
+        every_row_is_there(ring.address(0), &all, Consistency::One).await;
+        told.claim(format!(
+            "{version}: it leaves, and every row is on the other, also {} that it alone had",
+            alone.len()
+        ));
     }
 }

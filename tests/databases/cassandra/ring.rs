@@ -114,6 +114,11 @@ impl Ring {
         self.hosts[index].running.as_ref().unwrap()
     }
 
+    /// Does a database run there?
+    pub(crate) fn serving(&self, index: usize) -> bool {
+        self.hosts[index].running.as_ref().is_some_and(|pilot| pilot.database().is_some())
+    }
+
     pub(crate) fn data(&self, index: usize) -> PathBuf {
         self.hosts[index].seat.data()
     }

@@ -19,6 +19,9 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
 
     ensemble.index(0, 3, 1).await;
     ensemble.green(0).await;
+    let single = Single::written(&ensemble).await;
+    let shards = single.on_it_alone(&ensemble, 2).await;
+    told.claim(format!("{version}: {shards} is on the node that is to leave, and on no other"));
     let writer = Writer::new(&ensemble, 0);
     // What people exclude is theirs: by name it stays, and a transient list of ids is respected.
     let theirs = json!({"persistent": {BY_NAME: "nobody"}, "transient": {BY_ID: "nobody"}});
@@ -46,6 +49,7 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     assert_eq!(ensemble.settled(&[0, 1]).await, cluster);
     let (documents, refused) = writer.check().await;
     assert_eq!(refused, 0, "writes were refused while a node left");
+    single.is_there(&ensemble).await;
     told.claim(format!(
         "{version}: a node leaves while a client writes; all {documents} documents are there"
     ));
@@ -70,6 +74,62 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     ensemble.green(0).await;
     writer.check().await;
     told.claim(format!("{version}: a member that was stopped rejoins, and nothing is lost"));
+}
+
+/// An index of one copy: what a node that leaves does not give away is lost.
+struct Single {
+    path: &'static str,
+}
+
+impl Single {
+    const DOCUMENTS: u32 = 60;
+
+    /// After the nodes have joined, so that each has its share from the beginning.
+    async fn written(ensemble: &Ensemble) -> Self {
+        // One shard for each node; without the rule it may move to any that stays.
+        let rule = "index.routing.allocation.total_shards_per_node";
+        let settings = json!({"number_of_shards": 3, "number_of_replicas": 0, rule: 1});
+        ensemble.ask(0, Method::PUT, "/single", Some(&json!({"settings": settings}))).await;
+        ensemble.green(0).await;
+        ensemble.ask(0, Method::PUT, "/single/_settings", Some(&json!({rule: null}))).await;
+        let single =
+            Self { path: if ensemble.major() == 5 { "/single/doc" } else { "/single/_doc" } };
+        for id in 0..Self::DOCUMENTS {
+            let path = format!("{}/{id}", single.path);
+            ensemble.ask(0, Method::PUT, &path, Some(&json!({"id": id}))).await;
+        }
+        ensemble.ask(0, Method::POST, "/single/_refresh", None).await;
+        single
+    }
+
+    /// The shard of a node, by the words of Elasticsearch; there are documents in it.
+    async fn on_it_alone(&self, ensemble: &Ensemble, node: usize) -> String {
+        until("each node has one of the shards", START, async || {
+            let path = "/_cat/shards/single?format=json&h=shard,prirep,state,docs,node";
+            let shards = ensemble.try_ask(0, Method::GET, path, None).await?;
+            let all = shards.as_array().map(Vec::as_slice).unwrap_or_default();
+            let its: Vec<_> =
+                all.iter().filter(|shard| shard["node"] == ensemble.name(node)).collect();
+            let documents = |shard: &serde_json::Value| {
+                shard["docs"].as_str().and_then(|count| count.parse::<u32>().ok())
+            };
+            match its.as_slice() {
+                [one] if all.len() == 3 && documents(one).unwrap_or_default() > 0 => {
+                    let (shard, count) = (one["shard"].as_str().unwrap(), documents(one).unwrap());
+                    Ok(format!("shard {shard} with {count} documents"))
+                }
+                _ => Err(shards.to_string()),
+            }
+        })
+        .await
+    }
+
+    async fn is_there(&self, ensemble: &Ensemble) {
+        for id in 0..Self::DOCUMENTS {
+            let found = ensemble.ask(0, Method::GET, &format!("{}/{id}", self.path), None).await;
+            assert_eq!(found["_source"]["id"], id, "{found}");
+        }
+    }
 }
 
 const BY_ID: &str = "cluster.routing.allocation.exclude._id";
