@@ -130,10 +130,14 @@ fn merged(page: &str, scenario: &str, section: &str, order: &[&str]) -> String {
 fn commit() -> String {
     let commit = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let commit = commit.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    commit
-        .map(|commit| commit.trim().to_owned())
-        .filter(|commit| !commit.is_empty())
-        .unwrap_or_else(|| "unknown".to_owned())
+    let commit = commit.map(|commit| commit.trim().to_owned()).filter(|commit| !commit.is_empty());
+    let Some(commit) = commit else { return "unknown".to_owned() };
+    // But for what this program writes itself.
+    let changed = Command::new("git")
+        .args(["status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs"])
+        .output();
+    let clean = changed.is_ok_and(|output| output.status.success() && output.stdout.is_empty());
+    if clean { commit } else { format!("{commit} with changes") }
 }
 
 /// The machine, and how busy it was.
