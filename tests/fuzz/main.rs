@@ -27,6 +27,8 @@ use serde_json::Value;
 use self::mutate::Mutator;
 
 const DEFAULT_SECONDS: u64 = 2;
+/// How many bodies must be understood at least: a quarter is usual.
+const UNDERSTOOD_PERCENT: u64 = 5;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|w| !w.starts_with("--")).collect();
@@ -45,6 +47,11 @@ fn main() -> ExitCode {
     {
         let budget = Duration::from_secs(seconds) / 2;
         match run(version, &corpus, seed, budget) {
+            // A change that understands nothing would otherwise pass as one that finds nothing.
+            Ok(Tally { cases, understood }) if understood * 100 < cases * UNDERSTOOD_PERCENT => {
+                println!("fuzz: {name}: FAILED, only {understood} of {cases} were understood");
+                outcome = ExitCode::FAILURE;
+            }
             Ok(Tally { cases, understood }) => {
                 println!("fuzz: {name}: {cases} cases, {understood} understood, ok");
             }

@@ -25,22 +25,25 @@ const JSON_CASES: u32 = 1_000;
 /// Words of a tape: enough for the largest object.
 const WORDS: usize = 96;
 
-/// Runs a property over random tapes. The seed is the property's name: a failure repeats itself.
-#[expect(clippy::print_stdout, reason = "says how to repeat a run")]
+/// Runs a property over random tapes, others each time; a failure names the seed that repeats it.
+#[expect(clippy::disallowed_methods, reason = "how a run is repeated")]
 fn property(name: &str, cases: u32, holds: impl Fn(&mut Tape<'_>) -> Result<(), String>) {
-    let mut seed = [0; 32];
-    for (slot, byte) in seed.iter_mut().zip(name.bytes()) {
-        *slot = byte;
-    }
-    println!("{name}: {cases} cases, seed {seed:?}");
+    let said = std::env::var("NAVIGATOR_TEST_SEED").ok();
+    let seed = said.map_or_else(rand::random, |said| said.parse().expect("a seed is a number"));
+    seeded(seed, name, cases, holds);
+}
+
+fn seeded(seed: u64, name: &str, cases: u32, holds: impl Fn(&mut Tape<'_>) -> Result<(), String>) {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let tapes = collection::vec(num::u64::ANY, WORDS);
     let outcome =
         runner.run(&tapes, |words| holds(&mut Tape::new(&words)).map_err(TestCaseError::fail));
     if let Err(error) = outcome {
-        panic!("{name} fails with seed {seed:?}: {error}");
+        panic!("{name} fails with NAVIGATOR_TEST_SEED={seed}: {error}");
     }
 }
 
@@ -251,7 +254,8 @@ fn generators_set_every_field_in_five_percent_of_the_cases() {
             for field in ["spec", "status"] {
                 fields(root, &root["properties"][field], field, &mut counts.borrow_mut());
             }
-            property(&format!("{plural} {version} coverage"), SAMPLE, |tape| {
+            // Always the same ones: a field near the limit would fail in some runs only.
+            seeded(0, &format!("{plural} {version} coverage"), SAMPLE, |tape| {
                 let object = make(tape);
                 for (path, count) in counts.borrow_mut().iter_mut() {
                     *count += u32::from(is_set(&object, path));
