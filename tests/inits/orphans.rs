@@ -8,7 +8,7 @@ use super::{
 };
 
 pub(crate) const NO_ZOMBIES: Case = Case {
-    says: "10 000 orphans leave no zombie after 1 s, and the child's own status is not stolen",
+    says: "10 000 orphans leave no zombie, and the child's own status is not stolen",
     modes: MODES,
     without_init: true,
     run: no_zombies,
@@ -31,7 +31,8 @@ fn no_zombies(bench: Bench) -> Seen {
             break;
         }
         let waited = done.elapsed();
-        ensure(waited < Duration::from_secs(1), || {
+        // How soon is the machine's business: it may have other things to do.
+        ensure(waited < bench.init.patience(), || {
             // Where nothing reaps there are thousands, but not all: the machine numbers few.
             format!("{} zombies", if zombies > 100 { "thousands of" } else { "some" })
         })?;

@@ -120,6 +120,13 @@ impl Kube {
         since.map(|(_, what)| what.clone()).collect()
     }
 
+    /// The same, up to another moment.
+    pub(crate) fn asked_between(&self, start: Instant, end: Instant) -> Vec<String> {
+        let state = self.lock();
+        let within = state.asked.iter().filter(|(when, _)| (start..end).contains(when));
+        within.map(|(_, what)| what.clone()).collect()
+    }
+
     /// Passes requests for our group on to `server`, in the name of the token's user.
     pub(crate) fn aggregate(&self, server: Option<Arc<Client>>) {
         self.lock().aggregated = server;

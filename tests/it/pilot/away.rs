@@ -59,7 +59,8 @@ async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
     bed.kill_server();
     signal(pids[1], Signal::SIGKILL);
     tokio::time::sleep(AWAY).await;
-    let tries = bed.world.kube.asked_since(gone);
+    // A busy machine may have slept longer, which would be time for more of them.
+    let tries = bed.world.kube.asked_between(gone, gone + AWAY);
     // Each pilot: tries ever further apart, the same for all its loops.
     assert!(tries.len() <= 3 * 9, "{} tries: {tries:#?}", tries.len());
     for (seat, at) in trio.seats.iter().zip([0, 1, 2]) {
@@ -103,12 +104,20 @@ const SHORT: Duration = Duration::from_secs(12);
 #[tokio::test]
 async fn pilots_that_are_refused_or_never_answered_try_ever_less_often_and_report_on_return() {
     let fleet = Fleet::start(96, 2).await;
+    let cut = Instant::now();
     fleet.cut(|number| [Way::Refusing, Way::Silent][number]).await;
     fleet.pass(SHORT).await;
     for node in &fleet.nodes {
-        let calls = node.gateway.calls();
-        // Loops that ask in the very moment of the cut are not held back yet.
-        assert!((1..=8).contains(&calls.len()), "{}: {:?}", node.seat.name, apart(&calls));
+        until("a try", PATIENCE, async || {
+            let tried = !node.gateway.calls().is_empty();
+            if tried { Ok(()) } else { Err(format!("none by {}", node.seat.name)) }
+        })
+        .await;
+        // Loops that ask in the very moment of the cut are not held back yet. A busy machine
+        // takes longer, which is time for more tries.
+        let mut calls = node.gateway.calls();
+        calls.retain(|call| *call - cut <= SHORT);
+        assert!(calls.len() <= 8, "{}: {:?}", node.seat.name, apart(&calls));
     }
     let (took, lists) = fleet.restore().await;
     assert_eq!(took.len(), 2);
