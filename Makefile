@@ -3,9 +3,11 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed e2e test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
+.PHONY: help deps build image manifest fmt lint test testbed older e2e test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
 
 CARGO    ?= cargo
+# For tests: what clippy lints is what is built, so that no dependency is compiled twice. Not for the release.
+LINTED   := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings $(CARGO)
 PROFILE  ?= release
 TESTBED  ?= $(CURDIR)/.testbed
 TARGET   := x86_64-unknown-linux-gnu
@@ -50,25 +52,25 @@ manifest: build ## rewrites deploy/navigator.yaml
 fmt: ## formats the code
 	$(CARGO) fmt
 
-lint: deps ## format and lints, without changing anything
+lint: deps ## format and lints, without changing anything; leaves the tests built
 	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(LINTED) test --no-run --all-targets
 	@# (all targets are those that `cargo test` runs; these are not)
-	$(CARGO) clippy --test databases --test inits -- -D warnings
+	$(LINTED) test --no-run --test databases --test inits
 
 test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl
-	$(CARGO) test
+	$(LINTED) test
 
 fuzz: deps ## decodes damaged manifests for 60 s
-	$(CARGO) test --test fuzz -- 60
+	$(LINTED) test --test fuzz -- 60
 
 bench: deps $(TESTBED)/bin/etcd ## prints what stores and conversions cost
 	$(CARGO) bench --bench conversion --bench store
 
 compare-inits: deps ## prints what our init, tini and dumb-init do, as a table
 	@scripts/need.sh unshare=util-linux tini=tini dumb-init=dumb-init dash=dash script=bsdutils
-	$(CARGO) test --test inits
+	$(LINTED) test --test inits
 
 bench-pilot: deps ## prints what a pilot costs, beside tini, dumb-init and no init
 	@scripts/need.sh tini=tini dumb-init=dumb-init perl=perl
@@ -78,7 +80,7 @@ kill-store: deps ## kills the embedded store a thousand times under load
 	$(CARGO) bench --bench store -- kills
 
 golden: deps ## rewrites expected outputs; read the diff
-	UPDATE_GOLDEN=1 $(CARGO) test
+	UPDATE_GOLDEN=1 $(LINTED) test
 
 testbed: ## builds a real Kubernetes node's programs from Go modules
 	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc debootstrap=debootstrap mvn=maven python3=python3 xz=xz-utils
@@ -87,23 +89,22 @@ testbed: ## builds a real Kubernetes node's programs from Go modules
 $(TESTBED)/bin/etcd:
 	tests/testbed/build.sh $(TESTBED) etcd
 
-e2e: testbed image ## every job on a real Kubernetes with real databases
+older: deps ## leaves an older release at .cache/older/navigator, to upgrade from
+	scripts/older.sh .cache/older/navigator
+
+e2e: testbed image older ## every job on a real Kubernetes with real databases
 	tests/e2e/run.sh $(TESTBED)
 
 test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes
 	@scripts/need.sh mvn=maven
-	$(CARGO) test --test databases
+	$(LINTED) test --test databases
 
 test-databases-full: deps ## the same with every scenario; rewrites docs/test-databases.md
 	@scripts/need.sh mvn=maven iptables=iptables
-	$(CARGO) test --test databases -- --full --report docs/test-databases.md
+	$(LINTED) test --test databases -- --full --report docs/test-databases.md
 
-ci: ## all that a change must pass
-	@begun=$$SECONDS; \
-	for target in test fuzz test-databases e2e; do \
-	  started=$$SECONDS; echo "=== make $$target"; $(MAKE) --no-print-directory $$target; \
-	  echo "=== make $$target took $$((SECONDS - started)) s"; \
-	done; echo "=== all of it took $$((SECONDS - begun)) s"
+ci: ## all that a change must pass, with a table of how long each step took
+	scripts/ci.sh
 
 clean: ## forgets what was built (not the testbed)
 	rm -rf target bin .cache

@@ -2,19 +2,26 @@
 # need.sh COMMAND=PACKAGE ...: installs the Debian package of each command (or file, when it has a slash) that is missing;
 # where it may not, says in one line what to install, and fails.
 set -euo pipefail
-missing=()
-for pair in "$@"; do
-  wanted=${pair%%=*}
-  case "$wanted" in
-    /*) [ -e "$wanted" ] ;;
-    *) command -v "$wanted" >/dev/null 2>&1 || [ -e "/sbin/$wanted" ] ;;
-  esac || missing+=("${pair#*=}")
-done
-[ ${#missing[@]} -gt 0 ] || exit 0
+look() {
+  local pair wanted
+  missing=()
+  for pair; do
+    wanted=${pair%%=*}
+    case "$wanted" in
+      /*) [ -e "$wanted" ] ;;
+      *) command -v "$wanted" >/dev/null 2>&1 || [ -e "/sbin/$wanted" ] ;;
+    esac || missing+=("${pair#*=}")
+  done
+  [ ${#missing[@]} -gt 0 ] || exit 0
+}
+look "$@"
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "please install: ${missing[*]} (Debian: apt-get install ${missing[*]})" >&2
   exit 1
 fi
+# One at a time: apt lets nobody wait. What another one installed meanwhile is not missing any more.
+exec 9>>/run/lock/navigator-need && flock 9
+look "$@"
 echo "installing ${missing[*]}"
 log=$(mktemp)
 { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||

@@ -2,7 +2,8 @@
 # database-image.sh cassandra|elasticsearch VERSION [DIR]: packs a database image with the vendor's paths, user and
 # variables out of Debian's Java runtime and the database from the Java package registry, as
 # DIR/images/NAME-VERSION.tar under exactly the name that the samples use. Skips what is there.
-# About 100 s from nothing on 2 cores, 25 s once the base root is there.
+# About 100 s from nothing on 2 cores, 25 s once the base root is there, none
+# when another checkout made it (cache.sh).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 flavour=${1:?usage: database-image.sh cassandra|elasticsearch VERSION [DIR]} version=${2:?usage: database-image.sh cassandra|elasticsearch VERSION [DIR]}
@@ -10,6 +11,9 @@ dir=$(mkdir -p "${3:-.testbed}" && cd "${3:-.testbed}" && pwd)
 out=$dir/images/$flavour-$version.tar base=$dir/images/base
 [ -f "$out" ] && exit 0
 mkdir -p "$dir/images"
+. "$here/cache.sh"
+kept=images/$(key "$0" "$here/get-$flavour.sh" "$here/image.py" "$here/nofile.c" "$(ulimit -Hn)")/$flavour-$version.tar
+cached "$kept" "$out" && exit 0
 
 if [ ! -f "$base/.complete" ]; then
   rm -rf "$base"
@@ -54,4 +58,5 @@ elasticsearch)
     "$root" "1000:0" "${limits[@]}" PATH=/usr/share/elasticsearch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;;
 *) echo "database-image.sh: unknown database $flavour" >&2; exit 64 ;;
 esac
+keep "$kept" "$out"
 echo "$out ($(du -m "$out" | cut -f1) MB)"
