@@ -226,13 +226,16 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
         source: std::io::Error::other(error.to_string()),
     };
     let text = fs::read_to_string(&path).map_err(|error| unreadable(&error))?;
-    let mut yaml: serde_json::Value =
+    // Somebody may have put anything there; what is no mapping is not mended here.
+    let mut yaml: serde_json::Map<String, serde_json::Value> =
         serde_yaml::from_str(&text).map_err(|error| unreadable(&error))?;
     let wanted = crate::engine::cassandra::seed_provider(&way.seeds);
-    if yaml["seed_provider"] == wanted {
-        return Ok(false);
+    match yaml.get("seed_provider") {
+        Some(current) if *current == wanted => return Ok(false),
+        Some(_) => {}
+        None => return Err(unreadable(&"it is not what was written there")),
     }
-    yaml["seed_provider"] = wanted;
+    yaml.insert("seed_provider".to_owned(), wanted);
     let text = serde_yaml::to_string(&yaml).map_err(|error| unreadable(&error))?;
     write_whole(&path, text.as_bytes(), 0o644)?;
     Ok(true)
@@ -306,6 +309,11 @@ mod tests {
         assert!(!rewrite_seeds(&node).unwrap());
         let yaml = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
         assert!(yaml.contains("10.0.0.1:7000,10.0.0.2:7000"), "{yaml}");
+        for broken in ["a scalar", "[1, 2]", "7", ""] {
+            fs::write(node.config.join("cassandra.yaml"), broken).unwrap();
+            let error = rewrite_seeds(&node).unwrap_err();
+            assert!(matches!(error, Error::Read { .. }), "{broken:?}: {error}");
+        }
     }
 
     #[test]
