@@ -32,6 +32,7 @@ use self::{
 };
 use crate::{
     engine::{cassandra::explain_exit, ending::Ending},
+    error::chain,
     pilot::{
         blockers::Blockers,
         database::{
@@ -61,6 +62,8 @@ struct Seen {
     jolokia: Option<Jolokia>,
     ranges: Option<(Instant, Ranges)>,
     blockers: Blockers,
+    /// Bytes received while it joined, as last read.
+    received: Option<i64>,
 }
 
 impl Cassandra {
@@ -129,7 +132,9 @@ impl Cassandra {
             }
             _ => {}
         }
-        Ok(memory.bootstrap_bytes_received)
+        let received = memory.bootstrap_bytes_received;
+        self.seen.lock().expect("no panic while held").received = received;
+        Ok(received)
     }
 }
 
@@ -186,8 +191,14 @@ impl Database for Cassandra {
             let jolokia = self.jolokia()?;
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
-            let received = self.remember(&facts)?;
+            let remembered = self.remember(&facts);
+            let unsaved = remembered.as_ref().err().map(|error| chain(error).to_string());
+            let received = match remembered {
+                Ok(received) => received,
+                Err(_) => self.seen.lock().expect("no panic while held").received,
+            };
             let (mut observation, holding) = observe::judge(&facts, &ranges, received);
+            observation.unsaved = unsaved;
             observation.blockers =
                 self.seen.lock().expect("no panic while held").blockers.judged(holding);
             Ok(observation)
@@ -242,7 +253,7 @@ impl Database for Cassandra {
             let remembered = Memory::load(&self.data)
                 .and_then(|memory| Memory { left: true, ..memory }.save(&self.data));
             if let Err(error) = remembered {
-                warn!(error = %crate::error::chain(&error), "Failed to remember that the node left");
+                warn!(error = %chain(&error), "Failed to remember that the node left");
             }
         }
         Some(ending)

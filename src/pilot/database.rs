@@ -108,6 +108,9 @@ pub struct Observation {
     pub gauges: BTreeMap<&'static str, f64>,
     /// Writes what only this flavour reports (`status.cassandra` …).
     pub detail: FlavourStatus,
+    /// What the pilot could not write down of all this, or read again: its own trouble, and
+    /// nothing about the database.
+    pub unsaved: Option<String>,
 }
 
 /// The part of [`PilotStatus`] that belongs to one flavour.
@@ -177,6 +180,14 @@ impl From<tokio::time::error::Elapsed> for Error {
     }
 }
 
+impl Error {
+    /// Did the database leave a question unanswered? A file that the pilot cannot read or write
+    /// says nothing about the database, and a refusal is an answer.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+}
+
 /// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
 /// Those before the start of the process (`preflight`, `judge`, `configure`) may block: they are
 /// called where a volume that hangs holds nothing else up.
@@ -214,7 +225,8 @@ pub trait Database: Send + Sync + 'static {
     /// Brings a running database up to date with what needs no restart: the addresses of its
     /// peers. Called when the node's own Pilot or a peer changed.
     fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
-    /// Asks the database how it is, without starting a process.
+    /// Asks the database how it is, without starting a process. What cannot be written down of
+    /// the answer is told in [`Observation::unsaved`], and the rest of the answer stands.
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
     /// Begins or goes on with moving all data away; says how far it is.
     fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>>;

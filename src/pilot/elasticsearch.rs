@@ -22,6 +22,7 @@ use self::{api::Api, memory::Memory, observe::Facts};
 use crate::{
     api::{names::port, v1beta1::Endpoint},
     engine::{elasticsearch::explain_exit, ending::Ending},
+    error::chain,
     pilot::{
         blockers::Blockers,
         database::{
@@ -48,6 +49,8 @@ pub struct Elasticsearch {
 struct Seen {
     api: Option<Api>,
     blockers: Blockers,
+    /// What the node remembers, as last read.
+    memory: Memory,
     plugins: plugins::Plan,
     /// Most shards that this retirement found here; progress is counted from it.
     most_shards: usize,
@@ -67,6 +70,24 @@ impl Elasticsearch {
         seen.api
             .clone()
             .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
+    }
+
+    /// Remembers whose member the node is and what ran on the data; returns all that it remembers.
+    fn remember(&self, facts: &Facts) -> Result<Memory, Error> {
+        let mut memory = Memory::load(&self.data)?;
+        let known = (memory.cluster_id.clone(), memory.version.clone());
+        memory.cluster_id = facts.cluster_id.clone().or(memory.cluster_id);
+        memory.version = facts.version.clone().or(memory.version);
+        self.seen.lock().expect("no panic while held").memory = memory.clone();
+        if known != (memory.cluster_id.clone(), memory.version.clone()) {
+            memory.save(&self.data)?;
+        }
+        Ok(memory)
+    }
+
+    /// As it was before it could no longer be read or written.
+    fn last_memory(&self) -> Memory {
+        self.seen.lock().expect("no panic while held").memory.clone()
     }
 }
 
@@ -139,14 +160,11 @@ impl Database for Elasticsearch {
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
         Box::pin(async move {
             let facts = Facts::ask(&self.api()?).await?;
-            let mut memory = Memory::load(&self.data)?;
-            let known = (memory.cluster_id.clone(), memory.version.clone());
-            memory.cluster_id = facts.cluster_id.clone().or(memory.cluster_id);
-            memory.version = facts.version.clone().or(memory.version);
-            if known != (memory.cluster_id.clone(), memory.version.clone()) {
-                memory.save(&self.data)?;
-            }
+            let remembered = self.remember(&facts);
+            let unsaved = remembered.as_ref().err().map(|error| chain(error).to_string());
+            let memory = remembered.unwrap_or_else(|_| self.last_memory());
             let (mut observation, holding) = observe::judge(&facts, &memory.plugins);
+            observation.unsaved = unsaved;
             observation.blockers =
                 self.seen.lock().expect("no panic while held").blockers.judged(holding);
             if let Some(host) = memory.address {

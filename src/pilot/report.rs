@@ -168,6 +168,7 @@ fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition>
     if let Some(told) = &flavour.preparation {
         all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
     }
+    all.extend(saved(state, facts).map(|verdict| condition("StateSaved", verdict)));
     all.extend(successor(facts).map(|verdict| condition("ProgramCurrent", verdict)));
     all
 }
@@ -319,6 +320,12 @@ fn prepared(told: &Preparation, facts: &Facts) -> Option<Verdict> {
         Ok(()) => (true, told.current, "everything that the spec lists is in place".into()),
         Err(why) => (false, told.failed, why.clone()),
     })
+}
+
+/// Only while the pilot's own state files cannot be read or written.
+fn saved(state: &State, facts: &Facts) -> Option<Verdict> {
+    let why = facts.observation.unsaved.as_ref().filter(|_| matches!(state.life, Life::Up(_)))?;
+    Some((false, "StateNotSaved", format!("{why}; the database is left alone")))
 }
 
 /// Only while another program lies in the place of the pilot's own.

@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub use self::settings::{Api, Settings};
 use super::{
@@ -47,6 +47,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent, PilotSpec, PilotStatus},
+    error::chain,
     runtime::{Runtime, events},
 };
 
@@ -434,6 +435,7 @@ impl Runner {
                 if serving {
                     self.establish_identity(&observation);
                 }
+                self.tell_unsaved(observation.unsaved.as_ref());
                 // What is not known yet is not news: a node that joins in a dead one's place
                 // needs the old address, and its Pilot is where it stands.
                 let before = std::mem::replace(&mut self.facts.observation, observation);
@@ -444,13 +446,37 @@ impl Runner {
                 now.version = now.version.take().or(before.version);
                 self.step(Event::Observed { alive, serving });
             }
-            Err(_) => self.step(Event::Observed { alive: false, serving: false }),
+            Err(error) => {
+                let serving = matches!(&self.state.life, Life::Up(up) if up.serving);
+                let text = chain(&error).to_string();
+                debug!(error = text, "Database did not say how it is");
+                if matches!(error, database::Error::Read { .. } | database::Error::Write { .. }) {
+                    self.tell_unsaved(Some(&text));
+                    self.facts.observation.unsaved = Some(text);
+                }
+                self.step(unobserved(&error, serving));
+            }
+        }
+    }
+
+    /// Said once per trouble.
+    fn tell_unsaved(&self, why: Option<&String>) {
+        if let Some(why) = why.filter(|why| self.facts.observation.unsaved.as_ref() != Some(*why)) {
+            warn!(why, "State of the node cannot be saved");
         }
     }
 
     fn is_left(&self) -> bool {
         self.state.life == Life::Held(Held::Decommissioned)
     }
+}
+
+/// What it means for the node that it could not be observed; `serving`: it served so far. Only
+/// silence may lead to a restart, and what the pilot itself cannot do leaves all as it was.
+fn unobserved(error: &database::Error, serving: bool) -> Event {
+    let alive = !error.is_silence();
+    let refused = matches!(error, database::Error::Refused(_));
+    Event::Observed { alive, serving: alive && serving && !refused }
 }
 
 /// What a spec wants of the node, and the restart that it asks for.
@@ -495,5 +521,27 @@ fn node(settings: &Settings, pilot: &Pilot, peers: &[Pilot], may_found: bool) ->
         shared: path(&settings.shared),
         memory_limit: super::cgroup::memory_limit(),
         may_found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_silence_counts_against_the_database() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let path = || PathBuf::from("/data/.navigator/cassandra.json");
+        let rows = [
+            (database::Error::Unreachable { source: "refused".into() }, false, false),
+            (database::Error::Write { path: path(), source: full() }, true, true),
+            (database::Error::Read { path: path(), source: full() }, true, true),
+            (database::Error::Refused("401".to_owned()), true, false),
+        ];
+        for (error, alive, serving) in rows {
+            assert_eq!(unobserved(&error, true), Event::Observed { alive, serving }, "{error}");
+            let started = Event::Observed { alive, serving: false };
+            assert_eq!(unobserved(&error, false), started, "{error}");
+        }
     }
 }

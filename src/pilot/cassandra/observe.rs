@@ -78,6 +78,7 @@ pub(super) fn judge(
             }),
             elasticsearch: None,
         },
+        unsaved: None,
     };
     (observation, blockers(facts, ranges))
 }

@@ -238,6 +238,7 @@ pub(super) fn judge(
                 plugins: facts.plugins.iter().map(|plugin| named(plugin, installed)).collect(),
             }),
         },
+        unsaved: None,
     };
     (observation, blockers(facts))
 }

@@ -86,3 +86,30 @@ async fn a_deadlocked_process_is_dumped_and_restarted_alone() {
     signal(helper.parse().unwrap(), Signal::SIGKILL);
     assert_eq!(running.stop(PATIENCE).await, 0);
 }
+
+#[tokio::test]
+async fn a_node_whose_state_cannot_be_saved_serves_on_and_says_so() {
+    let bed = Bed::start().await;
+    let (seat, running) = node(&bed, [127, 0, 68, 3], &[]).await;
+    let database = running.database().unwrap();
+    let file = seat.data().join(".navigator/cassandra.json");
+    let before = fs::read(&file).unwrap();
+    fs::write(&file, "{").unwrap();
+    let ready = bed
+        .shows(&seat.name, "the trouble is told", PATIENCE, |pilot| {
+            let (status, reason, message) = condition(pilot, "StateSaved")?;
+            assert_eq!((status, reason), ("False", "StateNotSaved"));
+            assert!(message.contains("cassandra.json"), "{message}");
+            Some(condition(pilot, "Ready")?.0.to_owned())
+        })
+        .await;
+    assert_eq!(ready, "True", "the pilot's own trouble is not the database's silence");
+    fs::write(&file, before).unwrap();
+    bed.shows(&seat.name, "the trouble is over", PATIENCE, |pilot| {
+        condition(pilot, "StateSaved").is_none().then_some(())
+    })
+    .await;
+    assert_eq!(hangs(&seat), "navigator_pilot_process_hangs_total 0");
+    assert_eq!(running.database(), Some(database));
+    assert_eq!(running.stop(PATIENCE).await, 0);
+}
