@@ -28,9 +28,19 @@ impl Runtime {
     /// A runtime whose shutdown nobody has asked for yet. Call from within tokio.
     pub fn new() -> Self {
         let shutdown = Shutdown::new();
+        Self::with(Tasks::new(shutdown.clone()), shutdown)
+    }
+
+    /// The same for a role that does something about a panic itself, see [`Tasks::enduring`].
+    pub fn enduring() -> Self {
+        let shutdown = Shutdown::new();
+        Self::with(Tasks::enduring(shutdown.clone()), shutdown)
+    }
+
+    fn with(tasks: Tasks, shutdown: Shutdown) -> Self {
         let metrics = prometheus::Registry::new();
         build::register(&metrics);
-        Self { tasks: Tasks::new(shutdown.clone()), readiness: Readiness::new(), shutdown, metrics }
+        Self { tasks, readiness: Readiness::new(), shutdown, metrics }
     }
 
     pub fn shutdown(&self) -> Shutdown {

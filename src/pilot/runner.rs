@@ -6,8 +6,11 @@
 
 mod effects;
 mod ending;
+#[cfg(debug_assertions)]
+mod faults;
 mod lead;
 mod preparing;
+mod recovery;
 mod reporting;
 mod retiring;
 mod settings;
@@ -15,8 +18,11 @@ mod start;
 mod storage;
 mod succession;
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, io, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration,
+};
 
+use futures::FutureExt;
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::{Instant, sleep_until},
@@ -24,6 +30,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use self::recovery::Recovery;
 pub use self::settings::{Api, Settings};
 use super::{
     blockers::Blockers,
@@ -95,6 +102,8 @@ enum News {
     Peers(Vec<Pilot>),
     LastState(Option<cluster::LastState>),
     Space(Option<Space>),
+    #[cfg(debug_assertions)]
+    Fault,
 }
 
 /// Runs one node until the pilot is asked to end; returns what to end with. `start` may hold
@@ -103,12 +112,12 @@ enum News {
 /// # Errors
 /// When signals or the probes' ports cannot be had. Nothing was started then.
 pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let supervisor = Supervisor::new()?;
-    let rt = Runtime::new();
+    let rt = Runtime::enduring();
     let Start { program, every, handed } = start;
     let takeover = Takeover::new(program, every);
-    let Handoff { version, child, node, .. } = handed.unwrap_or_default();
+    let Handoff { version, child, node, panics, .. } = handed.unwrap_or_default();
     let ready = node.as_ref().is_some_and(|node| node.serving);
     let (answers, told) = watch::channel(Answers { live: true, ready, ..Answers::default() });
     let open = node.iter().flat_map(|node| &node.listeners);
@@ -164,7 +173,14 @@ pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
         Some(node) => runner.succeed(&version, node, child)?,
         None => runner.recall_lost_run(),
     }
-    let code = runner.turn(signals).await;
+    runner.recovery.begun_anew(panics);
+    #[cfg(debug_assertions)]
+    runner.watch_for_faults();
+    let turned = AssertUnwindSafe(runner.turn(&mut signals)).catch_unwind().await;
+    let code = match turned {
+        Ok(code) => code,
+        Err(_) => runner.survive(&mut signals).await,
+    };
     rt.shutdown().trigger();
     // A moment for the last report; the database is down already.
     if tokio::time::timeout(Duration::from_millis(1500), rt.tasks().join()).await.is_err() {
@@ -216,6 +232,7 @@ struct Runner {
     listeners: probes::Listeners,
     /// What it takes to go on with a database that an earlier program started.
     resumed: Vec<Effect>,
+    recovery: Recovery,
 
     timers: BTreeMap<Timer, Instant>,
     /// Cancels what prepares a start, what follows the running process, what looks at peers.
@@ -263,6 +280,7 @@ impl Runner {
             rt.tasks().spawn("events", work);
             queue
         });
+        let recovery = Recovery::new(rt.tasks());
         let mut runner = Self {
             metrics,
             state: State::new(limits, left),
@@ -294,6 +312,7 @@ impl Runner {
             takeover,
             listeners,
             resumed: Vec::new(),
+            recovery,
             timers: BTreeMap::new(),
             preparing: CancellationToken::new(),
             following: CancellationToken::new(),
@@ -312,14 +331,14 @@ impl Runner {
     }
 
     /// Loops until the machine says what to end with.
-    async fn turn(&mut self, mut signals: Signals) -> u8 {
+    async fn turn(&mut self, signals: &mut Signals) -> u8 {
         self.watch_storage();
         self.take_intent();
         self.go_on();
         loop {
             if let Life::Exited(code) = self.state.life {
                 self.report();
-                return code;
+                return self.recovery.answer(code);
             }
             self.report();
             self.hand_over().await;
@@ -329,7 +348,7 @@ impl Runner {
             // in their channels, the timers in their table.
             tokio::select! {
                 biased;
-                signal = self.supervisor.next_signal(&mut signals) => {
+                signal = self.supervisor.next_signal(signals) => {
                     self.step(Event::Signal(signal.number));
                 }
                 exit = exited(&mut self.child) => self.ended(exit).await,
@@ -342,6 +361,9 @@ impl Runner {
                 news = self.takeover.next() => if let takeover::News::Appeared(candidate) = news {
                     let handoff = self.handoff(&Parked::default(), None);
                     self.takeover.check(candidate, &self.supervisor, &handoff);
+                },
+                () = self.recovery.due() => if let Some(code) = self.recover().await {
+                    return code;
                 },
             }
         }
@@ -422,6 +444,8 @@ impl Runner {
             }
             News::LastState(state) => self.explain_lost_run(state),
             News::Space(space) => self.looked_at(space),
+            #[cfg(debug_assertions)]
+            News::Fault => panic!("the loop was asked to"),
         }
     }
 

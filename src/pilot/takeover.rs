@@ -285,18 +285,36 @@ impl Takeover {
     /// on the main thread: the child of a thread that an exec ends is killed with it. Comes
     /// back only when it failed, and then nothing has changed.
     pub fn become_accepted(&mut self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) {
-        debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "exec on the main thread");
         let Stage::Accepted(candidate) = std::mem::replace(&mut self.stage, Stage::Watching) else {
             return;
         };
-        let failed = self.complete(handoff).to_file().and_then(|file| {
-            let mut kept = keep.to_vec();
-            kept.push(file.as_fd());
-            let error = self.program.execute(&candidate, file.as_raw_fd(), &kept);
-            Err::<(), io::Error>(error)
-        });
-        if let Err(error) = failed {
-            self.refuse(candidate.id, error.to_string());
+        let error = self.become_program(&candidate, handoff, keep);
+        self.refuse(candidate.id, error.to_string());
+    }
+
+    /// Begins anew as the program that runs, with `handoff` and `keep` as above: what it forgot
+    /// or broke by a bug of its own is made again. Returns why that failed.
+    pub fn become_itself(&self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) -> io::Error {
+        match self.program.itself() {
+            Ok(itself) => self.become_program(&itself, handoff, keep),
+            Err(error) => error,
+        }
+    }
+
+    fn become_program(
+        &self,
+        program: &Candidate,
+        handoff: &Handoff,
+        keep: &[BorrowedFd<'_>],
+    ) -> io::Error {
+        debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "exec on the main thread");
+        match self.complete(handoff).to_file() {
+            Ok(file) => {
+                let mut kept = keep.to_vec();
+                kept.push(file.as_fd());
+                self.program.execute(program, file.as_raw_fd(), &kept)
+            }
+            Err(error) => error,
         }
     }
 

@@ -1,10 +1,8 @@
 //! Named tasks that somebody joins: the end of one is everyone's news.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info_span};
 
@@ -16,12 +14,21 @@ use super::Shutdown;
 pub struct Tasks {
     tracker: TaskTracker,
     shutdown: Shutdown,
-    panicked: Arc<AtomicBool>,
+    panics: Arc<watch::Sender<u32>>,
+    /// A panic begins shutdown.
+    fragile: bool,
 }
 
 impl Tasks {
     pub fn new(shutdown: Shutdown) -> Self {
-        Self { tracker: TaskTracker::new(), shutdown, panicked: Arc::default() }
+        let tracker = TaskTracker::new();
+        Self { tracker, shutdown, panics: Arc::default(), fragile: true }
+    }
+
+    /// For an owner who does something about a panic itself: the other tasks go on meanwhile, and
+    /// [`Tasks::panics`] tells of it.
+    pub fn enduring(shutdown: Shutdown) -> Self {
+        Self { fragile: false, ..Self::new(shutdown) }
     }
 
     /// Runs a task that may end whenever it is done. The name is a span on its log lines.
@@ -46,13 +53,16 @@ impl Tasks {
         F: Future<Output = ()> + Send + 'static,
     {
         let task = self.tracker.spawn(future.instrument(info_span!("task", task = name)));
-        let (shutdown, panicked) = (self.shutdown.clone(), Arc::clone(&self.panicked));
+        let (shutdown, panics) = (self.shutdown.clone(), Arc::clone(&self.panics));
+        let fragile = self.fragile;
         self.tracker.spawn(async move {
             match task.await {
                 Err(error) if error.is_panic() => {
-                    error!(task = name, "Task panicked");
-                    panicked.store(true, Ordering::Relaxed);
-                    shutdown.trigger();
+                    error!(task = name, %error, "Task panicked");
+                    panics.send_modify(|count| *count += 1);
+                    if fragile {
+                        shutdown.trigger();
+                    }
                 }
                 _ if vital && !shutdown.is_triggered() => {
                     error!(task = name, "Task ended early");
@@ -65,7 +75,12 @@ impl Tasks {
 
     /// Did a task panic? Decides the exit code.
     pub fn panicked(&self) -> bool {
-        self.panicked.load(Ordering::Relaxed)
+        *self.panics.borrow() > 0
+    }
+
+    /// How many tasks have panicked.
+    pub fn panics(&self) -> watch::Receiver<u32> {
+        self.panics.subscribe()
     }
 
     /// Waits until every task ended. Call after shutdown was triggered.
@@ -87,6 +102,15 @@ mod tests {
         shutdown.triggered().await;
         tasks.join().await;
         assert!(tasks.panicked());
+    }
+
+    #[tokio::test]
+    async fn an_enduring_owner_hears_of_a_panic_and_the_other_tasks_go_on() {
+        let shutdown = Shutdown::new();
+        let tasks = Tasks::enduring(shutdown.clone());
+        tasks.spawn("bad", async { panic!("on purpose") });
+        tasks.panics().wait_for(|count| *count == 1).await.unwrap();
+        assert!(tasks.panicked() && !shutdown.is_triggered());
     }
 
     #[tokio::test]

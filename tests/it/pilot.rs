@@ -16,6 +16,7 @@ mod leader;
 mod memory;
 mod orphans;
 mod outage;
+mod panics;
 mod preflight;
 mod signals;
 mod storage;

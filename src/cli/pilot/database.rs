@@ -28,7 +28,7 @@ use crate::{
 /// API's is followed.
 ///
 /// Exit codes: 0 stopped as asked, otherwise the database's own, 128+n when signal n ended it,
-/// 1 the pilot failed, 64 unusable arguments or settings.
+/// 1 the pilot failed, 64 unusable arguments or settings, 70 the pilot panicked again and again.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  navigator pilot elasticsearch\n  navigator pilot cassandra --config \
@@ -114,6 +114,10 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u64).range(LEAST_SILENCE..)
     )]
     silence_limit: u64,
+    /// The pilot panics as soon as this file is there; for its tests.
+    #[cfg(debug_assertions)]
+    #[arg(long, value_name = "FILE", hide = true)]
+    panic_file: Option<PathBuf>,
     #[command(flatten)]
     process: ProcessArgs,
     #[command(flatten)]
@@ -181,6 +185,8 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         startup_port,
         metrics_port,
         silence_limit,
+        #[cfg(debug_assertions)]
+        panic_file,
         process,
         logging: _,
     } = args;
@@ -214,6 +220,8 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         silence: Duration::from_secs(silence_limit),
         termination_log: process.termination_log,
         user: process.user,
+        #[cfg(debug_assertions)]
+        panic_file,
         bind: bind_address,
         ports: Ports {
             liveness: liveness_port,

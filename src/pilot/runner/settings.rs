@@ -41,6 +41,9 @@ pub struct Settings {
     pub silence: Duration,
     pub termination_log: PathBuf,
     pub user: Option<User>,
+    /// See `runner::faults`.
+    #[cfg(debug_assertions)]
+    pub panic_file: Option<PathBuf>,
     pub bind: IpAddr,
     pub ports: Ports,
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use nix::fcntl::{Flock, FlockArg};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{Runner, wanted_by};
 use crate::{
@@ -23,13 +23,30 @@ use crate::{
     },
 };
 
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// The program that proved that it can take over.
+    Accepted,
+    /// The one that runs, for the so many-th time in a row.
+    Itself { panics: u32 },
+}
+
 impl Runner {
     /// Lets an accepted program take over, when it is its time. Comes back only when it is
     /// not, or when that failed; then nothing has changed.
     pub(super) async fn hand_over(&mut self) {
-        let due = self.takeover.is_due(self.child.is_some()) && self.state.may_be_handed_over();
-        if !due || !self.supervisor.watches_only(self.child.as_ref()) {
-            return;
+        if self.takeover.is_due(self.child.is_some()) && self.pass_on(Next::Accepted).await {
+            self.takeover.postpone();
+        }
+    }
+
+    /// Becomes the next program, when nothing is under way that this would disturb. Comes back
+    /// only when it did not, and says whether it was tried; then nothing has changed.
+    pub(super) async fn pass_on(&mut self, next: Next) -> bool {
+        let quiet = self.supervisor.watches_only(self.child.as_ref());
+        if !quiet || !self.state.may_be_handed_over() {
+            return false;
         }
         let parked = match &self.child {
             Some(child) => child.park(PARK_LIMIT).await,
@@ -37,8 +54,7 @@ impl Runner {
         };
         let Some(parked) = parked else {
             debug!("Output of the database stalls; the new program has to wait");
-            self.takeover.postpone();
-            return;
+            return true;
         };
         // While that was awaited another task may have started a helper. A thread that waits
         // for a volume that hangs could not be ended, and would hold up the exec for ever.
@@ -52,12 +68,19 @@ impl Runner {
                 streams.into_iter().flatten().map(|file| file.as_fd()).collect();
             keep.extend(lock.as_ref().map(|lock| lock.as_fd()));
             keep.extend(self.listeners.values().map(AsFd::as_fd));
-            self.takeover.become_accepted(&handoff, &keep);
+            match next {
+                Next::Accepted => self.takeover.become_accepted(&handoff, &keep),
+                Next::Itself { panics } => {
+                    let handoff = Handoff { panics, ..handoff };
+                    let error = self.takeover.become_itself(&handoff, &keep);
+                    warn!(%error, "Pilot cannot begin anew");
+                }
+            }
         }
-        self.takeover.postpone();
         if let Some(child) = &self.child {
             child.resume();
         }
+        true
     }
 
     /// What the next program needs. For a check without descriptors, which it does not touch.

@@ -42,6 +42,9 @@ pub struct Handoff {
     pub program: PathBuf,
     /// The command line, for the check.
     pub arguments: Vec<String>,
+    /// How often in a row the same program began anew because of a panic.
+    #[serde(skip_serializing_if = "is_none_yet")]
+    pub panics: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<HandedChild>,
     /// Of the pilot of a database; absent when any other command runs.
@@ -85,6 +88,11 @@ pub struct HandedNode {
     pub listeners: std::collections::BTreeMap<String, RawFd>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_none_yet(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Default for Handoff {
     fn default() -> Self {
         Self {
@@ -94,6 +102,7 @@ impl Default for Handoff {
             token: String::new(),
             program: PathBuf::new(),
             arguments: Vec::new(),
+            panics: 0,
             child: None,
             node: None,
         }

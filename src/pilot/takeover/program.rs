@@ -100,6 +100,12 @@ impl Program {
         (about.is_file() && id != self.running).then(|| Candidate { id, file: Arc::new(file) })
     }
 
+    /// What runs, also when it has no name any more.
+    pub(super) fn itself(&self) -> io::Result<Candidate> {
+        let file = File::open("/proc/self/exe")?;
+        Ok(Candidate { id: self.running, file: Arc::new(file) })
+    }
+
     pub(super) fn arguments_as_text(&self) -> Vec<String> {
         self.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }

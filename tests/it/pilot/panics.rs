@@ -1,0 +1,100 @@
+//! A panic in the pilot: the same program begins anew in place, and the database runs on.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{
+    bed::Bed,
+    ring::{self, Ring},
+    seat::{Running, Seat, is_gone},
+    wait::until,
+};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+const TOOK_OVER: &str = "Took over a running database";
+/// Beginnings anew in a row.
+const MOST: usize = 5;
+
+struct Node {
+    bed: Bed,
+    seat: Seat,
+    /// The pilot panics when it is there.
+    fault: PathBuf,
+    running: Running,
+    database: i32,
+}
+
+impl Node {
+    async fn start(address: [u8; 4]) -> Self {
+        let bed = Bed::start().await;
+        let ring = Ring::new(bed.world.folder.path(), "demo");
+        let mut seat = ring.seat("cass-demo-a-0", address);
+        let fault = seat.place.join("fault");
+        seat.flags.push(format!("--panic-file={}", fault.display()));
+        bed.create(&ring.pilot(&seat.name)).await;
+        let running = seat.start(&bed.credentials(&seat.name));
+        bed.phase(&seat.name, "Running", PATIENCE).await;
+        let database = running.database().unwrap();
+        Self { bed, seat, fault, running, database }
+    }
+
+    /// Lets the pilot panic; waits until it has.
+    async fn panic(&self, what: &str) {
+        fs::write(self.seat.place.join("fault.new"), what).unwrap();
+        fs::rename(self.seat.place.join("fault.new"), &self.fault).unwrap();
+        until("the panic", PATIENCE, async || {
+            if self.fault.exists() { Err(self.running.tail()) } else { Ok(()) }
+        })
+        .await;
+    }
+
+    async fn began_anew(&self, times: usize) {
+        until("another beginning", PATIENCE, async || {
+            let seen = self.running.log().matches(TOOK_OVER).count();
+            if seen == times { Ok(()) } else { Err(self.running.tail()) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_pilot_that_panics_begins_anew_and_its_database_runs_on() {
+    let node = Node::start([127, 0, 98, 1]).await;
+    for (times, what) in [(1, "task"), (2, "loop")] {
+        node.panic(what).await;
+        node.began_anew(times).await;
+    }
+    // It hears everything again: probes, the API, the database, signals.
+    assert_eq!(node.seat.get(12000).unwrap().0, 200);
+    let name = &node.seat.name;
+    node.bed.change(name, ring::phase("Stopped")).await;
+    node.bed.phase(name, "Stopped", PATIENCE).await;
+    assert_eq!(ring::notes(&node.seat)[1..], ["founds", "normal", "drain", "term"]);
+    assert_eq!(ring::count(&node.seat, "start"), 1, "the database was not disturbed before");
+    assert!(is_gone(node.database));
+    assert_eq!(node.running.stop(PATIENCE).await, 0);
+}
+
+#[tokio::test]
+async fn a_pilot_that_panics_again_and_again_stops_its_database_in_order() {
+    let mut node = Node::start([127, 0, 98, 2]).await;
+    for times in 1..=MOST {
+        node.panic("task").await;
+        node.began_anew(times).await;
+    }
+    assert_eq!(node.running.database(), Some(node.database));
+    node.panic("task").await;
+    assert_eq!(node.running.ended(PATIENCE).await, 70);
+    assert_eq!(ring::notes(&node.seat)[1..], ["founds", "normal", "drain", "term"]);
+}
+
+#[tokio::test]
+async fn a_signal_that_meets_a_panic_is_not_lost() {
+    let mut node = Node::start([127, 0, 98, 3]).await;
+    node.panic("task").await;
+    node.running.signal(Signal::SIGTERM);
+    assert_eq!(node.running.ended(PATIENCE).await, 0);
+    assert!(is_gone(node.database));
+    assert_eq!(ring::notes(&node.seat)[1..], ["founds", "normal", "drain", "term"]);
+}
