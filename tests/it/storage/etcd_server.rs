@@ -3,18 +3,29 @@
 use std::{
     env,
     io::{BufRead, BufReader, Write},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::OnceLock,
 };
 
-/// Runs etcd, kills it and starts it again for each line that it reads, cleans up at the end.
+use tokio::net::TcpSocket;
+
+/// Runs etcd; kills it, does something to its data and starts it again for each line that it
+/// reads; cleans up at the end.
 const SCRIPT: &str = r#"
 data=$1; shift
 start() { "$@" >>"$data/log" 2>&1 & pid=$!; }
 start "$@"
-while read -r _; do kill -9 "$pid"; wait "$pid"; echo killed; start "$@"; done
+while read -r what; do
+    kill -9 "$pid"; wait "$pid"
+    case "$what" in
+        wipe) rm -rf "$data/data" ;;
+        save) cp -r "$data/data" "$data/saved" ;;
+        restore) rm -rf "$data/data"; cp -r "$data/saved" "$data/data" ;;
+    esac
+    echo killed
+    start "$@"
+done
 kill -9 "$pid"; wait "$pid"; rm -rf "$data"
 "#;
 
@@ -26,6 +37,24 @@ pub(crate) struct Server {
     alive: Option<ChildStdin>,
     /// Where the shell says that it killed etcd.
     killed: BufReader<ChildStdout>,
+    _ports: [Port; 2],
+}
+
+/// A free port that nobody else gets as long as this is held: etcd may share it, because both
+/// say so.
+struct Port {
+    _held: TcpSocket,
+    address: String,
+}
+
+impl Port {
+    fn reserve() -> Self {
+        let held = TcpSocket::new_v4().unwrap();
+        held.set_reuseport(true).unwrap();
+        held.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = held.local_addr().unwrap().to_string();
+        Self { _held: held, address }
+    }
 }
 
 /// The server that cases of different keys share.
@@ -42,9 +71,8 @@ impl Server {
 
     pub(crate) fn start_with(extra: &[&str]) -> Self {
         let data = tempfile::tempdir().unwrap().keep();
-        let (client, peer) = (free_address(), free_address());
-        let url = format!("http://{client}");
-        let peer = format!("http://{peer}");
+        let ports = [Port::reserve(), Port::reserve()];
+        let [url, peer] = ports.each_ref().map(|port| format!("http://{}", port.address));
         #[expect(clippy::disallowed_methods, reason = "tests start servers of their own")]
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "sh"])
@@ -55,6 +83,7 @@ impl Server {
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("test={peer}"), "--log-level", "error"])
+            .arg("--socket-reuse-port")
             .args(extra)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -63,12 +92,30 @@ impl Server {
             .expect("sh starts");
         let alive = shell.stdin.take();
         let killed = BufReader::new(shell.stdout.take().expect("it is piped"));
-        Self { url, shell, alive, killed }
+        Self { url, shell, alive, killed, _ports: ports }
     }
 
     /// The address stays, and so does what was written.
     pub(crate) fn kill_and_start_again(&mut self) {
-        self.alive.as_mut().unwrap().write_all(b"again\n").unwrap();
+        self.kill_and("nothing");
+    }
+
+    /// Starts again with nothing, at the same address.
+    pub(crate) fn wipe(&mut self) {
+        self.kill_and("wipe");
+    }
+
+    /// Keeps a copy of what is there, to [`Server::restore`] it.
+    pub(crate) fn save(&mut self) {
+        self.kill_and("save");
+    }
+
+    pub(crate) fn restore(&mut self) {
+        self.kill_and("restore");
+    }
+
+    fn kill_and(&mut self, what: &str) {
+        self.alive.as_mut().unwrap().write_all(format!("{what}\n").as_bytes()).unwrap();
         let mut said = String::new();
         self.killed.read_line(&mut said).unwrap();
         assert_eq!(said, "killed\n");
@@ -84,11 +131,6 @@ impl Drop for Server {
         drop(self.alive.take());
         drop(self.shell.wait());
     }
-}
-
-pub(crate) fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
 }
 
 #[expect(clippy::disallowed_methods, reason = "make exports where its test bed is")]
