@@ -13,7 +13,10 @@ mod state;
 mod watcher;
 
 use std::{
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -66,6 +69,8 @@ pub struct Cache {
     prefix: Prefix,
     decode: Box<Decode>,
     state: RwLock<State>,
+    /// A watch of the store is open: what it wrote comes here.
+    follows: AtomicBool,
     /// Latest revision that the state shows, for those who wait for one.
     revision: watch::Sender<Revision>,
     /// Something happened in the resource, for watchers.
@@ -79,6 +84,7 @@ impl Cache {
             prefix,
             decode,
             state: RwLock::default(),
+            follows: AtomicBool::new(false),
             revision: watch::Sender::default(),
             changed: watch::Sender::default(),
         })
@@ -148,6 +154,7 @@ impl Cache {
         if !self.is_ready() {
             return Err(Error::NotReady);
         }
+        self.still_there().await?;
         let mut revision = self.revision.subscribe();
         if *revision.borrow() >= asked {
             return Ok(());
@@ -156,6 +163,18 @@ impl Cache {
         match time::timeout(FRESHNESS_WAIT, revision.wait_for(|shown| *shown >= asked)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Error::NotYet { asked, latest: self.revision() }),
+        }
+    }
+
+    /// While no watch is open, the store may be a wiped one that the cache has not met yet. One
+    /// that is merely away is waited for; what the cache shows was true.
+    async fn still_there(&self) -> Result<(), Error> {
+        if self.follows.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        match self.storage.current_revision().await {
+            Err(error @ storage::Error::Replaced { .. }) => Err(error.into()),
+            _ => Ok(()),
         }
     }
 

@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use super::{
     status::ApiError,
-    storage::{self, PageRequest, Prefix, Storage},
+    storage::{self, PageRequest, Prefix, Sight, Storage},
 };
 use crate::{
     api::{self, names, scheme},
@@ -30,6 +30,9 @@ const SOON: Duration = Duration::from_secs(3);
 const LATER: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
 
+const ACCEPTED: &str = "another store than the one that was opened has been accepted";
+const BACK: &str = "the store on record is back, in place of the one that was opened";
+
 /// What is known about the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -38,6 +41,9 @@ pub enum Verdict {
     Ours,
     /// Says what happened and what to do.
     Foreign(String),
+    /// The store that is there now may be served, but is not the one that this process opened and
+    /// remembers: only a new process may. Says why.
+    Over(String),
 }
 
 /// The verdict, cheap to read. Handlers ask before they touch an object.
@@ -59,7 +65,9 @@ impl Guard {
     pub fn check(&self) -> Result<(), ApiError> {
         match &*self.0.borrow() {
             Verdict::Ours => Ok(()),
-            Verdict::Unknown(why) | Verdict::Foreign(why) => Err(ApiError::unavailable(why, 5)),
+            Verdict::Unknown(why) | Verdict::Foreign(why) | Verdict::Over(why) => {
+                Err(ApiError::unavailable(why, 5))
+            }
         }
     }
 
@@ -72,6 +80,16 @@ impl Guard {
         if self.0.wait_for(|verdict| *verdict != Verdict::Ours).await.is_err() {
             // Nobody judges any more, so the verdict stays.
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until this process may serve no more, and says why. Cancel-safe.
+    pub async fn until_over(&mut self) -> String {
+        let over = self.0.wait_for(|verdict| matches!(verdict, Verdict::Over(_))).await;
+        match over.as_deref() {
+            Ok(Verdict::Over(why)) => why.clone(),
+            // Nobody judges any more.
+            _ => std::future::pending().await,
         }
     }
 
@@ -109,34 +127,61 @@ pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Run
         "the API server has not yet compared its store with what this installation used before"
             .to_owned(),
     );
-    let (sender, receiver) = watch::channel(waiting);
+    let (sender, mut verdicts) = watch::channel(waiting);
+    let guard = Guard(verdicts.clone());
     let judge = Judge {
         store,
         records: Api::namespaced(client.clone(), namespace),
         namespace: namespace.to_owned(),
     };
+    let alarmed = sender.clone();
+    judge.store.on_replaced(Box::new(move |reason| raise(&alarmed, reason)));
     let shutdown = rt.shutdown();
     rt.tasks().spawn("store-identity", async move {
         loop {
+            verdicts.mark_unchanged();
             // Writing the record is one request: dropped half-way it happened or it did not.
             let looked = tokio::select! {
                 looked = tokio::time::timeout(ANSWER, judge.look()) => looked,
                 () = shutdown.triggered() => return,
             };
             match looked.unwrap_or(Err(Error::Timeout)) {
-                Ok(verdict) => announce(&sender, verdict),
+                // Nobody but the store's alarm decides beside us; what was read before it is old.
+                Ok(_) if verdicts.has_changed().unwrap_or_default() => continue,
+                Ok(verdict) => {
+                    let over = matches!(verdict, Verdict::Over(_));
+                    announce(&sender, verdict);
+                    if over {
+                        return;
+                    }
+                }
                 Err(error) => {
                     warn!(error = %chain(&error), "Failed to compare the store with its record");
                 }
             }
+            verdicts.mark_unchanged();
             let pause = if *sender.borrow() == Verdict::Ours { LATER } else { SOON };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                // An alarm.
+                _ = verdicts.changed() => {}
                 () = shutdown.triggered() => return,
             }
         }
     });
-    Guard(receiver)
+    guard
+}
+
+/// Stops serving at once. The judge finds out what happened, and what to do.
+fn raise(sender: &watch::Sender<Verdict>, reason: &str) {
+    sender.send_if_modified(|current| {
+        let served = *current == Verdict::Ours;
+        if served {
+            error!(reason, "The store was lost or replaced; serving no objects");
+            *current = Verdict::Unknown(format!("the store was lost or replaced: {reason}"));
+        }
+        served
+    });
 }
 
 fn announce(sender: &watch::Sender<Verdict>, verdict: Verdict) {
@@ -160,15 +205,23 @@ struct Judge {
 
 impl Judge {
     async fn look(&self) -> Result<Verdict, Error> {
-        let id = self.store.id().await?;
-        let Some(record) = self.records.get_opt(names::STORE_CONFIG_MAP).await? else {
-            return self.record(&id).await;
+        let Sight { id, revision: _, other, lost } = self.store.sight().await?;
+        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?;
+        let Some(record) = record else {
+            return match id.filter(|_| other.is_none() && lost.is_none()) {
+                Some(id) => self.record(&id).await,
+                None => Ok(Verdict::Over(ACCEPTED.to_owned())),
+            };
         };
         let recorded = record.data.as_ref().and_then(|data| data.get(ID));
-        Ok(match recorded {
-            Some(recorded) if *recorded == id => Verdict::Ours,
-            Some(recorded) => Verdict::Foreign(self.explain(&id, recorded)),
-            None => Verdict::Foreign(self.explain(&id, "")),
+        let recorded = recorded.map(String::as_str).unwrap_or_default();
+        Ok(match id {
+            Some(id) if id == recorded => match (other, lost) {
+                (Some(_), _) => Verdict::Over(BACK.to_owned()),
+                (None, Some(lost)) => Verdict::Foreign(self.explain_loss(&lost)),
+                (None, None) => Verdict::Ours,
+            },
+            id => Verdict::Foreign(self.explain(id.as_deref(), recorded)),
         })
     }
 
@@ -215,14 +268,25 @@ impl Judge {
         Ok(false)
     }
 
-    fn explain(&self, id: &str, recorded: &str) -> String {
+    fn explain(&self, id: Option<&str>, recorded: &str) -> String {
+        let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
+        let has = id.map_or("is empty".to_owned(), |id| format!("has the id {id:?}"));
+        format!(
+            "the store of Navigator's API server {has}, but this installation has been using \
+             {recorded:?}, says ConfigMap {namespace}/{record}: the store was lost or replaced. No \
+             object is served, so that nothing is garbage-collected. Bring the old store back; or \
+             read docs/store.md and accept the new one with: kubectl --namespace {namespace} \
+             delete configmap {record}"
+        )
+    }
+
+    fn explain_loss(&self, lost: &str) -> String {
         let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
         format!(
-            "the store of Navigator's API server has the id {id:?}, but this installation has \
-             been using {recorded:?}, says ConfigMap {namespace}/{record}: the store was lost or \
-             replaced. No object is served, so that nothing is garbage-collected. Bring the old \
-             store back; or read docs/store.md and accept the new one with: kubectl --namespace \
-             {namespace} delete configmap {record}"
+            "the store of Navigator's API server lost its latest writes: {lost}. No object is \
+             served, so that nothing is garbage-collected. Bring the latest state back; or read \
+             docs/store.md and accept this one with: kubectl --namespace {namespace} delete \
+             configmap {record}"
         )
     }
 }

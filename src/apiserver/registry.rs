@@ -264,6 +264,7 @@ impl Registry {
                 "Request entity too large: the object has {size} bytes, more than the store takes"
             )),
             Error::Unavailable { .. } => ApiError::unavailable(error::chain(error).to_string(), 1),
+            Error::Replaced { .. } => ApiError::unavailable(error.to_string(), 5),
             Error::Corrupt { .. } => ApiError::internal(error::chain(error)),
         }
     }

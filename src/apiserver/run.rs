@@ -23,7 +23,7 @@ use super::{
         audit::{Target, Trail},
     },
     handlers::{self, AppState},
-    identity,
+    identity::{self, Guard},
     metrics::Metrics,
     serve,
     storage::{Storage, embedded, etcd},
@@ -89,6 +89,8 @@ pub enum Error {
     Embedded(#[from] embedded::OpenError),
     #[error("the connection to etcd cannot be set up")]
     Etcd(#[from] etcd::ConnectError),
+    #[error("only a new process may serve the store: {0}")]
+    Store(String),
 }
 
 impl Error {
@@ -134,13 +136,14 @@ pub async fn run(config: Config, rt: Runtime) -> Result<(), Error> {
         let setup = async {
             let certificates = follow_certificates(&config, files, serving, &client, &rt);
             let install = Box::pin(async {
-                let installed = install(&config, &client, &metrics, &rt, &closing).await?;
+                let (installed, mut guard) =
+                    install(&config, &client, &metrics, &rt, &closing).await?;
                 chain.install(installed);
                 drop(starting);
                 info!("Serving");
-                Ok(())
+                Err(Error::Store(guard.until_over().await))
             });
-            futures::future::try_join(certificates, install).await.map(drop)
+            futures::future::try_join(certificates, install).await.map(|((), ())| ())
         };
         let shutdown = rt.shutdown();
         // Setting up is abandoned half-way only when the process ends.
@@ -209,7 +212,7 @@ async fn install(
     metrics: &Arc<Metrics>,
     rt: &Runtime,
     closing: &Shutdown,
-) -> Result<Installed, Error> {
+) -> Result<(Installed, Guard), Error> {
     let (trust, store) = tokio::try_join!(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
@@ -222,12 +225,13 @@ async fn install(
     ]));
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
-    let state = AppState::start(&store, &admission, guard, rt, closing);
-    Ok(Installed {
+    let state = AppState::start(&store, &admission, guard.clone(), rt, closing);
+    let installed = Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
         authorizer: Authorizer::new(reviews, Arc::clone(metrics)),
         router: handlers::router(state),
-    })
+    };
+    Ok((installed, guard))
 }
 
 /// Opens the store. An etcd that does not answer is waited for; while it does, the server is
@@ -242,7 +246,7 @@ async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
     };
     let store = etcd::Etcd::connect(config).await?;
     let _waiting = rt.readiness().add("etcd");
-    while let Err(error) = store.id().await {
+    while let Err(error) = store.establish().await {
         warn!(error = %chain(&error), "Failed to reach etcd; trying again");
         tokio::time::sleep(STORE_RETRY).await;
     }

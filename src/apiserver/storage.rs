@@ -171,9 +171,27 @@ pub enum Error {
     Unavailable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("store is corrupt: {reason}")]
     Corrupt { reason: String },
+    /// What answers is not what was opened. Nothing that it says about an object may be believed.
+    #[error("the store was lost or replaced: {reason}")]
+    Replaced { reason: String },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Hears, before anybody gets an answer, that the store was lost or replaced, and how that shows.
+pub type Alarm = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What a store says about itself, whether or not it is the one that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Absent when nothing was ever kept there.
+    pub id: Option<String>,
+    pub revision: Revision,
+    /// How it shows that another store was opened.
+    pub other: Option<String>,
+    /// How it shows that the latest writes are missing.
+    pub lost: Option<String>,
+}
 
 /// An ordered, revisioned key-value store.
 ///
@@ -211,4 +229,14 @@ pub trait Storage: Send + Sync + 'static {
     fn request_progress(&self, _revision: Revision) {}
     /// Identity of this store: made with the store, the same for its whole life, gone with it.
     fn id(&self) -> BoxFuture<'_, Result<String>>;
+    /// What is there now. A store that can be replaced under a running process is asked each time.
+    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+        Box::pin(async {
+            let (id, revision) = (self.id().await?, self.current_revision().await?);
+            Ok(Sight { id: Some(id), revision, other: None, lost: None })
+        })
+    }
+    /// Whom to tell that the store was replaced. One that only this process can change has
+    /// nothing to tell.
+    fn on_replaced(&self, _alarm: Alarm) {}
 }

@@ -6,11 +6,12 @@ mod full_disk;
 mod kill;
 mod migration;
 mod model;
+mod replaced;
 
 use std::{path::PathBuf, time::Duration};
 
 use navigator::apiserver::storage::{
-    Storage, conformance,
+    conformance,
     embedded::{Embedded, History},
     etcd::{Config, Etcd},
 };
@@ -38,13 +39,13 @@ async fn open(path: &std::path::Path) -> Embedded {
     Embedded::open(path, History::default()).await.unwrap()
 }
 
-/// Connects and waits until etcd answers.
+/// Connects, and opens the store once etcd answers.
 pub(crate) async fn connect(url: &str, prefix: &str) -> Etcd {
     let endpoints = vec![url.to_owned()];
     let config = Config { endpoints, prefix: format!("/test/{prefix}"), tls: None };
     let store = Etcd::connect(&config).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while let Err(error) = store.current_revision().await {
+    while let Err(error) = store.establish().await {
         assert!(Instant::now() < deadline, "etcd does not answer: {error:?}");
         sleep(Duration::from_millis(20)).await;
     }

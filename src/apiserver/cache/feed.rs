@@ -4,7 +4,7 @@
 //! After an outage the watch goes on where it ended, so watchers notice nothing. Only when the
 //! store forgot that place is everything listed again, which ends the watchers.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use futures::StreamExt;
 use rand::Rng;
@@ -30,6 +30,7 @@ pub(super) async fn follow(cache: &Cache, ready: readiness::Handle) {
     let mut at = None;
     loop {
         let ended = session(cache, &mut at, &mut ready, &mut pause).await;
+        cache.follows.store(false, Ordering::SeqCst);
         if starts_over(&ended) {
             at = None;
         }
@@ -65,6 +66,7 @@ async fn session(
         Ok(events) => events,
         Err(error) => return error,
     };
+    cache.follows.store(true, Ordering::SeqCst);
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
@@ -129,6 +131,7 @@ fn starts_over(error: &storage::Error) -> bool {
     match error {
         storage::Error::Compacted { .. }
         | storage::Error::FutureRevision { .. }
+        | storage::Error::Replaced { .. }
         | storage::Error::Corrupt { .. } => true,
         storage::Error::Unavailable { .. }
         | storage::Error::NotFound(_)

@@ -7,24 +7,27 @@
 
 mod compaction;
 mod connect;
+mod standing;
 mod watch;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse};
-use futures::future::BoxFuture;
-use tokio::{
-    sync::{OnceCell, watch as latest},
-    time::timeout,
+use etcd_client::{
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse,
 };
-use uuid::Uuid;
+use futures::future::BoxFuture;
+use tokio::{sync::watch as latest, time::timeout};
 
+use self::standing::Standing;
 pub use self::{
     compaction::COMPACTION_INTERVAL,
     connect::{Config, ConnectError, Tls},
 };
-use super::{Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream};
+use super::{
+    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
+    WatchStream,
+};
 
 /// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
 const PAGE: usize = 500;
@@ -39,7 +42,7 @@ pub struct Etcd {
     client: etcd_client::Client,
     /// Before every key: `/registry/navigator.jetstack.io/`.
     root: String,
-    id: OnceCell<String>,
+    standing: Arc<Standing>,
     /// The latest revision that somebody waits for watches to reach.
     wanted: latest::Sender<Revision>,
 }
@@ -50,7 +53,7 @@ impl Etcd {
     pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
         let client = connect::client(config).await?;
         let root = format!("{}/", config.prefix.trim_end_matches('/'));
-        Ok(Self { client, root, id: OnceCell::new(), wanted: latest::Sender::default() })
+        Ok(Self { client, root, standing: Arc::default(), wanted: latest::Sender::default() })
     }
 
     fn kv(&self) -> KvClient {
@@ -75,6 +78,22 @@ impl Etcd {
         })
     }
 
+    /// Reads keys; an answer from before what was seen already is refused.
+    async fn range(
+        &self,
+        from: impl Into<Vec<u8>>,
+        options: Option<GetOptions>,
+        limit: Duration,
+    ) -> Result<(GetResponse, Revision)> {
+        let asked = self.standing.latest();
+        let answer = within(limit, self.kv().get(from, options)).await?;
+        let now = header(answer.header())?;
+        if let Some(sign) = self.standing.went_back(asked, now) {
+            return Err(self.refused(sign).await);
+        }
+        Ok((answer, now))
+    }
+
     /// Runs a transaction that changes `key` if it is at `expected`.
     async fn write(&self, key: &Key, expected: Revision, then: TxnOp) -> Result<Revision> {
         let path = self.path(key);
@@ -87,9 +106,25 @@ impl Etcd {
         if expected > Revision(0) {
             transaction = transaction.or_else(vec![TxnOp::get(path, None)]);
         }
-        let mut answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+        // Nothing is written into a store that is not ours.
+        self.verify(ANSWER_WITHIN).await?;
+        let asked = self.standing.latest();
+        let answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+        let now = header(answer.header())?;
+        // A write comes after everything that was seen before it was sent.
+        let least = if answer.succeeded() { Revision(asked.0 + 1) } else { asked };
+        if let Some(sign) = self.standing.went_back(least, now) {
+            return Err(self.refused(sign).await);
+        }
+        if answer.succeeded() && expected > Revision(0) {
+            // No other store has this key at this revision.
+            self.standing.reached(now);
+            return Ok(now);
+        }
+        // An absent key, or another object under it, may be another store's.
+        self.verify(ANSWER_WITHIN).await?;
         if answer.succeeded() {
-            return header(answer.take_header());
+            return Ok(now);
         }
         if expected == Revision(0) {
             return Err(Error::Exists(key.clone()));
@@ -141,9 +176,9 @@ impl Etcd {
             if let Some(at) = at {
                 options = options.with_revision(number(at));
             }
-            let answer = within(ANSWER_WITHIN, self.kv().get(start.clone(), Some(options))).await;
-            let mut answer = match answer {
-                Ok(answer) => answer,
+            let answer = self.range(start.clone(), Some(options), ANSWER_WITHIN).await;
+            let (answer, now) = match answer {
+                Ok(answered) => answered,
                 Err(Error::Compacted { .. }) => {
                     return Err(self.compacted(at.unwrap_or_default()).await);
                 }
@@ -153,11 +188,9 @@ impl Etcd {
                 }
                 Err(error) => return Err(error),
             };
-            let shown = match at {
-                Some(at) => at,
-                None => *at.insert(header(answer.take_header())?),
-            };
+            let shown = *at.get_or_insert(now);
             if size == 0 {
+                self.verify(ANSWER_WITHIN).await?;
                 return Ok(Page { entries, revision: shown, more: !answer.kvs().is_empty() });
             }
             for kv in answer.kvs() {
@@ -168,7 +201,10 @@ impl Etcd {
                 Some(last) if answer.more() && entries.len() < limit => {
                     start = format!("{}\0", String::from_utf8_lossy(&last));
                 }
-                _ => return Ok(Page { entries, revision: shown, more: answer.more() }),
+                _ => {
+                    self.verify(ANSWER_WITHIN).await?;
+                    return Ok(Page { entries, revision: shown, more: answer.more() });
+                }
             }
         }
     }
@@ -185,6 +221,9 @@ impl Etcd {
 
     /// The error for a revision that etcd forgot. Only a watch says what the oldest is.
     async fn compacted(&self, asked: Revision) -> Error {
+        if let Err(error) = self.verify(ANSWER_WITHIN).await {
+            return error;
+        }
         match timeout(HEALTHY_WITHIN, watch::oldest(self)).await {
             Ok(Ok(oldest)) => Error::Compacted { asked, oldest },
             Ok(Err(error)) => error,
@@ -196,7 +235,9 @@ impl Etcd {
 impl Storage for Etcd {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
-            let answer = within(ANSWER_WITHIN, self.kv().get(self.path(key), None)).await?;
+            let (answer, _) = self.range(self.path(key), None, ANSWER_WITHIN).await?;
+            // After the answer: a store that was replaced before it shows by now.
+            self.verify(ANSWER_WITHIN).await?;
             answer.kvs().first().map(|kv| self.entry(kv)).transpose()
         })
     }
@@ -244,7 +285,10 @@ impl Storage for Etcd {
             if from > latest {
                 return Err(Error::FutureRevision { asked: from, latest });
             }
-            watch::events(self, prefix, from).await
+            let events = watch::events(self, prefix, from).await?;
+            // Whom the watch reached may have come after whom was asked before.
+            self.verify(ANSWER_WITHIN).await?;
+            Ok(events)
         })
     }
 
@@ -263,10 +307,7 @@ impl Storage for Etcd {
     }
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        Box::pin(async move {
-            let path = format!("{}health", self.root);
-            header(within(HEALTHY_WITHIN, self.kv().get(path, None)).await?.take_header())
-        })
+        Box::pin(self.verify(HEALTHY_WITHIN))
     }
 
     fn request_progress(&self, revision: Revision) {
@@ -278,35 +319,24 @@ impl Storage for Etcd {
     }
 
     fn id(&self) -> BoxFuture<'_, Result<String>> {
-        Box::pin(async move { self.id.get_or_try_init(|| self.ensure_id()).await.cloned() })
-    }
-}
-
-impl Etcd {
-    /// Reads the id beside the objects, or makes it. Two servers that start together agree: the
-    /// transaction lets one of them win.
-    async fn ensure_id(&self) -> Result<String> {
-        let path = format!("{}store-id", self.root);
-        let id = Uuid::new_v4().to_string();
-        let absent = Compare::mod_revision(path.clone(), CompareOp::Equal, 0);
-        let transaction = Txn::new().when(vec![absent]).and_then(vec![TxnOp::put(
-            path.clone(),
-            id.clone(),
-            None,
-        )]);
-        if let Some(id) = self.stored_id(&path).await? {
-            return Ok(id);
-        }
-        if within(ANSWER_WITHIN, self.kv().txn(transaction)).await?.succeeded() {
-            return Ok(id);
-        }
-        let other = self.stored_id(&path).await?;
-        other.ok_or_else(|| Error::Unavailable { source: "the store's id came and went".into() })
+        Box::pin(async move {
+            let Sight { id, revision: _, other, lost } = self.sight().await?;
+            match (other.or(lost), id) {
+                (None, Some(id)) => Ok(id),
+                (reason, _) => {
+                    let reason = reason.unwrap_or_else(|| standing::NO_ID.to_owned());
+                    Err(Error::Replaced { reason })
+                }
+            }
+        })
     }
 
-    async fn stored_id(&self, path: &str) -> Result<Option<String>> {
-        let answer = within(ANSWER_WITHIN, self.kv().get(path, None)).await?;
-        Ok(answer.kvs().first().map(|kv| String::from_utf8_lossy(kv.value()).into_owned()))
+    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+        Box::pin(self.look(ANSWER_WITHIN))
+    }
+
+    fn on_replaced(&self, alarm: Alarm) {
+        self.standing.on_replaced(alarm);
     }
 }
 
@@ -319,7 +349,7 @@ fn number(revision: Revision) -> i64 {
     revision.0.try_into().unwrap_or(i64::MAX)
 }
 
-fn header(header: Option<etcd_client::ResponseHeader>) -> Result<Revision> {
+fn header(header: Option<&etcd_client::ResponseHeader>) -> Result<Revision> {
     let header = header
         .ok_or_else(|| Error::Unavailable { source: "etcd answered without a header".into() })?;
     Ok(revision(header.revision()))

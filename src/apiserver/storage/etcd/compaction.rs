@@ -50,8 +50,8 @@ impl Etcd {
             .when(vec![Compare::version(KEY, CompareOp::Equal, seen.version)])
             .and_then(vec![TxnOp::put(KEY, seen.revision.to_string(), None)])
             .or_else(vec![TxnOp::get(KEY, None)]);
-        let mut answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
-        let revision = header(answer.take_header())?;
+        let answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+        let revision = header(answer.header())?;
         if !answer.succeeded() {
             let version = answer.op_responses().into_iter().find_map(|response| match response {
                 TxnOpResponse::Get(found) => {
