@@ -58,6 +58,8 @@ pub struct Listing {
     pub revision: Revision,
     /// More objects follow the last one.
     pub more: bool,
+    /// How many, if a page was asked to count them.
+    pub remaining: usize,
 }
 
 /// Reads stored bytes into hub form; the text says why it could not.
@@ -124,16 +126,30 @@ impl Cache {
         self.read().list(range)
     }
 
+    /// The objects of a range that holds only this key, at `at_least` or later.
+    pub async fn one(&self, key: &Key, at_least: Option<Revision>) -> Result<Listing, Error> {
+        self.wait_for(at_least).await?;
+        self.read().one(key)
+    }
+
     /// A page straight from the store, for lists at an exact revision and their continuation.
+    /// What is in the cache at the same revision is not decoded again.
     pub async fn page(&self, range: &Prefix, request: PageRequest) -> Result<Listing, Error> {
         let page = self.storage.list(range, request).await?;
-        let objects = page.entries.iter().map(|entry| {
-            self.decode(&entry.key, &entry.value, entry.revision)
+        let known: Vec<_> = {
+            let state = self.read();
+            page.entries.iter().map(|entry| state.known(&entry.key, entry.revision)).collect()
+        };
+        let objects = page.entries.iter().zip(known).map(|(entry, known)| match known {
+            Some(object) => Ok(object),
+            None => self
+                .decode(&entry.key, &entry.value, entry.revision)
                 .map(Arc::new)
-                .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason })
+                .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason }),
         });
         let objects = objects.collect::<Result<_, _>>()?;
-        Ok(Listing { objects, revision: page.revision, more: page.more })
+        let (revision, more, remaining) = (page.revision, page.more, page.remaining);
+        Ok(Listing { objects, revision, more, remaining })
     }
 
     /// The changes of a range after `from`.
@@ -145,12 +161,26 @@ impl Cache {
     /// Waits until everything that is acknowledged now is shown, and returns its revision.
     pub async fn catch_up(&self) -> Result<Revision, Error> {
         let latest = self.storage.current_revision().await?;
-        self.wait_until(latest).await?;
+        self.wait_until_shown(latest).await?;
         Ok(latest)
     }
 
-    /// Waits until `asked` is shown, for a few seconds.
+    /// Waits until `asked` is shown, for a few seconds. A revision that the store has not reached
+    /// nobody can have seen, so nobody waits for it.
     pub async fn wait_until(&self, asked: Revision) -> Result<(), Error> {
+        if self.is_ready() && self.revision() < asked {
+            match self.storage.current_revision().await {
+                Ok(latest) if latest < asked => return Err(Error::NotYet { asked, latest }),
+                Err(error @ storage::Error::Replaced { .. }) => return Err(error.into()),
+                // A store that is merely away may have reached it before.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.wait_until_shown(asked).await
+    }
+
+    /// Waits until a revision that the store has reached is shown.
+    async fn wait_until_shown(&self, asked: Revision) -> Result<(), Error> {
         if !self.is_ready() {
             return Err(Error::NotReady);
         }

@@ -106,6 +106,8 @@ pub struct PageRequest {
     pub after: Option<Key>,
     /// At most this many entries; all when absent.
     pub limit: Option<usize>,
+    /// Count what follows, which costs a look at every key.
+    pub count: bool,
 }
 
 /// Part of a prefix as of one revision, ordered by key.
@@ -116,6 +118,8 @@ pub struct Page {
     pub revision: Revision,
     /// More entries follow the last one.
     pub more: bool,
+    /// How many, if it was asked for.
+    pub remaining: usize,
 }
 
 /// One change.

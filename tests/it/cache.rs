@@ -1,8 +1,14 @@
 //! The cache over real stores, and over one that fails when it is told to.
 
-mod faulty;
+pub(crate) mod faulty;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::future::{join, join_all};
@@ -54,17 +60,20 @@ fn stopped(store: Arc<dyn Storage>) -> Arc<Cache> {
 
 impl Running {
     async fn over(store: Arc<dyn Storage>) -> Self {
-        let running = Self::start(store);
-        let started = Instant::now();
-        while !running.cache.is_ready() {
-            assert!(started.elapsed() < DEADLINE, "the cache does not get ready");
-            sleep(Duration::from_millis(2)).await;
-        }
+        let running = Self::with(stopped(store));
+        running.until_ready().await;
         running
     }
 
-    fn start(store: Arc<dyn Storage>) -> Self {
-        let cache = stopped(store);
+    async fn until_ready(&self) {
+        let started = Instant::now();
+        while !self.cache.is_ready() {
+            assert!(started.elapsed() < DEADLINE, "the cache does not get ready");
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    fn with(cache: Arc<Cache>) -> Self {
         let shutdown = Shutdown::new();
         let tasks = Tasks::new(shutdown.clone());
         let ready = Readiness::new().add("cache");
@@ -170,13 +179,17 @@ async fn a_read_at_a_revision_waits_for_it() {
     assert!(running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().is_none());
 }
 
+/// Nobody can have seen such a revision, so nobody is kept waiting for it: see `FRESHNESS_WAIT`.
 #[tokio::test]
-async fn a_read_in_the_future_is_told_so() {
+async fn a_read_in_the_future_is_told_so_at_once() {
     let (store, _directory) = embedded().await;
     let running = Running::over(store).await;
     let asked = Revision(1_000);
+    tokio::time::pause();
+    let begun = Instant::now();
     let listed = running.cache.list(&pilots(), Some(asked)).await;
     assert!(matches!(listed, Err(Error::NotYet { asked: named, .. }) if named == asked));
+    assert_eq!(begun.elapsed(), Duration::ZERO, "it waited");
 }
 
 async fn catches_up(store: Arc<dyn Storage>) {
@@ -245,6 +258,22 @@ async fn a_watcher_sees_its_own_namespace_only() {
     assert_eq!(line(&mut watcher).await, "added y=1");
 }
 
+#[tokio::test]
+async fn many_changes_of_other_namespaces_hold_up_no_watcher() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let range = Prefix::namespace("group", "pilots", "a").unwrap();
+    let mut watcher = running.cache.watch(range, running.cache.revision()).await.unwrap();
+    let others: Vec<_> = (0..1_000).map(|n| key("b", &format!("k{n}"))).collect();
+    for created in join_all(others.iter().map(|key| store.create(key, object("k", 1)))).await {
+        created.unwrap();
+    }
+    // The last change of all: nothing comes after it that would wake the watcher.
+    let last = store.create(&key("a", "y"), object("y", 1)).await.unwrap();
+    running.cache.wait_until(last).await.unwrap();
+    assert_eq!(line(&mut watcher).await, "added y=1");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watchers_of_concurrent_writers_see_one_history() {
     let (store, _directory) = embedded().await;
@@ -273,11 +302,45 @@ async fn watchers_of_concurrent_writers_see_one_history() {
     assert!(seen.iter().all(|other| *other == seen[0]), "watchers disagree");
 }
 
+/// A cache that is new knows what happened before it as far as the store does, so that its clients
+/// need not list everything after a restart.
+async fn goes_on_after_a_restart(store: Arc<dyn Storage>) {
+    let kept = store.create(&key("ns", "kept"), object("kept", 1)).await.unwrap();
+    let gone = store.create(&key("ns", "gone"), object("gone", 1)).await.unwrap();
+    let before = Running::over(Arc::clone(&store)).await;
+    let seen = before.cache.catch_up().await.unwrap();
+    drop(before);
+    store.update(&key("ns", "kept"), kept, object("kept", 2)).await.unwrap();
+    store.delete(&key("ns", "gone"), gone).await.unwrap();
+    let other = Key::new("group", "other", "ns", "a").unwrap();
+    let last = store.create(&other, object("a", 1)).await.unwrap();
+    let after = Running::over(Arc::clone(&store)).await;
+    assert!(after.cache.revision() >= last, "it is not ready before it shows what there was");
+    let mut watcher = after.cache.watch(pilots(), seen).await.unwrap();
+    for expected in ["modified kept=2 1", "deleted gone=1"] {
+        assert_eq!(line(&mut watcher).await, expected);
+    }
+    assert_eq!(after.cache.list(&pilots(), None).await.unwrap().objects.len(), 1);
+}
+
 #[tokio::test]
-async fn a_watch_from_before_the_window_is_too_old() {
+async fn a_watch_goes_on_after_a_restart_on_embedded() {
+    let (store, _directory) = embedded().await;
+    goes_on_after_a_restart(store).await;
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_after_a_restart_on_etcd() {
+    let server = etcd_server::shared();
+    goes_on_after_a_restart(Arc::new(connect(server.url(), "cache-restart").await)).await;
+}
+
+#[tokio::test]
+async fn a_watch_from_before_what_the_store_remembers_is_too_old() {
     let (store, _directory) = embedded().await;
     let before = store.current_revision().await.unwrap();
-    store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    store.compact(created).await.unwrap();
     let running = Running::over(store).await;
     let watch = running.cache.watch(pilots(), before).await.err();
     assert!(matches!(watch, Some(Error::TooOld { asked, .. }) if asked == before), "{watch:?}");
@@ -307,17 +370,49 @@ async fn a_bookmark_moves_on_when_other_resources_are_written() {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
     let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
-    assert_eq!(watcher.bookmark(), Some(start));
+    assert_eq!(watcher.bookmark(), start);
     let other = Key::new("group", "other", "ns", "a").unwrap();
     let written = store.create(&other, object("a", 1)).await.unwrap();
     running.cache.wait_until(written).await.unwrap();
-    assert_eq!(watcher.bookmark(), Some(written));
+    assert_eq!(watcher.bookmark(), written);
     // Never past an event that was not returned.
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     running.cache.wait_until(created).await.unwrap();
-    assert_eq!(watcher.bookmark(), None);
+    let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
+    running.cache.wait_until(updated).await.unwrap();
+    assert_eq!(watcher.bookmark(), written);
     assert_eq!(line(&mut watcher).await, "added a=1");
-    assert_eq!(watcher.bookmark(), Some(created));
+    assert_eq!(watcher.bookmark(), created);
+    assert_eq!(line(&mut watcher).await, "modified a=2 1");
+    assert_eq!(watcher.bookmark(), updated);
+}
+
+#[tokio::test]
+async fn a_page_decodes_nothing_that_the_cache_holds() {
+    let (store, _directory) = embedded().await;
+    let old = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let decoded = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&decoded);
+    let decode = move |bytes: &[u8]| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    };
+    let cache = Cache::new(Arc::clone(&store), pilots(), Box::new(decode));
+    let running = Running::with(cache);
+    running.until_ready().await;
+    for name in ["b", "c"] {
+        store.create(&key("ns", name), object(name, 1)).await.unwrap();
+    }
+    let latest = store.update(&key("ns", "a"), old, object("a", 2)).await.unwrap();
+    running.cache.wait_until(latest).await.unwrap();
+    let before = decoded.load(Ordering::SeqCst);
+    let page = running.cache.page(&pilots(), PageRequest::default()).await.unwrap();
+    assert_eq!((page.objects.len(), decoded.load(Ordering::SeqCst)), (3, before));
+    // What the object was before is read from the store.
+    let request = PageRequest { at: Some(old), ..PageRequest::default() };
+    let page = running.cache.page(&pilots(), request).await.unwrap();
+    assert_eq!((&page.objects[0].hub["value"], page.objects[0].revision), (&json!(1), old));
+    assert_eq!(decoded.load(Ordering::SeqCst), before + 1);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use super::{
 
 /// Changes that are kept for watchers. A hundred pilots that write a heartbeat every 10 s fill
 /// it in seven minutes.
-const WINDOW: usize = 4096;
+pub(super) const WINDOW: usize = 4096;
 
 /// One change of one object.
 #[derive(Clone, Debug)]
@@ -67,6 +67,8 @@ pub(super) struct Changes {
     pub events: Vec<Event>,
     /// Everything up to here was looked at.
     pub reached: Revision,
+    /// The window holds later changes, which may be of the range or not.
+    pub more: bool,
     /// The watch ends after the events.
     pub failure: Option<Error>,
 }
@@ -96,6 +98,17 @@ impl State {
         }
     }
 
+    /// The object under this key, if it is the one of that revision.
+    pub(super) fn known(&self, key: &Key, revision: Revision) -> Option<Arc<Cached>> {
+        self.objects.get(key).filter(|object| object.revision == revision).cloned()
+    }
+
+    /// A list of the one object that can be in it.
+    pub(super) fn one(&self, key: &Key) -> Result<Listing, Error> {
+        let objects = self.get(key)?.into_iter().collect();
+        Ok(Listing { objects, revision: self.revision, more: false, remaining: 0 })
+    }
+
     pub(super) fn list(&self, range: &Prefix) -> Result<Listing, Error> {
         if let Some((key, reason)) = self.broken.iter().find(|(key, _)| range.contains(key)) {
             return Err(Error::Undecodable { key: key.clone(), reason: reason.clone() });
@@ -106,23 +119,29 @@ impl State {
             .take_while(|(key, _)| range.contains(key))
             .map(|(_, object)| Arc::clone(object))
             .collect();
-        Ok(Listing { objects, revision: self.revision, more: false })
+        Ok(Listing { objects, revision: self.revision, more: false, remaining: 0 })
     }
 
-    /// Starts over with what a list of the store showed. Ends the watchers from before.
-    pub(super) fn replace(&mut self, read: Vec<(Key, Reading)>, revision: Revision) {
-        self.objects.clear();
-        self.broken.clear();
+    /// What a list of the store showed, without any changes yet.
+    pub(super) fn listed(read: Vec<(Key, Reading)>, revision: Revision) -> Self {
+        let mut state = Self { oldest: revision, revision, ..Self::default() };
         for (key, reading) in read {
             match reading {
-                Ok(object) => drop(self.objects.insert(key, Arc::new(object))),
-                Err(reason) => drop(self.broken.insert(key, reason)),
+                Ok(object) => drop(state.objects.insert(key, Arc::new(object))),
+                Err(reason) => drop(state.broken.insert(key, reason)),
             }
         }
-        self.window.clear();
-        self.oldest = revision;
-        self.revision = revision;
-        self.lists += 1;
+        state
+    }
+
+    /// Becomes `next`, which began with a list of its own. Ends the watchers from before.
+    pub(super) fn start_over(&mut self, next: Self) {
+        let (lists, changes) = (self.lists + 1, self.changes + next.changes);
+        *self = Self { lists, changes, ..next };
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.objects.len() + self.broken.len()
     }
 
     pub(super) fn put(&mut self, key: Key, reading: Reading, revision: Revision) {
@@ -167,7 +186,7 @@ impl State {
         }
     }
 
-    /// Up to `limit` changes after `reached`, those of the range.
+    /// Of up to `limit` changes after `reached`, those of the range.
     pub(super) fn changes(
         &self,
         range: &Prefix,
@@ -179,11 +198,9 @@ impl State {
             return Err(Error::TooOld { asked: reached, oldest: self.oldest });
         }
         let start = self.window.partition_point(|change| change.revision <= reached);
-        let mut found = Changes { events: Vec::new(), reached: self.revision, failure: None };
-        for (number, change) in self.window.range(start..).enumerate() {
-            if number == limit {
-                break;
-            }
+        let more = self.window.len() - start > limit;
+        let mut found = Changes { events: Vec::new(), reached: self.revision, more, failure: None };
+        for change in self.window.range(start..).take(limit) {
             found.reached = change.revision;
             if !range.contains(&change.key) {
                 continue;
@@ -197,7 +214,7 @@ impl State {
                 }
             }
         }
-        if start + limit >= self.window.len() {
+        if !more {
             found.reached = self.revision;
         }
         Ok(found)

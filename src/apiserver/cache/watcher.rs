@@ -22,6 +22,8 @@ pub struct Watcher {
     lists: u64,
     /// Every change up to here was looked at.
     reached: Revision,
+    /// Every change up to here was returned.
+    returned: Revision,
     ready: VecDeque<Event>,
     /// Ends the watch after what is ready.
     failure: Option<Error>,
@@ -33,7 +35,8 @@ impl Watcher {
         let changed = cache.changed.subscribe();
         let lists = cache.read().lists();
         let (ready, failure) = (VecDeque::new(), None);
-        let mut watcher = Self { cache, range, lists, reached: from, ready, failure, changed };
+        let (reached, returned) = (from, from);
+        let mut watcher = Self { cache, range, lists, reached, returned, ready, failure, changed };
         watcher.look()?;
         Ok(watcher)
     }
@@ -42,6 +45,7 @@ impl Watcher {
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.ready.pop_front() {
+                self.returned = event.object().revision;
                 return Ok(event);
             }
             if let Some(failure) = self.failure.take() {
@@ -56,21 +60,27 @@ impl Watcher {
         }
     }
 
-    /// The revision that a bookmark may state: every change up to it was returned. Absent while
-    /// changes wait to be returned.
-    pub fn bookmark(&mut self) -> Option<Revision> {
+    /// The revision that a bookmark may state: every change up to it was returned.
+    pub fn bookmark(&mut self) -> Revision {
         if self.ready.is_empty() && self.failure.is_none() {
             self.failure = self.look().err();
         }
-        (self.ready.is_empty() && self.failure.is_none()).then_some(self.reached)
+        if self.ready.is_empty() && self.failure.is_none() { self.reached } else { self.returned }
     }
 
+    /// Takes changes of the range out of the window, as many as one chunk has. Returns without
+    /// any only when the whole window was looked at: then there is something to wait for.
     fn look(&mut self) -> Result<(), Error> {
-        let found = self.cache.read().changes(&self.range, self.reached, self.lists, CHUNK)?;
-        // A watch from revision 10 must not state revision 8, also when the store was reset.
-        self.reached = self.reached.max(found.reached);
-        self.ready.extend(found.events);
-        self.failure = found.failure;
-        Ok(())
+        loop {
+            self.returned = self.reached;
+            let found = self.cache.read().changes(&self.range, self.reached, self.lists, CHUNK)?;
+            // A watch from revision 10 must not state revision 8, also when the store was reset.
+            self.reached = self.reached.max(found.reached);
+            self.ready.extend(found.events);
+            self.failure = found.failure;
+            if !found.more || !self.ready.is_empty() || self.failure.is_some() {
+                return Ok(());
+            }
+        }
     }
 }

@@ -152,6 +152,16 @@ impl Feed {
                 () = self.shutdown.triggered() => return None,
                 // What this store says about an object that it lacks must not be believed.
                 () = self.guard.until_refused() => return None,
+                // Before the events: to a client that is always behind these come in time, too.
+                () = sleep_until(self.end) => return None,
+                () = sleep_until(bookmark_due.unwrap_or(self.end)), if bookmark_due.is_some() => {
+                    let revision = events.bookmark().to_string();
+                    let line = self.bookmark_line(&revision, false);
+                    self.pending.push_back(line);
+                    if let Some(schedule) = &mut self.bookmarks {
+                        schedule.done();
+                    }
+                }
                 observed = events.next() => match observed {
                     Ok(observed) => {
                         let line = self.observed_line(&observed);
@@ -162,16 +172,6 @@ impl Feed {
                         self.fail(&error);
                     }
                 },
-                () = sleep_until(bookmark_due.unwrap_or(self.end)), if bookmark_due.is_some() => {
-                    if let Some(revision) = events.bookmark() {
-                        let line = self.bookmark_line(&revision.to_string(), false);
-                        self.pending.push_back(line);
-                    }
-                    if let Some(schedule) = &mut self.bookmarks {
-                        schedule.done();
-                    }
-                }
-                () = sleep_until(self.end) => return None,
             }
         }
     }

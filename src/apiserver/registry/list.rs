@@ -101,7 +101,8 @@ impl Registry {
             }
             return self.next_page(&range, selector, options).await;
         }
-        let all = options.limit == 0;
+        // One object is no more work than a page, and the cache has it.
+        let all = options.limit == 0 || self.only_key(namespace, selector).is_some();
         match options.read_at()? {
             ReadAt::Exact(at) => {
                 let request = PageRequest { at: Some(at), ..PageRequest::default() };
@@ -110,7 +111,7 @@ impl Registry {
                 })
             }
             ReadAt::Latest if all => match self.cache.catch_up().await {
-                Ok(latest) => self.all(&range, selector, Some(latest)).await,
+                Ok(latest) => self.all(namespace, &range, selector, Some(latest)).await,
                 // The store can always tell.
                 Err(cache::Error::NotReady | cache::Error::NotYet { .. }) => {
                     self.first_page(&range, selector, options).await
@@ -118,9 +119,13 @@ impl Registry {
                 Err(error) => Err(self.cache_error(error)),
             },
             // A limit would cost more than it saves: the objects are in memory.
-            ReadAt::Any if self.cache.is_ready() => self.all(&range, selector, None).await,
+            ReadAt::Any if self.cache.is_ready() => {
+                self.all(namespace, &range, selector, None).await
+            }
             ReadAt::Latest | ReadAt::Any => self.first_page(&range, selector, options).await,
-            ReadAt::NotOlderThan(at) if all => self.all(&range, selector, Some(at)).await,
+            ReadAt::NotOlderThan(at) if all => {
+                self.all(namespace, &range, selector, Some(at)).await
+            }
             ReadAt::NotOlderThan(at) => {
                 self.cache.wait_until(at).await.map_err(|error| self.cache_error(error))?;
                 self.first_page(&range, selector, options).await
@@ -130,18 +135,41 @@ impl Registry {
 
     async fn all(
         &self,
+        namespace: &str,
         range: &Prefix,
         selector: &Selector,
         at_least: Option<Revision>,
     ) -> Result<Page> {
-        let listing = self.cache.list(range, at_least).await;
+        let (objects, revision) = self.shown(namespace, range, selector, at_least).await?;
+        let meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
+        Ok(Page { items: objects, meta })
+    }
+
+    /// The only key that can be selected. Each pilot asks for its own Pilot so, and after an outage
+    /// all of them do at once.
+    fn only_key(&self, namespace: &str, selector: &Selector) -> Option<Key> {
+        let name = selector.fields.name().filter(|_| !namespace.is_empty())?;
+        self.key(namespace, name).ok()
+    }
+
+    /// What the cache shows of a range, as of which revision.
+    pub(super) async fn shown(
+        &self,
+        namespace: &str,
+        range: &Prefix,
+        selector: &Selector,
+        at_least: Option<Revision>,
+    ) -> Result<(Vec<Arc<Cached>>, Revision)> {
+        let listing = match self.only_key(namespace, selector) {
+            Some(key) => self.cache.one(&key, at_least).await,
+            None => self.cache.list(range, at_least).await,
+        };
         let cache::Listing { mut objects, revision, .. } =
             listing.map_err(|error| self.cache_error(error))?;
         if !selector.is_everything() {
             objects.retain(|object| selector.matches(self.kind, &object.hub));
         }
-        let meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
-        Ok(Page { items: objects, meta })
+        Ok((objects, revision))
     }
 
     async fn first_page(
@@ -165,7 +193,7 @@ impl Registry {
         let request = PageRequest {
             at: u64::try_from(token.rv).ok().map(Revision),
             after: Some(after),
-            limit: None,
+            ..PageRequest::default()
         };
         self.page(range, selector, request, options.limit).await.map_err(|error| {
             let fresh = Token { rv: -1, ..token };
@@ -184,6 +212,8 @@ impl Registry {
     ) -> Result<Page, cache::Error> {
         let mut items = Vec::new();
         loop {
+            // With a selector nobody knows how many of what follows would be selected.
+            request.count = limit > 0 && selector.is_everything();
             request.limit = match limit {
                 0 => None,
                 limit if selector.is_everything() => Some(limit - items.len()),
@@ -199,7 +229,9 @@ impl Registry {
                 }
                 if limit > 0 && items.len() == limit {
                     let more = listing.more || at + 1 < read;
-                    return Ok(finish(items, range, listing.revision, last.filter(|_| more)));
+                    let remaining = request.count.then_some(listing.remaining);
+                    let goes_on = last.filter(|_| more).map(|key| (key, remaining));
+                    return Ok(finish(items, range, listing.revision, goes_on));
                 }
             }
             if !listing.more || last.is_none() {
@@ -222,12 +254,13 @@ fn finish(
     items: Vec<Arc<Cached>>,
     range: &Prefix,
     revision: Revision,
-    goes_on_after: Option<Key>,
+    goes_on_after: Option<(Key, Option<usize>)>,
 ) -> Page {
     let rv = i64::try_from(revision.0).unwrap_or(i64::MAX);
-    let continue_token = goes_on_after.map(|key| Token::after(&key, range, rv).encode());
+    let remaining = goes_on_after.as_ref().and_then(|(_, remaining)| *remaining);
+    let continue_token = goes_on_after.map(|(key, _)| Token::after(&key, range, rv).encode());
     let resource_version = revision.to_string();
-    Page { items, meta: ListMeta { resource_version, continue_token, remaining: None } }
+    Page { items, meta: ListMeta { resource_version, continue_token, remaining } }
 }
 
 #[cfg(test)]

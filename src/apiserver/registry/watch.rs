@@ -58,11 +58,8 @@ impl Registry {
             Some(asked) => Some(asked),
         };
         let (initial, from) = if shows_state {
-            let listing = self.cache.list(&range, at_least).await;
-            let mut listing = listing.map_err(|error| self.cache_error(error))?;
-            listing.objects.retain(|object| selector.matches(self.kind, &object.hub));
-            let revision = listing.revision;
-            (Some(Initial { objects: listing.objects, revision }), revision)
+            let (objects, revision) = self.shown(namespace, &range, &selector, at_least).await?;
+            (Some(Initial { objects, revision }), revision)
         } else {
             (None, at_least.unwrap_or_else(|| self.cache.revision()))
         };
@@ -88,8 +85,8 @@ impl Events {
         }
     }
 
-    /// The revision up to which the client has seen everything; absent while changes wait.
-    pub fn bookmark(&mut self) -> Option<Revision> {
+    /// The revision up to which the client has seen everything.
+    pub fn bookmark(&mut self) -> Revision {
         self.watcher.bookmark()
     }
 

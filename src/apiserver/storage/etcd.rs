@@ -191,7 +191,8 @@ impl Etcd {
             let shown = *at.get_or_insert(now);
             if size == 0 {
                 self.verify(ANSWER_WITHIN).await?;
-                return Ok(Page { entries, revision: shown, more: !answer.kvs().is_empty() });
+                let remaining = usize::try_from(answer.count()).unwrap_or_default();
+                return Ok(Page { entries, revision: shown, more: remaining > 0, remaining });
             }
             for kv in answer.kvs() {
                 entries.push(self.entry(kv)?);
@@ -203,7 +204,10 @@ impl Etcd {
                 }
                 _ => {
                     self.verify(ANSWER_WITHIN).await?;
-                    return Ok(Page { entries, revision: shown, more: answer.more() });
+                    // etcd counts the whole range, whatever the limit.
+                    let counted = usize::try_from(answer.count()).unwrap_or_default();
+                    let remaining = counted.saturating_sub(answer.kvs().len());
+                    return Ok(Page { entries, revision: shown, more: answer.more(), remaining });
                 }
             }
         }
@@ -211,7 +215,8 @@ impl Etcd {
 
     /// The error for revision 0, which is older than anything that etcd ever knew.
     async fn before_everything(&self, prefix: &Prefix) -> Error {
-        let request = PageRequest { at: Some(Revision(1)), after: None, limit: Some(1) };
+        let request =
+            PageRequest { at: Some(Revision(1)), limit: Some(1), ..PageRequest::default() };
         match Box::pin(self.list_page(prefix, request)).await {
             Ok(_) => Error::Compacted { asked: Revision(0), oldest: Revision(1) },
             Err(Error::Compacted { oldest, .. }) => Error::Compacted { asked: Revision(0), oldest },

@@ -94,6 +94,48 @@ async fn pages_show_one_revision_while_others_write() {
     assert_eq!(revisions.len(), 1, "{revisions:?}");
 }
 
+/// As kube-apiserver's typed lists say it: neither field when there is nothing to say, and no
+/// count with a selector, since nobody has looked at what follows.
+#[tokio::test]
+async fn a_page_says_how_many_follow() {
+    let server = Server::start().await;
+    for number in 0..7 {
+        server.pilot(&format!("p{number}")).await;
+    }
+    let rv = revision(&server.pilot("p7").await).to_string();
+    let meta = async |query: &str| {
+        let page = server.get(&format!("{}?{query}", pilots())).await.expect(200);
+        let mut meta = page["metadata"].clone();
+        let token = meta["continue"].take();
+        (meta, token.as_str().map(str::to_owned))
+    };
+    let (first, token) = meta("limit=3").await;
+    let expected = json!({"resourceVersion": rv, "continue": null, "remainingItemCount": 5});
+    assert_eq!(first, expected);
+    let token = token.unwrap();
+    // Others write between the pages; these still show the first one's moment.
+    server.delete(&format!("{}/p5", pilots()), &json!({})).await.expect(200);
+    server.pilot("p9").await;
+    let (second, token) = meta(&format!("limit=3&continue={token}")).await;
+    let expected = json!({"resourceVersion": rv, "continue": null, "remainingItemCount": 2});
+    assert_eq!(second, expected);
+    let last = server.get(&format!("{}?limit=3&continue={}", pilots(), token.unwrap())).await;
+    assert_eq!(last.expect(200)["metadata"], json!({"resourceVersion": rv}));
+    let (selected, token) = meta("limit=3&fieldSelector=metadata.namespace%3Ddb").await;
+    assert!(token.is_some() && selected.get("remainingItemCount").is_none(), "{selected}");
+    let whole = server.get(&pilots()).await.expect(200);
+    let keys: Vec<_> = whole["metadata"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["resourceVersion"]);
+    for (kind, view) in
+        [("Table", "Table"), ("PartialObjectMetadataList", "PartialObjectMetadataList")]
+    {
+        let accept = format!("application/json;as={view};v=v1;g=meta.k8s.io");
+        let page = server.get_as(&format!("{}?limit=3", pilots()), &accept).await.expect(200);
+        assert_eq!(page["kind"], kind);
+        assert_eq!(page["metadata"]["remainingItemCount"], 5, "{kind}");
+    }
+}
+
 #[tokio::test]
 async fn pages_of_a_selection_are_filled() {
     let server = Server::start().await;

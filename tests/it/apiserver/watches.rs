@@ -1,5 +1,9 @@
 //! Watch: initial state, changes, selectors, bookmarks, ends.
 
+use std::time::Duration;
+
+use axum::body::Body;
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::{BETA, Server, pilot, pilots, revision};
@@ -128,6 +132,70 @@ async fn one_object_is_watched_by_its_name() {
     server.pilot("c").await;
     assert_eq!(lines.summary().await, "ADDED c");
     assert_eq!(all.summary().await, "ADDED b");
+}
+
+#[tokio::test]
+async fn the_old_path_of_one_object_is_a_stream_of_that_object() {
+    let server = Server::start().await;
+    let begin = revision(&server.pilot("b").await);
+    let path = format!("{BETA}/watch/namespaces/db/pilots/c");
+    let mut lines = server.watch(&format!("{path}?resourceVersion={begin}"), "").await;
+    for name in ["a", "c", "d"] {
+        server.pilot(name).await;
+    }
+    server.delete(&format!("{}/c", pilots()), &json!({})).await.expect(200);
+    assert_eq!(lines.summary().await, "ADDED c");
+    assert_eq!(lines.summary().await, "DELETED c");
+    let other = format!("{path}?fieldSelector=metadata.name%3Dd");
+    let status = server.get(&other).await.refusal(400, "BadRequest");
+    let told = "field selector metadata.name doesn't match requested name";
+    assert_eq!(status["message"], told);
+    server.get(&format!("{path}/status")).await.refusal(404, "NotFound");
+}
+
+/// The server's clock is the test's here, so that a minute takes no time.
+#[tokio::test]
+async fn a_bookmark_comes_every_minute_until_the_end() {
+    let server = Server::start().await;
+    let rv = revision(&server.pilot("a").await);
+    server.get(&pilots()).await.expect(200);
+    let query = format!("resourceVersion={rv}&allowWatchBookmarks=true&timeoutSeconds=200");
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let (response, _) = server.respond("GET", &watch(&query), &[], Body::empty()).await;
+    let mut stream = response.into_body().into_data_stream();
+    for seconds in [60, 120, 180, 198] {
+        let line = stream.next().await.expect("a bookmark comes").unwrap();
+        let event: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(event["type"], "BOOKMARK");
+        assert_eq!(revision(&event["object"]), rv);
+        assert_eq!(begun.elapsed().as_secs(), seconds);
+    }
+    assert!(stream.next().await.is_none());
+    assert_eq!(begun.elapsed().as_secs(), 200);
+}
+
+#[tokio::test]
+async fn a_client_that_is_always_behind_gets_its_bookmark_and_its_end() {
+    let server = Server::start().await;
+    let rv = revision(&server.pilot("a").await);
+    for number in 0..300 {
+        server.pilot(&format!("p{number}")).await;
+    }
+    server.get(&pilots()).await.expect(200);
+    let query = format!("resourceVersion={rv}&allowWatchBookmarks=true&timeoutSeconds=10");
+    tokio::time::pause();
+    let mut lines = server.watch(&watch(&query), "").await;
+    let (mut seen, mut last) = (Vec::new(), rv);
+    while let Some(event) = lines.next().await {
+        let now = revision(&event["object"]);
+        let bookmark = event["type"] == "BOOKMARK";
+        assert!(if bookmark { now == last } else { now > last }, "{last}: {event}");
+        (last, seen) = (now, [seen, vec![bookmark]].concat());
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(seen.iter().filter(|bookmark| **bookmark).count(), 1, "{seen:?}");
+    assert!(seen.len() <= 12, "it went on for {} lines", seen.len());
 }
 
 #[tokio::test]

@@ -17,35 +17,63 @@ use tokio::{sync::broadcast, time::sleep};
 
 type MakeError = fn() -> Error;
 
-pub(super) struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<dyn Storage>,
     lists_fail: AtomicBool,
     failed_lists: AtomicUsize,
+    writes_go_unanswered: AtomicBool,
+    revisions_fail: AtomicBool,
+    /// How often the latest revision was asked for.
+    revisions_read: AtomicUsize,
     end: broadcast::Sender<MakeError>,
 }
 
 impl Faulty {
-    pub(super) fn new(inner: Arc<dyn Storage>) -> Arc<Self> {
+    pub(crate) fn new(inner: Arc<dyn Storage>) -> Arc<Self> {
         Arc::new(Self {
             inner,
             lists_fail: AtomicBool::new(false),
             failed_lists: AtomicUsize::new(0),
+            writes_go_unanswered: AtomicBool::new(false),
+            revisions_fail: AtomicBool::new(false),
+            revisions_read: AtomicUsize::new(0),
             end: broadcast::Sender::new(16),
         })
     }
 
-    pub(super) fn fail_lists(&self, fail: bool) {
+    pub(crate) fn fail_lists(&self, fail: bool) {
         self.lists_fail.store(fail, Ordering::SeqCst);
     }
 
-    pub(super) async fn until_a_list_failed(&self) {
+    pub(crate) async fn until_a_list_failed(&self) {
         while self.failed_lists.load(Ordering::SeqCst) == 0 {
             sleep(Duration::from_millis(1)).await;
         }
     }
 
+    /// Writes happen from now on, and nobody hears of it.
+    pub(crate) fn leave_writes_unanswered(&self) {
+        self.writes_go_unanswered.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn fail_revisions(&self, fail: bool) {
+        self.revisions_fail.store(fail, Ordering::SeqCst);
+    }
+
+    pub(crate) fn revisions_read(&self) -> usize {
+        self.revisions_read.load(Ordering::SeqCst)
+    }
+
+    async fn written(&self, write: BoxFuture<'_, Result<Revision>>) -> Result<Revision> {
+        let outcome = write.await;
+        if self.writes_go_unanswered.load(Ordering::SeqCst) {
+            return Err(Error::Unavailable { source: "on purpose".into() });
+        }
+        outcome
+    }
+
     /// Ends the watches that run now.
-    pub(super) fn end_watches(&self, error: MakeError) {
+    pub(crate) fn end_watches(&self, error: MakeError) {
         self.end.send(error).ok();
     }
 }
@@ -65,7 +93,7 @@ impl Storage for Faulty {
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
-        self.inner.create(key, value)
+        Box::pin(self.written(self.inner.create(key, value)))
     }
 
     fn update<'a>(
@@ -74,11 +102,11 @@ impl Storage for Faulty {
         expected: Revision,
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>> {
-        self.inner.update(key, expected, value)
+        Box::pin(self.written(self.inner.update(key, expected, value)))
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
-        self.inner.delete(key, expected)
+        Box::pin(self.written(self.inner.delete(key, expected)))
     }
 
     fn watch<'a>(
@@ -110,6 +138,11 @@ impl Storage for Faulty {
     }
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        self.revisions_read.fetch_add(1, Ordering::SeqCst);
+        if self.revisions_fail.load(Ordering::SeqCst) {
+            let error = Error::Unavailable { source: "on purpose".into() };
+            return Box::pin(async { Err(error) });
+        }
         self.inner.current_revision()
     }
 

@@ -141,12 +141,14 @@ async fn check_list(store: &dyn Storage, (at, state): &(Revision, State), limit:
         state.iter().map(|(n, (revision, value))| (name(*n), value.clone(), *revision)).collect();
     expected.sort();
     let mut listed = Vec::new();
-    let mut request = PageRequest { at: Some(*at), after: None, limit: Some(limit) };
+    let mut request =
+        PageRequest { at: Some(*at), limit: Some(limit), count: true, ..PageRequest::default() };
     loop {
         let page = store.list(&pilots(), request.clone()).await.unwrap();
         assert_eq!(page.revision, *at);
         request.after = page.entries.last().map(|entry| entry.key.clone());
         listed.extend(page.entries.into_iter().map(|e| (e.key, e.value, e.revision)));
+        assert_eq!(page.remaining, expected.len() - listed.len(), "at {at}");
         if !page.more {
             break;
         }

@@ -123,8 +123,12 @@ pub async fn a_page_that_waited_too_long_is_told(store: &dyn Storage) {
     assert!(first.more);
     let later = update(store, "b", b, "2").await;
     store.compact(later).await.expect("compacts");
-    let second =
-        PageRequest { at: Some(first.revision), after: Some(key("ns", "a")), limit: Some(1) };
+    let second = PageRequest {
+        at: Some(first.revision),
+        after: Some(key("ns", "a")),
+        limit: Some(1),
+        ..PageRequest::default()
+    };
     let listed = store.list(&pilots(), second).await;
     assert!(matches!(listed, Err(Error::Compacted { .. })), "{listed:?}");
 }

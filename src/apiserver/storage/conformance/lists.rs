@@ -54,13 +54,14 @@ pub async fn pages_show_everything_once(store: &dyn Storage) {
     }
     for limit in [1, 5, 22, 23, 24] {
         let (mut seen, mut request) = (Vec::new(), PageRequest::default());
-        request.limit = Some(limit);
+        (request.limit, request.count) = (Some(limit), true);
         loop {
             let page = list(store, request.clone()).await;
             assert!(page.entries.len() <= limit);
             request.at = Some(page.revision);
             request.after = page.entries.last().map(|entry| entry.key.clone());
             seen.extend(shown(&page.entries));
+            assert_eq!(page.remaining, names.len() - seen.len(), "limit {limit}");
             if !page.more {
                 break;
             }
@@ -93,7 +94,12 @@ pub async fn pages_of_one_list_show_one_moment(store: &dyn Storage) {
     create(store, "z", "new").await;
     let second = list(
         store,
-        PageRequest { at: Some(first.revision), after: Some(key("ns", "d")), limit: Some(9) },
+        PageRequest {
+            at: Some(first.revision),
+            after: Some(key("ns", "d")),
+            limit: Some(9),
+            ..PageRequest::default()
+        },
     )
     .await;
     assert_eq!(shown(&second.entries), ["f=old", "h=old"]);

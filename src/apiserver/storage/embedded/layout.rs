@@ -160,14 +160,15 @@ impl Snapshot {
     pub(super) fn page(&self, prefix: &Prefix, request: &PageRequest) -> Result<Page> {
         let revision = request.at.unwrap_or(self.revision()?);
         self.reaches(revision)?;
-        let mut older = self.undone(prefix, revision)?.into_iter().peekable();
+        let undone = self.undone(prefix, revision)?;
+        let mut older = undone.iter().peekable();
         let start = match &request.after {
             Some(after) if after.as_str() >= prefix.as_str() => after.as_str(),
             _ => prefix.as_str(),
         };
         let skipped = |key: &str| request.after.as_ref().is_some_and(|after| key <= after.as_str());
         let limit = request.limit.unwrap_or(usize::MAX);
-        let mut page = Page { entries: Vec::new(), revision, more: false };
+        let mut page = Page { entries: Vec::new(), revision, more: false, remaining: 0 };
 
         let latest = self.0.open_table(LATEST).map_err(failed)?;
         let mut current = latest.range(start..).map_err(failed)?;
@@ -185,26 +186,48 @@ impl Snapshot {
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
                 (Some((key, _)), Some(entry)) => {
-                    if *key == entry.key {
+                    if **key == entry.key {
                         candidate = next()?;
                         true
                     } else {
-                        *key < entry.key
+                        **key < entry.key
                     }
                 }
             };
             let found = if from_older {
-                older.next().and_then(|(_, entry)| entry)
+                older.next().and_then(|(_, entry)| entry.clone())
             } else {
                 std::mem::replace(&mut candidate, next()?)
             };
             let Some(found) = found.filter(|entry| !skipped(entry.key.as_str())) else { continue };
             if page.entries.len() == limit {
                 page.more = true;
+                if request.count {
+                    page.remaining = self.count(prefix, &found.key, &undone)?;
+                }
                 return Ok(page);
             }
             page.entries.push(found);
         }
+    }
+
+    /// Keys of a prefix from this one on, after some writes were undone.
+    fn count(
+        &self,
+        prefix: &Prefix,
+        from: &Key,
+        undone: &BTreeMap<Key, Option<Entry>>,
+    ) -> Result<usize> {
+        let mut count = undone.range(from..).filter(|(_, entry)| entry.is_some()).count();
+        let latest = self.0.open_table(LATEST).map_err(failed)?;
+        for found in latest.range(from.as_str()..).map_err(failed)? {
+            let key = Key::from_stored(found.map_err(failed)?.0.value().to_owned());
+            if !prefix.contains(&key) {
+                break;
+            }
+            count += usize::from(!undone.contains_key(&key));
+        }
+        Ok(count)
     }
 
     /// For every key that was written after `revision`: what it was then.
