@@ -247,6 +247,25 @@ impl Registry {
         Ok(self.read_stored(&entry.key, &entry.value, entry.revision)?.1)
     }
 
+    /// A store's answer to a write in a client's words. Where nobody knows whether it happened,
+    /// the client is not told to try again: client-go would repeat even a create.
+    fn write_error(&self, name: &str, error: &storage::Error) -> ApiError {
+        match error {
+            storage::Error::Unavailable { .. } => {
+                let why = error::chain(error);
+                ApiError::timeout(
+                    format!(
+                        "the store did not say what became of the write of {} {name:?}: read the \
+                         object before you try again: {why}",
+                        self.resource()
+                    ),
+                    0,
+                )
+            }
+            error => self.store_error(name, error),
+        }
+    }
+
     /// A store's refusal in a client's words.
     fn store_error(&self, name: &str, error: &storage::Error) -> ApiError {
         use storage::Error;

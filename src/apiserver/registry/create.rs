@@ -84,7 +84,7 @@ impl Registry {
         match self.store.create(&key, Self::to_bytes(&stored)).await {
             Ok(revision) => Ok(Object::new(key, hub, revision)),
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
-            Err(error) => Err(self.store_error(&name, &error)),
+            Err(error) => Err(self.write_error(&name, &error)),
         }
     }
 

@@ -70,7 +70,7 @@ impl Registry {
                 Ok(deleted) => return Ok(deleted),
                 // Another write came first: what it left is judged anew.
                 Err(storage::Error::Conflict { .. }) => {}
-                Err(error) => return Err(self.store_error(name, &error)),
+                Err(error) => return Err(self.write_error(name, &error)),
             }
         }
     }

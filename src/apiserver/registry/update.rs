@@ -71,7 +71,7 @@ impl Registry {
                 {
                     attempt += 1;
                 }
-                Err(error) => return Err(self.store_error(name, &error)),
+                Err(error) => return Err(self.write_error(name, &error)),
             }
         }
     }
