@@ -155,7 +155,9 @@ impl Authenticator {
                 Ok(Some(user)) => return Ok(user),
                 Ok(None) => rejected = Some(Rejected::Token),
                 Err(error) => {
-                    warn!(error = %chain(&*error), "Failed to review a bearer token");
+                    if matches!(*error, TokenError::Call(_)) {
+                        warn!(error = %chain(&*error), "Failed to review a bearer token");
+                    }
                     rejected = Some(Rejected::Review(error));
                 }
             }

@@ -28,7 +28,7 @@ pub use warnings::Warnings;
 
 use self::{audit::Trail, inflight::Inflight};
 use super::{
-    authn::{Authenticator, User},
+    authn::{Authenticator, Rejected, TokenError, User},
     authz::Authorizer,
     metrics::Metrics,
     request_info::RequestInfo,
@@ -196,6 +196,9 @@ impl Chain {
             installed.authenticator.authenticate(&certificates, request.headers_mut()).await;
         let found = match authenticated {
             Ok(found) => user.insert(found),
+            Err(Rejected::Review(error)) if matches!(*error, TokenError::Busy) => {
+                return Err(self.inflight.refuse(info));
+            }
             Err(error) => {
                 debug!(error = %chain(&error), path = info.path, "Unauthorized");
                 return Err(ApiError::unauthorized());

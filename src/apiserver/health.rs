@@ -8,13 +8,39 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{HeaderValue, Response, StatusCode, header};
+use tokio::{sync::Mutex, time::Instant};
 use tracing::warn;
 
-use super::{handlers::State, url::query_pairs};
+use super::{handlers::State, storage::Storage, url::query_pairs};
 use crate::error;
 
 /// How long the store may take to answer.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long its answer is good for. Everybody may ask for health, and each look at an etcd is a
+/// quorum read.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The store's last answer. Who comes while it is being asked waits for that answer.
+#[derive(Default)]
+pub(super) struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
+
+impl StoreHealth {
+    async fn look(&self, store: &dyn Storage) -> Result<(), String> {
+        let mut last = self.0.lock().await;
+        if let Some((at, verdict)) = &*last
+            && at.elapsed() < RECENT
+        {
+            return verdict.clone();
+        }
+        let verdict = match tokio::time::timeout(STORE_TIMEOUT, store.current_revision()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error::chain(&error).to_string()),
+            Err(_) => Err(format!("the store did not answer within {STORE_TIMEOUT:?}")),
+        };
+        *last = Some((Instant::now(), verdict.clone()));
+        verdict
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
@@ -131,14 +157,7 @@ pub(super) async fn respond(state: &State, path: &str, query: &str) -> Option<Re
 async fn run(state: &State, check: Check) -> Result<(), String> {
     match check {
         Check::Ping => Ok(()),
-        Check::Etcd => {
-            let answer = state.storage.current_revision();
-            match tokio::time::timeout(STORE_TIMEOUT, answer).await {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(error::chain(&error).to_string()),
-                Err(_) => Err(format!("the store did not answer within {STORE_TIMEOUT:?}")),
-            }
-        }
+        Check::Etcd => state.store_health.look(&*state.storage).await,
         Check::StoreIdentity => state.check_store().map_err(|error| error.message().to_owned()),
         Check::InformerSync => {
             let waiting = state.readiness.waiting_for();

@@ -91,7 +91,7 @@ impl RequestInfo {
         info
     }
 
-    /// Long-running requests have no deadline and hold no seat in flight.
+    /// Long-running requests have no deadline, and a seat in flight only until they begin.
     pub fn is_long_running(&self) -> bool {
         self.is_resource && self.verb == "watch"
     }

@@ -3,6 +3,7 @@
 
 mod deletion;
 mod discovery;
+mod faults;
 mod lists;
 mod migration;
 mod negotiation;

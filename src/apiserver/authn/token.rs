@@ -9,6 +9,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInf
 use kube::{Api, Client};
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 
 use super::User;
 use crate::apiserver::{
@@ -27,25 +28,35 @@ pub trait ReviewTokens: Send + Sync {
     -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>>;
 }
 
+/// Reviews at one time. Who asks is not known yet, so this is all that holds back a stranger
+/// with many tokens. What comes through the front proxy needs none.
+const REVIEWS: usize = 32;
+
 /// The review did not happen; says nothing about the token.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to create a TokenReview")]
-pub struct TokenError(#[from] CallError);
+pub enum TokenError {
+    #[error("failed to create a TokenReview")]
+    Call(#[from] CallError),
+    #[error("{REVIEWS} other tokens are being reviewed")]
+    Busy,
+}
 
 /// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
 pub struct TokenReviews {
     api: Api<TokenReview>,
     known: Cache<[u8; 32], Option<User>>,
+    places: Semaphore,
     metrics: Arc<Metrics>,
 }
 
 impl TokenReviews {
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
         let known = Cache::builder().max_capacity(TOKENS).time_to_live(REMEMBER).build();
-        Self { api: Api::all(client), known, metrics }
+        Self { api: Api::all(client), known, places: Semaphore::new(REVIEWS), metrics }
     }
 
     async fn ask(&self, token: &str) -> Result<Option<User>, TokenError> {
+        let _place = self.places.try_acquire().map_err(|_| TokenError::Busy)?;
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..Default::default() };
         let review = TokenReview { spec, ..Default::default() };
         let calls = &self.metrics.delegated_authn;

@@ -1,10 +1,12 @@
 //! Seats for requests being handled: too many at once are turned away, not queued until memory
-//! ends.
+//! ends. One user gets a part of them, so that the others still find one.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use prometheus::IntGauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::apiserver::{
     authn::{User, well_known},
@@ -13,7 +15,10 @@ use crate::apiserver::{
     status::ApiError,
 };
 
-/// Requests at one time, watches not counted.
+/// Of all seats of a kind, one in so many is one user's at most.
+const USERS: usize = 4;
+
+/// Requests at one time. A watch counts until it has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub reading: usize,
@@ -28,28 +33,71 @@ impl Default for Limits {
 }
 
 pub(super) struct Inflight {
-    reading: Arc<Semaphore>,
-    mutating: Arc<Semaphore>,
+    reading: Arc<Seats>,
+    mutating: Arc<Seats>,
     metrics: Arc<Metrics>,
+}
+
+/// Seats of one kind.
+struct Seats {
+    kind: &'static str,
+    all: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    /// By user name; absent for none.
+    by_user: HashMap<String, usize>,
 }
 
 /// Held while a request is handled.
 pub(super) struct Seat {
+    seats: Arc<Seats>,
+    user: String,
     gauge: IntGauge,
-    _permit: OwnedSemaphorePermit,
+}
+
+impl Seats {
+    fn new(kind: &'static str, all: usize) -> Arc<Self> {
+        Arc::new(Self { kind, all, taken: Mutex::default() })
+    }
+
+    /// Is there a seat for this user? Takes it.
+    fn take(&self, user: &str) -> bool {
+        let share = self.all.div_ceil(USERS);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.by_user.get(user).copied().unwrap_or_default();
+        if taken.all >= self.all || own >= share {
+            return false;
+        }
+        taken.all += 1;
+        taken.by_user.insert(user.to_owned(), own + 1);
+        true
+    }
+
+    fn give_back(&self, user: &str) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all -= 1;
+        match taken.by_user.get_mut(user) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(taken.by_user.remove(user)),
+        }
+    }
 }
 
 impl Inflight {
     pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
         Self {
-            reading: Arc::new(Semaphore::new(limits.reading)),
-            mutating: Arc::new(Semaphore::new(limits.mutating)),
+            reading: Seats::new("readOnly", limits.reading),
+            mutating: Seats::new("mutating", limits.mutating),
             metrics,
         }
     }
 
-    /// Takes a seat. Watches need none; the cluster's own helpers and probes are never turned
-    /// away, because turning them away makes an overload worse.
+    /// Takes a seat. The cluster's own helpers and probes are never turned away, because turning
+    /// them away makes an overload worse.
     pub(super) fn enter(
         &self,
         user: &User,
@@ -57,27 +105,32 @@ impl Inflight {
     ) -> Result<Option<Seat>, ApiError> {
         let probe = !request.is_resource
             && matches!(request.path.as_str(), "/livez" | "/readyz" | "/healthz");
-        if request.is_long_running() || probe || user.in_group(well_known::MASTERS) {
+        if probe || user.in_group(well_known::MASTERS) {
             return Ok(None);
         }
-        let (seats, kind) = if request.is_mutating() {
-            (&self.mutating, "mutating")
-        } else {
-            (&self.reading, "readOnly")
-        };
-        let Ok(permit) = Arc::clone(seats).try_acquire_owned() else {
-            self.metrics.rejected.with_label_values(&[kind]).inc();
-            let message = "Too many requests, please try again later.";
-            return Err(ApiError::too_many_requests(message, 1));
-        };
-        let gauge = self.metrics.inflight.with_label_values(&[kind]);
+        let seats = self.seats(request);
+        if !seats.take(&user.name) {
+            return Err(self.refuse(request));
+        }
+        let gauge = self.metrics.inflight.with_label_values(&[seats.kind]);
         gauge.inc();
-        Ok(Some(Seat { gauge, _permit: permit }))
+        Ok(Some(Seat { seats: Arc::clone(seats), user: user.name.clone(), gauge }))
+    }
+
+    /// The answer to a request for which there is no room.
+    pub(super) fn refuse(&self, request: &RequestInfo) -> ApiError {
+        self.metrics.rejected.with_label_values(&[self.seats(request).kind]).inc();
+        ApiError::too_many_requests("Too many requests, please try again later.", 1)
+    }
+
+    fn seats(&self, request: &RequestInfo) -> &Arc<Seats> {
+        if request.is_mutating() { &self.mutating } else { &self.reading }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.seats.give_back(&self.user);
         self.gauge.dec();
     }
 }
@@ -86,25 +139,47 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
+    fn parse(method: &str, uri: &str) -> RequestInfo {
+        RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap())
+    }
+
+    fn user(name: &str) -> User {
+        User { name: name.into(), ..User::default() }
+    }
+
     #[test]
-    fn a_full_house_turns_away_all_but_masters_probes_and_watches() {
+    fn a_full_house_turns_away_all_but_masters_and_probes() {
         let metrics = Arc::new(Metrics::new());
         let inflight = Inflight::new(Limits { reading: 1, mutating: 1 }, Arc::clone(&metrics));
-        let parse = |method: &str, uri: &str| {
-            RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap())
-        };
-        let user = User::default();
         let (get, post) = (parse("GET", "/apis/g/v/r"), parse("POST", "/apis/g/v/r"));
-        let seat = inflight.enter(&user, &get).unwrap();
-        let error = inflight.enter(&user, &get).err().expect("no seat left");
+        let seat = inflight.enter(&user("a"), &get).unwrap();
+        let error = inflight.enter(&user("b"), &get).err().expect("no seat left");
         assert_eq!((error.code().as_u16(), error.reason()), (429, "TooManyRequests"));
-        assert!(inflight.enter(&user, &post).is_ok(), "writes have seats of their own");
+        assert!(inflight.enter(&user("b"), &parse("GET", "/apis/g/v/r?watch=1")).is_err());
+        assert!(inflight.enter(&user("b"), &post).is_ok(), "writes have seats of their own");
         let masters = User { groups: vec!["system:masters".into()], ..User::default() };
         assert!(inflight.enter(&masters, &get).is_ok());
-        assert!(inflight.enter(&user, &parse("GET", "/apis/g/v/r?watch=1")).is_ok());
-        assert!(inflight.enter(&user, &parse("GET", "/readyz")).is_ok());
+        assert!(inflight.enter(&user("b"), &parse("GET", "/readyz")).is_ok());
         drop(seat);
-        assert!(inflight.enter(&user, &get).is_ok());
+        assert!(inflight.enter(&user("b"), &get).is_ok());
         assert_eq!(metrics.inflight.with_label_values(&["readOnly"]).get(), 0);
+    }
+
+    #[test]
+    fn one_user_leaves_seats_to_the_others() {
+        let inflight = Inflight::new(Limits::default(), Arc::new(Metrics::new()));
+        for (method, share) in [("GET", 100), ("POST", 50)] {
+            let request = parse(method, "/apis/g/v/r");
+            let enter = |name: &str| inflight.enter(&user(name), &request);
+            let mut seats: Vec<_> = (0..share).map(|_| enter("greedy").unwrap()).collect();
+            let error = enter("greedy").err().expect("that was the last of its seats");
+            assert_eq!(error.code(), 429);
+            assert!(enter("modest").is_ok());
+            seats.pop();
+            assert!(enter("greedy").is_ok());
+            drop(seats);
+        }
+        let left = inflight.reading.taken.lock().unwrap();
+        assert!(left.all == 0 && left.by_user.is_empty(), "nothing is kept of who went");
     }
 }

@@ -52,8 +52,13 @@ impl ReviewAccess for Reviews {
 }
 
 impl ReviewTokens for Reviews {
-    fn review<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
-        Box::pin(std::future::ready(Ok(None)))
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+        let busy = token == "one-too-many";
+        let answer = if busy { Err(Arc::new(TokenError::Busy)) } else { Ok(None) };
+        Box::pin(std::future::ready(answer))
     }
 }
 
@@ -159,7 +164,8 @@ async fn what_takes_too_long_is_a_504() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_house_is_a_429_and_probes_still_pass() {
-    let chain = chain(Limits { reading: 2, mutating: 1 }, Reviews::default());
+    // Of eight seats two are the anonymous user's.
+    let chain = chain(Limits { reading: 8, mutating: 1 }, Reviews::default());
     let mut waiting = Box::pin(futures::future::join(
         send(&chain, "/forever?timeout=5s"),
         send(&chain, "/forever?timeout=5s"),
@@ -171,6 +177,15 @@ async fn a_full_house_is_a_429_and_probes_still_pass() {
     assert_eq!(send(&chain, "/livez").await.status(), 200);
     waiting.await;
     assert_eq!(send(&chain, "/who").await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_token_for_whose_review_there_is_no_room_is_a_429() {
+    let chain = chain(Limits::default(), Reviews::default());
+    let request = Request::get("/who").header("Authorization", "Bearer one-too-many");
+    let response = chain.handle(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "1");
 }
 
 #[tokio::test]
