@@ -262,6 +262,8 @@ impl Registry {
                     0,
                 )
             }
+            // It may have happened there.
+            storage::Error::Replaced { .. } => ApiError::unavailable(error.to_string(), 0),
             error => self.store_error(name, error),
         }
     }

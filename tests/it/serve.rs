@@ -4,6 +4,7 @@ mod authn;
 mod filters;
 mod migrate_storage;
 mod process;
+mod reviews;
 mod store;
 mod trail;
 mod watch_prefix;

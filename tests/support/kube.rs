@@ -17,7 +17,7 @@ use futures::StreamExt;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use super::client::{Client, SERVICE};
 
@@ -37,6 +37,7 @@ pub(crate) struct Kube {
     pub(crate) url: String,
     state: Arc<Mutex<Inner>>,
     events: broadcast::Sender<(String, Value)>,
+    hold: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -48,6 +49,8 @@ struct Inner {
     /// `user verb resource-or-path`
     allowed: Vec<String>,
     reviews: Vec<Value>,
+    /// TokenReviews that wait, while they are held.
+    held: usize,
     down: bool,
     /// Our API server, as the aggregator calls it.
     aggregated: Option<Arc<Client>>,
@@ -61,7 +64,12 @@ impl Kube {
     pub(crate) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let kube = Self { url, state: Arc::default(), events: broadcast::channel(1000).0 };
+        let kube = Self {
+            url,
+            state: Arc::default(),
+            events: broadcast::channel(1000).0,
+            hold: watch::Sender::default(),
+        };
         let router = Router::new().fallback(answer).with_state(kube.clone());
         #[expect(clippy::disallowed_methods, reason = "lives as long as the test's runtime")]
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -101,6 +109,25 @@ impl Kube {
     /// Lets `user` do `verb` to a resource (`pilots/status`) or a path.
     pub(crate) fn allow(&self, user: &str, verb: &str, what: &str) {
         self.lock().allowed.push(format!("{user} {verb} {what}"));
+    }
+
+    pub(crate) fn remove_token(&self, token: &str) {
+        self.lock().tokens.remove(token);
+    }
+
+    /// Takes back what was allowed.
+    pub(crate) fn forbid(&self, user: &str, verb: &str, what: &str) {
+        let rule = format!("{user} {verb} {what}");
+        self.lock().allowed.retain(|allowed| *allowed != rule);
+    }
+
+    /// Leaves TokenReviews without an answer, or answers those that wait.
+    pub(crate) fn hold_token_reviews(&self, hold: bool) {
+        self.hold.send_replace(hold);
+    }
+
+    pub(crate) fn held_token_reviews(&self) -> usize {
+        self.lock().held
     }
 
     /// How many reviews of this kind were asked for.
@@ -225,13 +252,20 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
     }
     let plural = path.rsplit('/').next().unwrap_or_default();
     match plural {
-        "tokenreviews" => return review_token(&kube, &body),
+        "tokenreviews" => {
+            if *kube.hold.borrow() {
+                kube.lock().held += 1;
+                // The sender is in `kube`.
+                drop(kube.hold.subscribe().wait_for(|hold| !hold).await);
+            }
+            return review_token(&kube, &body);
+        }
         "subjectaccessreviews" => return review_access(&kube, &body),
         _ => {}
     }
     let collection = COLLECTIONS.iter().find(|(own, ..)| *own == plural);
     match (&parts.method, collection) {
-        (&Method::GET, Some(_)) if query.contains("watch=true") => watch(&kube, &path),
+        (&Method::GET, Some(_)) if query.contains("watch=true") => stream(&kube, &path),
         (&Method::GET, Some((_, version, kind))) => {
             let state = kube.lock();
             let below = format!("{path}/");
@@ -282,7 +316,7 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
 }
 
 /// Changes from now on; what came before is in the list.
-fn watch(kube: &Kube, collection: &str) -> Response {
+fn stream(kube: &Kube, collection: &str) -> Response {
     let below = format!("{collection}/");
     let events = futures::stream::unfold(kube.events.subscribe(), |mut receiver| async move {
         receiver.recv().await.ok().map(|event| (event, receiver))

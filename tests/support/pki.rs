@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
@@ -60,6 +61,31 @@ impl Ca {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Identity { chain: vec![certificate.der().clone()], key }
     }
+}
+
+/// What the API server keeps in its Secret: a CA of which most of its life is over, and a leaf of
+/// it. Returns the Secret's data and the CA.
+pub(crate) fn aging_secret(service: &str) -> (serde_json::Value, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = named("aging-ca", &[]);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let now = std::time::SystemTime::now();
+    (params.not_before, params.not_after) = ((now - 900 * DAY).into(), (now + 100 * DAY).into());
+    let pem = params.self_signed(&key).unwrap().pem();
+    let ca_key = key.serialize_pem();
+    let issuer = Issuer::new(params, key);
+    let leaf_key = KeyPair::generate().unwrap();
+    let mut leaf = CertificateParams::new([service.to_owned()]).unwrap();
+    (leaf.not_before, leaf.not_after) = ((now - DAY).into(), (now + 90 * DAY).into());
+    let leaf = leaf.signed_by(&leaf_key, &issuer).unwrap().pem();
+    let data = [
+        ("ca.crt", pem.clone()),
+        ("ca.key", ca_key),
+        ("tls.crt", leaf),
+        ("tls.key", leaf_key.serialize_pem()),
+    ];
+    let data = data.map(|(name, text)| (name.to_owned(), BASE64_STANDARD.encode(text).into()));
+    (serde_json::Value::Object(data.into_iter().collect()), pem)
 }
 
 impl Identity {

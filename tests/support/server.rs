@@ -72,6 +72,12 @@ impl World {
         self.kube.put(collection, "extension-apiserver-authentication", json!({"data": data}));
     }
 
+    /// Another CA signs for the front proxy from now on.
+    pub(crate) fn replace_proxy_ca(&mut self) {
+        self.proxy_ca = Ca::new("proxy-ca-2");
+        self.publish_trust();
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }

@@ -185,7 +185,14 @@ impl Own {
 
 /// What has to be written, if anything is missing, due, or does not cover `names`.
 fn renew(current: Option<&Material>, names: &[String]) -> Result<Option<Material>, OwnError> {
-    let now = Timestamp::now().as_second();
+    renew_at(current, names, Timestamp::now().as_second())
+}
+
+fn renew_at(
+    current: Option<&Material>,
+    names: &[String],
+    now: i64,
+) -> Result<Option<Material>, OwnError> {
     let Some(Material { ca, leaf }) = current else {
         let ca = leaf::ca()?;
         return Ok(Some(Material { leaf: leaf::leaf(&ca, names)?, ca }));
@@ -280,6 +287,29 @@ mod tests {
         let renewed = renew(Some(&read), &names_of("elsewhere")).unwrap().expect("other names");
         assert_eq!(renewed.ca, made.ca, "the CA stays");
         assert_ne!(renewed.leaf, made.leaf);
+    }
+
+    #[test]
+    fn a_new_ca_comes_first_in_the_bundle_and_the_one_before_it_stays_while_it_is_valid() {
+        let names = names_of("navigator");
+        let made = renew(None, &names).unwrap().unwrap();
+        let life = Facts::read(&made.ca.certificate).unwrap();
+        let (due, expired) = (life.not_after - 24 * 3600, life.not_after + 1);
+        let renewed = renew_at(Some(&made), &names, due).unwrap().expect("due");
+        let (new, before) = renewed
+            .ca
+            .certificate
+            .split_at(renewed.ca.certificate.len() - first_certificate(&made.ca.certificate).len());
+        assert_eq!(before, first_certificate(&made.ca.certificate));
+        assert_ne!(first_certificate(new), before);
+        assert_ne!(renewed.ca.key, made.ca.key);
+        assert_ne!(renewed.leaf, made.leaf);
+        // Of a bundle only the one in use is kept, and none that is of no use.
+        let again = renew_at(Some(&renewed), &names, due).unwrap().expect("due");
+        assert_eq!(again.ca.certificate.matches("BEGIN CERTIFICATE").count(), 2);
+        assert!(again.ca.certificate.contains(first_certificate(new)));
+        let gone = renew_at(Some(&made), &names, expired).unwrap().expect("due");
+        assert_eq!(gone.ca.certificate.matches("BEGIN CERTIFICATE").count(), 1);
     }
 
     #[test]

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use http::Request;
 use nix::sys::signal::Signal;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    client::Client,
+    client::{Client, SERVICE},
+    pki::{Identity, aging_secret},
     server::{PATIENCE, World, brief, json_lines, run},
 };
 
@@ -259,6 +261,97 @@ async fn before_kube_apiserver_answers_it_lives_is_not_ready_and_says_503() {
     }
     world.kube.set_down(false);
     server.until_ready().await;
+}
+
+#[tokio::test]
+async fn a_front_proxy_of_a_new_ca_is_believed_at_once_and_one_of_the_old_no_more() {
+    let mut world = World::new().await;
+    world.kube.allow("jane", "list", "pilots");
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let list = async |proxy: &Identity| {
+        let client = Client::new(server.address, Some(proxy), None);
+        let request = as_user(Request::get(PILOTS), "jane").body(String::new()).unwrap();
+        client.send(request).await.unwrap().status
+    };
+    let old = world.proxy();
+    assert_eq!(list(&old).await, 200);
+    world.replace_proxy_ca();
+    let new = world.proxy();
+    server
+        .until("the new CA is trusted", async || {
+            // Said again each time: the scripted watch shows only what comes after it began.
+            world.publish_trust();
+            let status = list(&new).await;
+            if status == 200 { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    assert_eq!(list(&old).await, 401, "the old CA counts no more");
+    // What cannot be used changes nothing.
+    let config_maps = "/api/v1/namespaces/kube-system/configmaps";
+    let nonsense = json!({"data": {"requestheader-client-ca-file": "nonsense"}});
+    world.kube.put(config_maps, "extension-apiserver-authentication", nonsense);
+    server
+        .until("the log says so", async || {
+            let told = server.log().contains("keeping what was trusted before");
+            if told { Ok(()) } else { Err("nothing".to_owned()) }
+        })
+        .await;
+    assert_eq!(list(&new).await, 200);
+}
+
+#[tokio::test]
+async fn a_renewed_ca_stands_beside_the_old_one_which_other_replicas_still_serve_by() {
+    let world = World::new().await;
+    let (data, old) = aging_secret(SERVICE);
+    let secrets = "/api/v1/namespaces/navigator/secrets";
+    world.kube.put(secrets, "navigator-apiserver-tls", json!({"data": data}));
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    for version in ["v1beta1", "v1alpha1"] {
+        let bundle = world.ca_bundle(version).unwrap();
+        let found: Vec<_> = CertificateDer::pem_slice_iter(bundle.as_bytes()).flatten().collect();
+        let known = CertificateDer::from_pem_slice(old.as_bytes()).unwrap();
+        assert!(found.len() == 2 && found[1] == known, "{} of them\n{bundle}", found.len());
+        let client = Client::new(server.address, None, Some(&bundle));
+        assert_eq!(client.get("/livez").await.status, 200, "the leaf is of a CA in the bundle");
+    }
+    let behind = Client::new(server.address, None, Some(&old));
+    assert!(behind.connect().await.is_err(), "the leaf is of the new CA");
+}
+
+#[tokio::test]
+async fn a_pod_writes_the_status_of_its_own_pilot_and_of_no_other() {
+    let world = World::new().await;
+    let user = "system:serviceaccount:db:cassandra-demo";
+    world.kube.allow("jane", "create", "pilots");
+    world.kube.allow(user, "patch", "pilots/status");
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), None);
+    for name in ["a", "b"] {
+        let create = as_user(Request::post(PILOTS), "jane").body(pilot(name)).unwrap();
+        assert_eq!(client.send(create).await.unwrap().status, 201);
+    }
+    let report = async |name: &str, pod: Option<&str>| {
+        let mut request = as_user(Request::patch(format!("{PILOTS}/{name}/status")), user)
+            .header("Content-Type", "application/merge-patch+json");
+        if let Some(pod) = pod {
+            let extra = "X-Remote-Extra-Authentication.kubernetes.io%2Fpod-name";
+            request = request.header(extra, pod);
+        }
+        let body = json!({"status": {"message": "hello"}}).to_string();
+        client.send(request.body(body).unwrap()).await.unwrap()
+    };
+    let own = report("a", Some("a")).await;
+    assert_eq!(own.status, 200, "{own:?}");
+    for (name, pod) in [("b", Some("a")), ("a", None)] {
+        let refused = report(name, pod).await;
+        assert_eq!(refused.status, 403, "{name} by {pod:?}: {refused:?}");
+        let told = "may write the status of the Pilot of its own pod only";
+        assert!(refused.body.contains(told), "{refused:?}");
+    }
 }
 
 #[tokio::test]

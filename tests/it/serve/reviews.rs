@@ -1,0 +1,108 @@
+//! TokenReviews and SubjectAccessReviews of a kube-apiserver: how many at once, and how long an
+//! answer counts.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use http::Method;
+use navigator::apiserver::{
+    authn::{ReviewTokens, TokenError, TokenReviews, User},
+    authz::{AccessReviews, Decision, ReviewAccess},
+    metrics::Metrics,
+    request_info::RequestInfo,
+};
+use serde_json::json;
+
+use crate::support::{kube::Kube, server::PATIENCE};
+
+fn client(kube: &Kube) -> kube::Client {
+    kube::Client::try_from(kube::Config::new(kube.url.parse().unwrap())).unwrap()
+}
+
+/// Asks until the answer is another one, and says how long that took.
+async fn changes<T>(ask: impl Fn() -> BoxFuture<'static, T>, old: impl Fn(&T) -> bool) -> Duration {
+    let begun = Instant::now();
+    while old(&ask().await) {
+        assert!(begun.elapsed() < PATIENCE, "it is remembered for ever");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    begun.elapsed()
+}
+
+/// Who is taken out of a group or loses a token has lost it here a little later, however often
+/// the answer was used meanwhile.
+#[tokio::test]
+async fn answers_are_forgotten_after_ten_seconds() {
+    let kube = Kube::start().await;
+    let metrics = Arc::new(Metrics::new());
+    let tokens = Arc::new(TokenReviews::new(client(&kube), Arc::clone(&metrics)));
+    let accesses = Arc::new(AccessReviews::new(client(&kube), metrics));
+    kube.add_token("t", json!({"username": "pod"}));
+    kube.allow("jane", "list", "pilots");
+
+    let whose = {
+        let tokens = Arc::clone(&tokens);
+        move || {
+            let tokens = Arc::clone(&tokens);
+            async move { tokens.review("t").await.unwrap() }.boxed()
+        }
+    };
+    let may = move || {
+        let accesses = Arc::clone(&accesses);
+        async move {
+            let user = User { name: "jane".into(), ..User::default() };
+            let uri = "/apis/navigator.jetstack.io/v1beta1/pilots".parse().unwrap();
+            accesses.review(&user, &RequestInfo::parse(&Method::GET, &uri)).await.unwrap()
+        }
+        .boxed()
+    };
+    assert_eq!(whose().await.expect("somebody's").name, "pod");
+    assert_eq!(may().await, Decision::Allow);
+    kube.remove_token("t");
+    kube.forbid("jane", "list", "pilots");
+    assert!(whose().await.is_some(), "remembered");
+    assert_eq!(may().await, Decision::Allow, "remembered");
+    let (token, access) = futures::join!(
+        changes(whose, Option::is_some),
+        changes(may, |decision| *decision == Decision::Allow),
+    );
+    for (what, took) in [("token", token), ("access", access)] {
+        assert!(took < Duration::from_secs(25), "{what}: only after {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_with_many_tokens_has_few_of_them_reviewed_at_once() {
+    const PLACES: usize = 32;
+    let kube = Kube::start().await;
+    kube.add_token("good", json!({"username": "pod"}));
+    let tokens = TokenReviews::new(client(&kube), Arc::new(Metrics::new()));
+    kube.hold_token_reviews(true);
+    let names: Vec<_> = (0..PLACES + 68).map(|number| format!("t{number}")).collect();
+    let mut asked: FuturesUnordered<_> = names.iter().map(|name| tokens.review(name)).collect();
+    for _ in 0..68 {
+        let told = tokio::time::timeout(PATIENCE, asked.next()).await.expect("told at once");
+        let error = told.unwrap().expect_err("nobody has reviewed it");
+        assert!(matches!(*error, TokenError::Busy), "{error:?}");
+    }
+    assert_eq!(asked.len(), PLACES);
+    let begun = Instant::now();
+    while kube.held_token_reviews() < PLACES {
+        assert!(begun.elapsed() < PATIENCE, "only {} asked", kube.held_token_reviews());
+        assert!(asked.next().now_or_never().is_none(), "nobody was answered yet");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(kube.held_token_reviews(), PLACES);
+    // The same token again costs no place: it waits for the answer that is under way.
+    let mut again = tokens.review(&names[0]);
+    assert!((&mut again).now_or_never().is_none_or(|told| told.is_ok()), "turned away");
+    kube.hold_token_reviews(false);
+    while let Some(told) = asked.next().await {
+        assert!(told.unwrap().is_none(), "nobody's token");
+    }
+    drop(asked);
+    assert_eq!(tokens.review("good").await.unwrap().expect("somebody's").name, "pod");
+}
