@@ -20,7 +20,7 @@ pub(crate) use self::installer::{Installer, Installing, installer_name};
 use super::desired::{Desired, Stalled};
 use crate::api::{
     names::{self, annotation},
-    v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec},
+    v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
 };
 
 /// Says on a Pilot that `spec.phase` was written by us, not by a person.
@@ -112,6 +112,15 @@ pub(crate) struct PilotFacts {
     pub(crate) stale: bool,
     /// The node is, or was, a member of the database cluster.
     pub(crate) identity: bool,
+    /// The pod whose pilot reported last.
+    pub(crate) instance: Option<String>,
+    /// The database answered its pilot at least once, so it may have joined the others.
+    pub(crate) answered: bool,
+    /// The pilot says that no process of the database runs.
+    pub(crate) idle: bool,
+    /// The host passed the pilot's checks, which include whose data lie on the volume.
+    pub(crate) checked: bool,
+    pub(crate) created: Option<Timestamp>,
     pub(crate) decommissioned: bool,
     pub(crate) stopped: bool,
     pub(crate) irreversible: bool,
@@ -141,6 +150,9 @@ pub(crate) struct ClaimFacts {
     pub(crate) uid: String,
     pub(crate) terminating: bool,
     pub(crate) capacity: Option<String>,
+    pub(crate) created: Option<Timestamp>,
+    /// There is a volume behind it that stays, and what a node wrote may lie on it.
+    pub(crate) holds_data: bool,
 }
 
 impl Observed {
@@ -192,14 +204,42 @@ impl Member {
         self.pilot.as_ref().is_some_and(|pilot| pilot.decommissioned)
     }
 
-    /// The node holds data of the database cluster, or may.
+    /// The node is, or was, a member of the database cluster.
     pub(crate) fn has_identity(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.identity)
     }
 
     /// The database never ran here, so nothing can be lost with the node.
     pub(crate) fn never_ran(&self) -> bool {
-        !self.has_identity() && !self.pod.as_ref().is_some_and(|pod| pod.started || pod.ready)
+        let started = self.pod.as_ref().is_some_and(|pod| pod.started || pod.ready);
+        !started && !self.has_identity() && self.is_first_life()
+    }
+
+    /// The node holds data of the database cluster, or may: its volume is older than its Pilot, and
+    /// no pilot has said yet what lies there.
+    pub(crate) fn may_be_member(&self) -> bool {
+        let unread = self.pilot.as_ref().is_some_and(|pilot| !pilot.checked);
+        self.has_identity() || (unread && !self.is_first_life())
+    }
+
+    /// Does what may lie on the volume come from the time of this Pilot? An older one may hold what
+    /// an earlier node of this name wrote.
+    pub(crate) fn is_first_life(&self) -> bool {
+        let born = self.pilot.as_ref().and_then(|pilot| pilot.created);
+        self.claim.as_ref().is_none_or(|claim| !claim.holds_data || claim.created >= born)
+    }
+
+    /// The database was started here and never came so far as to answer, and does not run now.
+    /// It never joined the others then, and nothing can be lost with the node.
+    ///
+    /// Only the pilot of this very pod can say so, and only while it is heard. Of an older volume
+    /// it must have been able to read whose data they are.
+    pub(crate) fn never_served(&self) -> bool {
+        let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
+        let speaks = pilot.instance.as_ref() == Some(&pod.uid) && !pilot.stale;
+        let knows_data = self.is_first_life() || pilot.checked;
+        let never_up = !pod.ready && !pilot.ready && pilot.idle;
+        speaks && knows_data && never_up && !pilot.answered && !pilot.identity
     }
 }
 
@@ -222,14 +262,20 @@ impl ObservedPool {
     /// Nodes that joined the database cluster and did not leave it: a StatefulSet must have at
     /// least so many, or data would be shut out.
     pub(crate) fn returning(&self) -> u32 {
-        self.one_past_last(|member| member.has_identity() && !member.decommissioned())
+        self.one_past_last(|member| member.may_be_member() && !member.decommissioned())
     }
 
-    /// Replicas that a StatefulSet is made with: pods without one (it was deleted and its pods
-    /// orphaned) are kept.
+    /// Replicas that a StatefulSet is made with. Pods without one (it was deleted and its pods
+    /// orphaned) are kept. Volumes that an earlier cluster of this name left hold its members: all
+    /// start, because a quorum may need them, also those that nobody wants any more. Those move
+    /// their data away and leave like any other node.
     pub(crate) fn initial(&self) -> u32 {
         let orphan = |member: &Member| member.pod.as_ref().is_some_and(|pod| !pod.terminating);
-        self.returning().max(self.one_past_last(orphan))
+        let kept = |member: &Member| {
+            let claim = member.claim.as_ref();
+            claim.is_some_and(|claim| claim.holds_data) && !member.decommissioned()
+        };
+        self.returning().max(self.one_past_last(orphan)).max(self.one_past_last(kept))
     }
 
     fn one_past_last(&self, is: impl Fn(&Member) -> bool) -> u32 {
@@ -461,6 +507,11 @@ fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
         ready: ready.is_some_and(|condition| condition.status == "True"),
         stale: heard.is_none_or(|time| age(time.0, now) > JUDGEMENT_AGE),
         identity: status.identity.is_some(),
+        instance: status.instance.as_ref().and_then(|instance| instance.uid.clone()),
+        answered: answered(status),
+        idle: status.phase.is_some() && status.process.is_none(),
+        checked: is("PreflightPassed"),
+        created: pilot.metadata.creation_timestamp.as_ref().map(|time| time.0),
         decommissioned: is("Decommissioned"),
         stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
         irreversible: decommission.is_some_and(|progress| progress.irreversible),
@@ -491,6 +542,16 @@ fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
     }
 }
 
+/// What a pilot knows of its database comes from the database, and is kept over restarts of both.
+fn answered(status: &PilotStatus) -> bool {
+    let cassandra = status.cassandra.as_ref();
+    status.version.is_some()
+        || status.identity.is_some()
+        || status.decommission.is_some()
+        || !status.endpoints.is_empty()
+        || cassandra.is_some_and(|node| node.operation_mode.is_some())
+}
+
 fn judged(pilot: &Pilot) -> Option<Result<(), String>> {
     let newest = pilot.status.observed_generation == pilot.metadata.generation;
     let applied = condition(&pilot.status.conditions, "ConfigApplied").filter(|_| newest)?;
@@ -499,10 +560,14 @@ fn judged(pilot: &Pilot) -> Option<Result<(), String>> {
 
 fn claim_facts(claim: &PersistentVolumeClaim) -> ClaimFacts {
     let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+    let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+    let terminating = claim.metadata.deletion_timestamp.is_some();
     ClaimFacts {
         name: claim.metadata.name.clone().unwrap_or_default(),
         uid: claim.metadata.uid.clone().unwrap_or_default(),
-        terminating: claim.metadata.deletion_timestamp.is_some(),
+        terminating,
         capacity: capacity.and_then(|c| c.get("storage")).map(|quantity| quantity.0.clone()),
+        created: claim.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        holds_data: bound && !terminating,
     }
 }

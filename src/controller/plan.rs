@@ -91,7 +91,7 @@ pub(crate) enum Step {
     Drain { pilot: String },
     /// Take that back.
     Keep { pilot: String },
-    /// Lower the replicas of a pool by one: its last node left, or never ran.
+    /// Lower the replicas of a pool by one: its last node left, or never served.
     Remove { pool: String, pilot: String, to: u32 },
     /// Delete the claim of a node that left.
     DeleteClaim { pilot: String, claim: String, uid: String },
@@ -308,8 +308,10 @@ fn retire(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 to: ordinal,
             };
             if !member.intends(&PilotIntent::Decommissioned) {
-                // Nothing ever ran here: there is nothing to drain, and nobody who could.
-                if last && replicas > wanted && member.never_ran() && member.held().is_none() {
+                // It left by itself, or there is nothing to drain, and nobody who could.
+                let empty =
+                    member.held().is_none() && (member.never_ran() || given_up(member, observed));
+                if last && replicas > wanted && (member.decommissioned() || empty) {
                     return Plan::act(OperationType::ScaleDown, remove());
                 }
                 continue;
@@ -332,6 +334,14 @@ fn retire(desired: &Desired, observed: &Observed) -> Option<Plan> {
     None
 }
 
+/// Did the database of a node never serve, so that the node may go as it is? Not before another
+/// is a member: until then this node may be the one whose founding all others wait for.
+fn given_up(member: &Member, observed: &Observed) -> bool {
+    let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
+    let founded = members.any(|other| other.has_identity() && !other.decommissioned());
+    founded && member.never_served()
+}
+
 /// Removes what is left of nodes that are gone.
 fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
     for pool in &observed.pools {
@@ -340,7 +350,7 @@ fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
             let Some(pilot) = &member.pilot else { continue };
             // A Pilot is made before the StatefulSet grows: one that is wanted waits for that.
             let awaited = wanted.is_some_and(|wanted| *ordinal < wanted.replicas);
-            let needless = pilot.decommissioned || (member.never_ran() && !awaited);
+            let needless = pilot.decommissioned || (!member.may_be_member() && !awaited);
             if member.pod.is_some() || !needless {
                 continue;
             }

@@ -412,6 +412,55 @@ async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
+    let mut rig = Rig::new(3);
+    rig.settle().await;
+    rig.make_again();
+    // None serves before a quorum does.
+    rig.pods_start = false;
+    rig.settle().await;
+    assert_eq!(rig.replicas(), 3);
+    rig.pods_start = true;
+    rig.settle().await;
+    assert_eq!(rig.condition("Ready")["status"], "True");
+
+    // Fewer are wanted than there are volumes: all start, and those that are too many leave.
+    rig.make_again();
+    rig.scale(1);
+    rig.pods_start = false;
+    rig.settle().await;
+    assert_eq!(rig.replicas(), 3);
+    rig.pods_start = true;
+    rig.settle().await;
+    assert_eq!(rig.replicas(), 1);
+    assert_eq!(rig.api.server().of("persistentvolumeclaims").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_start_goes_when_it_is_taken_back_and_its_claim_stays() {
+    let rig = Rig::new(1);
+    rig.settle().await;
+    // What is told of the node that comes up is its own: the first does not restart for it.
+    rig.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["nodePools"].as_array_mut().unwrap().push(json!({
+            "name": "b", "replicas": 2, "persistence": {"size": "1Gi"}, "jvm": {"heap": "64Mi"},
+        }));
+    });
+    rig.settle().await;
+    let replicas =
+        |rig: &Rig| rig.object("statefulsets", "cass-shop-b")["spec"]["replicas"].clone();
+    assert_eq!(replicas(&rig), 1);
+    rig.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["nodePools"].as_array_mut().unwrap().pop();
+    });
+    rig.settle().await;
+    assert!(rig.object("statefulsets", "cass-shop-b").is_null());
+    assert!(rig.object("pilots", "cass-shop-b-0").is_null());
+    assert!(!rig.object("persistentvolumeclaims", "cassandra-data-cass-shop-b-0").is_null());
+    assert_eq!(rig.condition("Ready")["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
     let mut rig = Rig::new(3);
     rig.settle().await;

@@ -3,11 +3,12 @@
 //! It keeps the rules that the plan must never break, and panics when one is broken. Everything
 //! random comes from one seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
-    jiff::Timestamp,
+    api::core::v1::ResourceRequirements,
+    apimachinery::pkg::api::resource::Quantity,
+    jiff::{SignedDuration, Timestamp},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -104,6 +105,9 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
             owned: true,
             ready: true,
             identity: true,
+            instance: Some(format!("pod-{ordinal}")),
+            answered: true,
+            checked: true,
             running_hash: Some(revision.into()),
             version: Some("5.0.6".into()),
             health: Some(Health::Green),
@@ -112,6 +116,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
         claim: Some(ClaimFacts {
             name: format!("cassandra-data-{}", names::pilot(set, ordinal)),
             uid: format!("claim-{ordinal}"),
+            holds_data: true,
             ..ClaimFacts::default()
         }),
     }
@@ -133,6 +138,10 @@ pub(crate) struct World {
     pub(crate) observed: Observed,
     rng: StdRng,
     uids: u64,
+    /// Passes with every look.
+    now: Timestamp,
+    /// Nodes that joined and did not leave: their volumes hold what others may lack.
+    joined: BTreeSet<String>,
     /// Everything that happened, for the message of a broken rule.
     pub(crate) log: Vec<String>,
 }
@@ -145,6 +154,8 @@ impl World {
             observed: Observed::default(),
             rng,
             uids: 0,
+            now: Timestamp::UNIX_EPOCH,
+            joined: BTreeSet::new(),
             log: vec![format!("seed {seed}")],
         }
     }
@@ -159,6 +170,7 @@ impl World {
 
     /// One look of the controller.
     pub(crate) fn reconcile(&mut self) -> Plan {
+        self.now += SignedDuration::from_secs(1);
         self.ensure();
         let planned = plan(&self.desired, &self.observed);
         if let Some(step) = &planned.step {
@@ -204,7 +216,7 @@ impl World {
                 pool.set = Some(Set { replicas: pool.initial(), ..Set::default() });
             }
             for ordinal in 0..pool.replicas() {
-                ensure_pilot(pool, wanted, ordinal);
+                ensure_pilot(pool, wanted, ordinal, self.now);
             }
         }
     }
@@ -231,7 +243,11 @@ impl World {
             }
             Step::Raise { pool, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
-                let returns = *to <= pool.returning();
+                let holds = |(ordinal, member): (&u32, &Member)| {
+                    let may_return = self.joined.contains(&member.name) || !member.is_first_life();
+                    may_return.then_some(ordinal + 1)
+                };
+                let returns = pool.members.iter().filter_map(holds).max() >= Some(*to);
                 self.rule(returns || others_serve(""), "nodes join one by one");
                 self.rule(returns || *to == pool.replicas() + 1, "nodes join one by one");
             }
@@ -240,8 +256,9 @@ impl World {
                 self.rule(*to + 1 == pool.replicas(), "one node is removed at a time");
                 let member = pool.members.get(to).unwrap();
                 self.rule(member.name == *pilot, "the last ordinal is removed");
+                let member = &member.name;
                 self.rule(
-                    member.decommissioned() || member.never_ran(),
+                    !self.joined.contains(member),
                     "a node with data is removed only after it left",
                 );
             }
@@ -249,7 +266,7 @@ impl World {
                 let mut all = self.observed.pools.iter().flat_map(|p| p.members.values());
                 let member = all.find(|member| member.name == *pilot).unwrap();
                 self.rule(
-                    member.decommissioned() || member.never_ran(),
+                    !self.joined.contains(&member.name),
                     "what belongs to a node with data is kept",
                 );
                 self.rule(member.pod.is_none(), "what belongs to a pod is kept while it is there");
@@ -292,7 +309,7 @@ impl World {
                 pool.set.as_mut().unwrap().replicas = *to;
                 if let Some(wanted) = wanted.iter().find(|wanted| wanted.name == pool.name) {
                     for ordinal in from..*to {
-                        ensure_pilot(pool, wanted, ordinal);
+                        ensure_pilot(pool, wanted, ordinal, self.now);
                     }
                 }
             }
@@ -370,7 +387,8 @@ impl World {
         let hashes: BTreeMap<String, String> =
             self.desired.pools.iter().map(|p| (p.name.clone(), p.pod_hash.clone())).collect();
         let image = self.desired.pilot_image.reference.clone();
-        let Self { observed, rng, uids, .. } = self;
+        let quorum = self.has_quorum();
+        let Self { observed, rng, uids, joined, now, .. } = self;
         for pool in &mut observed.pools {
             let replicas = pool.replicas();
             for ordinal in 0..replicas {
@@ -388,6 +406,8 @@ impl World {
                     member.claim.get_or_insert_with(|| ClaimFacts {
                         name: format!("cassandra-data-{}", member.name),
                         uid: uids.to_string(),
+                        holds_data: true,
+                        created: Some(*now),
                         ..ClaimFacts::default()
                     });
                 }
@@ -407,10 +427,29 @@ impl World {
                     }
                 }
                 if rng.random_bool(0.5) {
-                    live(member);
+                    let known = joined.contains(&member.name);
+                    if let Some(pilot) = member.pilot.as_mut().filter(|_| member.pod.is_some()) {
+                        pilot.identity |= known;
+                    }
+                    live(member, quorum);
+                    if member.decommissioned() {
+                        joined.remove(&member.name);
+                    } else if member.serving() {
+                        joined.insert(member.name.clone());
+                    }
                 }
             }
         }
+    }
+
+    /// Do the masters that there are suffice to elect one of them? All that ever joined count.
+    fn has_quorum(&self) -> bool {
+        let members = || self.observed.pools.iter().flat_map(|pool| pool.members.values());
+        let masters = || {
+            members().filter(|member| is_master(&member.name) && self.joined.contains(&member.name))
+        };
+        let up = |member: &&Member| member.pod.as_ref().is_some_and(|pod| !pod.terminating);
+        masters().count() == 0 || masters().filter(up).count() * 2 > masters().count()
     }
 
     /// A pod that fails, for a while.
@@ -441,7 +480,7 @@ impl World {
 
     /// A person edits the spec.
     pub(crate) fn edit(&mut self) {
-        let choice = self.rng.random_range(0..7);
+        let choice = self.rng.random_range(0..8);
         let revision = &*self.rng.random_range(0..1000).to_string();
         let size = self.rng.random_range(1..4);
         let index = self.rng.random_range(0..self.desired.pools.len());
@@ -459,6 +498,17 @@ impl World {
             }
             4 => self.desired.stopped = !self.desired.stopped,
             5 => self.desired.pilot_image = Image::named(format!("navigator:{revision}")),
+            6 if self.rng.random_bool(0.3) => {
+                let pool = &mut self.desired.pools[index];
+                revision.clone_into(&mut pool.pod_hash);
+                pool.pilot.config_hash = Some(BROKEN.to_owned());
+            }
+            6 => {
+                let name = format!("x{}", self.desired.generation);
+                let same = self.desired.pools[0].pod_hash.clone();
+                let broken = pool(&name, size, BROKEN);
+                self.desired.pools.push(Pool { pod_hash: same, ..broken });
+            }
             _ if self.desired.pools.len() > 1 && self.may_go(index) => {
                 self.desired.pools.remove(index);
             }
@@ -476,10 +526,45 @@ impl World {
         self.note(("edit", choice, sizes, self.desired.stopped));
     }
 
-    /// Validation lets nobody take the last pool of masters away.
+    /// Validation lets nobody take the last pool of masters away. Nor does anybody here take a
+    /// pool away that was broken after it had served, or leave only pools that never did.
     fn may_go(&self, index: usize) -> bool {
         let pools = &self.desired.pools;
-        !pools[index].eligible() || pools.iter().filter(|pool| pool.eligible()).count() > 1
+        let pool = &pools[index];
+        let count = |counts: &dyn Fn(&Pool) -> bool| pools.iter().filter(|p| counts(p)).count();
+        (!pool.eligible() || count(&Pool::eligible) > 1)
+            && (born_broken(pool) || (!is_broken(pool) && count(&|p| !born_broken(p)) > 1))
+    }
+
+    /// A person takes back the pools that never could start, and mends the others.
+    pub(crate) fn take_back(&mut self) {
+        self.desired.pools.retain(|pool| !(born_broken(pool) && is_broken(pool)));
+        for pool in self.desired.pools.iter_mut().filter(|pool| is_broken(pool)) {
+            pool.pilot.config_hash = Some("mended".to_owned());
+        }
+        self.desired.generation += 1;
+        self.note("takes back");
+    }
+
+    /// A person deletes the cluster, keeps its volumes, and makes it again as it was. Not while
+    /// nodes leave, and not where that would leave volumes behind that nobody wants.
+    pub(crate) fn make_again(&mut self) {
+        let observed = &self.observed.pools;
+        let wanted = |pool: &ObservedPool| self.desired.pool(&pool.name).is_some();
+        let leaves = |member: &Member| member.intent() == PilotIntent::Decommissioned;
+        let mut members = observed.iter().flat_map(|pool| pool.members.values());
+        if !observed.iter().all(wanted) || members.any(leaves) {
+            return;
+        }
+        self.note("makes the cluster again");
+        self.desired.status = ClusterStatus::default();
+        for pool in &mut self.observed.pools {
+            pool.set = None;
+            for member in pool.members.values_mut() {
+                (member.pod, member.pilot) = (None, None);
+            }
+            pool.members.retain(|_, member| member.claim.is_some());
+        }
     }
 
     /// Is everything as desired?
@@ -503,13 +588,30 @@ impl World {
     }
 }
 
-fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32) {
+/// A configuration with which no database starts.
+const BROKEN: &str = "broken";
+
+fn is_broken(pool: &Pool) -> bool {
+    pool.pilot.config_hash.as_deref() == Some(BROKEN)
+}
+
+fn born_broken(pool: &Pool) -> bool {
+    pool.name.starts_with('x')
+}
+
+/// Pools whose name begins with `m` hold masters.
+fn is_master(member: &str) -> bool {
+    member.starts_with("cass-demo-m")
+}
+
+fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32, now: Timestamp) {
     let name = names::pilot(&pool.set_name, ordinal);
     let member =
         pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() });
     let absent = member.pod.is_none();
     let pilot = member.pilot.get_or_insert_with(|| PilotFacts {
         owned: true,
+        created: Some(now),
         spec: wanted.pilot.clone(),
         ..PilotFacts::default()
     });
@@ -541,11 +643,27 @@ fn taken_over(member: &Member) -> bool {
     newest(pod) == pilot.program
 }
 
-/// A pilot does what its Pilot says.
-fn live(member: &mut Member) {
+/// A pilot does what its Pilot says, and its database serves where a quorum does.
+fn live(member: &mut Member, quorum: bool) {
     let intent = member.intent();
     let (Some(pod), Some(pilot)) = (&mut member.pod, &mut member.pilot) else { return };
     if pod.terminating {
+        return;
+    }
+    pod.started = true;
+    pilot.instance = Some(pod.uid.clone());
+    pilot.checked = true;
+    let running = intent == PilotIntent::Running;
+    if running && pilot.spec.config_hash.as_deref() == Some(BROKEN) {
+        if pilot.ready {
+            pilot.judged = Some(Err("it cannot start".to_owned()));
+        } else {
+            (pilot.idle, pilot.failed) = (true, true);
+        }
+        return;
+    }
+    pilot.failed = false;
+    if running && !quorum && !pod.ready {
         return;
     }
     match intent {
@@ -564,11 +682,10 @@ fn live(member: &mut Member) {
         _ => {
             let was_ready = pilot.ready;
             pilot.program = newest(pod);
-            pod.started = true;
             pod.ready = true;
             pilot.ready = true;
-            pilot.stopped = false;
-            pilot.identity = true;
+            (pilot.stopped, pilot.idle) = (false, false);
+            (pilot.identity, pilot.answered) = (true, true);
             pilot.version.clone_from(&pilot.spec.version);
             pilot.health = Some(Health::Green);
             if was_ready {

@@ -1,5 +1,7 @@
 //! Every state and the step that follows from it, and random walks through a whole world.
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::*;
 use crate::controller::{
     observe::{PilotFacts, PodFacts, Trouble},
@@ -149,6 +151,89 @@ fn a_node_that_never_ran_is_removed_without_a_drain() {
     });
     let remove = Step::Remove { pool: "a".into(), pilot: "cass-demo-a-1".into(), to: 1 };
     assert_eq!(plan.step, Some(remove));
+}
+
+/// Node 1 of two, of which one is wanted: its database ended before it answered its pilot.
+fn with_a_node_that_never_served(change: impl FnOnce(&mut Desired, &mut Observed)) -> Plan {
+    planned(&[("a", 1)], &[("a", 2)], |d, o| {
+        pod(o, 0, 1).ready = false;
+        let pilot = pilot(o, 0, 1);
+        (pilot.ready, pilot.failed, pilot.idle) = (false, true, true);
+        (pilot.identity, pilot.answered) = (false, false);
+        change(d, o);
+    })
+}
+
+#[test]
+fn a_node_that_cannot_start_and_never_served_is_given_up_when_nobody_wants_it() {
+    let remove = Some(Step::Remove { pool: "a".into(), pilot: "cass-demo-a-1".into(), to: 1 });
+    assert_eq!(with_a_node_that_never_served(|_, _| ()).step, remove);
+    // What lies on an older volume is known to a pilot that could read it.
+    let older = |o: &mut Observed| pilot(o, 0, 1).created = Some(Timestamp::UNIX_EPOCH);
+    assert_eq!(with_a_node_that_never_served(|_, o| older(o)).step, remove);
+    let gone = |d: &mut Desired| d.pools = desired(&[("b", 1)], "new").pools;
+    assert_eq!(with_a_node_that_never_served(|d, _| gone(d)).step, remove, "with its pool");
+}
+
+#[test]
+fn a_node_that_may_have_joined_is_never_given_up() {
+    type Change = fn(&mut Observed);
+    let changes: [(&str, Change); 8] = [
+        ("it is or was a member", |o| pilot(o, 0, 1).identity = true),
+        ("its database answered once", |o| pilot(o, 0, 1).answered = true),
+        ("its database runs", |o| pilot(o, 0, 1).idle = false),
+        ("its pilot is silent", |o| pilot(o, 0, 1).stale = true),
+        ("the pilot of another pod said so", |o| pilot(o, 0, 1).instance = Some("x".into())),
+        ("its pod is ready", |o| pod(o, 0, 1).ready = true),
+        ("a person holds it", |o| pilot(o, 0, 1).spec.phase = Some(PilotIntent::Fenced)),
+        ("nobody else founded the cluster", |o| pilot(o, 0, 0).identity = false),
+    ];
+    for (why, change) in changes {
+        let plan = with_a_node_that_never_served(|_, o| change(o));
+        assert!(!matches!(plan.step, Some(Step::Remove { .. })), "{why}: {plan:?}");
+    }
+    let unread = with_a_node_that_never_served(|_, o| {
+        pilot(o, 0, 1).created = Some(Timestamp::UNIX_EPOCH);
+        pilot(o, 0, 1).checked = false;
+    });
+    assert_eq!(unread.step, None, "its volume is older, and its pilot could not read it");
+}
+
+#[test]
+fn a_node_on_a_volume_that_is_older_than_its_pilot_is_no_empty_one() {
+    let plan = planned(&[("a", 1)], &[("a", 2)], |_, o| {
+        *pod(o, 0, 1) = PodFacts::default();
+        let pilot = pilot(o, 0, 1);
+        (pilot.ready, pilot.identity, pilot.answered) = (false, false, false);
+        pilot.created = Some(Timestamp::UNIX_EPOCH);
+    });
+    assert_eq!(plan.step, None, "the cluster was made again, and the pod has not started yet");
+}
+
+#[test]
+fn a_node_that_left_goes_when_nobody_wants_it_whoever_told_it_to_leave() {
+    let plan = planned(&[("a", 1)], &[("a", 2)], |_, o| {
+        pod(o, 0, 1).ready = false;
+        pilot(o, 0, 1).spec.phase = Some(PilotIntent::Decommissioned);
+        pilot(o, 0, 1).decommissioned = true;
+    });
+    let remove = Step::Remove { pool: "a".into(), pilot: "cass-demo-a-1".into(), to: 1 };
+    assert_eq!(plan.step, Some(remove));
+}
+
+#[test]
+fn every_volume_that_an_earlier_cluster_left_gets_its_node_at_once() {
+    let mut observed = observed(&[("a", 3)], "new");
+    let pool = &mut observed.pools[0];
+    for member in pool.members.values_mut() {
+        (member.pod, member.pilot) = (None, None);
+    }
+    pool.set = None;
+    assert_eq!(pool.initial(), 3);
+    pool.members.get_mut(&0).unwrap().claim = None;
+    assert_eq!(pool.initial(), 3, "a node whose volume is lost starts among the others");
+    pool.members.get_mut(&2).unwrap().claim.as_mut().unwrap().holds_data = false;
+    assert_eq!(pool.initial(), 2, "nothing was ever written to a claim without a volume");
 }
 
 #[test]
@@ -435,10 +520,12 @@ fn random_walks_keep_the_rules_and_converge() {
             match (seed + turn) % 7 {
                 0 => world.edit(),
                 3 => world.disturb(),
+                5 if turn % 20 == 5 => world.make_again(),
                 _ => world.tick(),
             }
             world.reconcile();
         }
+        world.take_back();
         converge(&mut world);
         // An idle cluster writes nothing.
         let before = world.desired.status.clone();

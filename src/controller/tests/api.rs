@@ -309,7 +309,9 @@ impl Server {
         *times += 1;
         body["metadata"]["uid"] = json!(format!("{}/{}#{times}", id.0, id.1));
         body["metadata"]["generation"] = json!(1);
-        body["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let (minutes, seconds) = (self.version / 60, self.version % 60);
+        body["metadata"]["creationTimestamp"] =
+            json!(format!("2026-01-01T{:02}:{:02}:{seconds:02}Z", minutes / 60, minutes % 60));
         self.objects.insert(id.clone(), Value::Null);
         Ok(self.put(id, body))
     }

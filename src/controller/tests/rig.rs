@@ -98,6 +98,23 @@ impl Rig {
         });
     }
 
+    /// A person deletes the cluster and makes it again. What it owned goes; claims stay.
+    pub(super) fn make_again(&self) {
+        let mut server = self.api.server();
+        let mut cluster = server.objects[&cluster_id()].clone();
+        let owned: Vec<Id> = server.objects.keys().cloned().collect();
+        for id in owned {
+            if !["namespaces", "persistentvolumeclaims"].contains(&id.0.as_str()) {
+                server.objects.remove(&id);
+            }
+        }
+        if let Some(cluster) = cluster.as_object_mut() {
+            cluster.remove("status");
+            cluster["metadata"] = json!({"name": "shop", "namespace": "default"});
+        }
+        server.add(&cluster_id(), cluster);
+    }
+
     pub(super) fn set_heap(&self, heap: &str) {
         self.api.server().edit(&cluster_id(), |cluster| {
             cluster["spec"]["jvm"] = json!({ "heap": heap });
@@ -225,6 +242,7 @@ impl Rig {
                         "labels": template["metadata"]["labels"],
                     },
                     "spec": template["spec"],
+                    "status": {"phase": "Bound"},
                 });
                 server.add(&claim, body);
             }
@@ -248,7 +266,7 @@ impl Rig {
             let pilot = id("pilots", &pod.1);
             let told = server.objects.get(&pilot).cloned().unwrap_or_default();
             let (spec, before) = (&told["spec"], &told["status"]);
-            let fresh = before["instance"]["uid"] != uid;
+            let fresh = before["instance"]["uid"] != uid || before["process"].is_null();
             let rejected = spec["jvm"]["heap"] == self.rejects;
             let up = !(fresh && rejected);
             let word = |yes: bool| if yes { "True" } else { "False" };
@@ -288,18 +306,23 @@ impl Rig {
             }
             // A heartbeat is no change that anybody waits for here.
             let heard = before["lastHeartbeatTime"].as_str().map(str::to_owned);
-            let status = json!({
+            let mut status = json!({
                 "phase": if up { "Running" } else { "Failed" },
                 "observedGeneration": told["metadata"]["generation"],
                 "conditions": conditions,
                 "lastHeartbeatTime": heard.unwrap_or_else(|| Timestamp::now().to_string()),
-                "identity": {},
-                "instance": {"runtime": "Kubernetes", "uid": if up { uid } else { json!("") }},
+                "identity": before["identity"],
+                "instance": {"runtime": "Kubernetes", "uid": uid},
                 "configHash": hash,
-                "version": spec["version"],
+                "version": before["version"],
                 "pilotProgram": newest,
                 "health": "Green",
             });
+            if up {
+                status["identity"] = json!({});
+                status["version"] = spec["version"].clone();
+                status["process"] = json!({"pid": 7});
+            }
             server.edit(&pilot, |pilot| pilot["status"] = status);
         }
     }
@@ -339,6 +362,7 @@ fn strip(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for volatile in [
+                "creationTimestamp",
                 "resourceVersion",
                 "generation",
                 "lastTransitionTime",
