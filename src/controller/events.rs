@@ -45,10 +45,10 @@ impl Events {
 pub(crate) fn of_step(step: &Step) -> News {
     match step {
         Step::Raise { pool, to } => {
-            News::normal("ScaleOut", format!("node pool {pool} grows to {to} nodes"))
+            News::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
         }
         Step::Remove { pool, pilot, to } => {
-            let note = format!("{pilot} has left; node pool {pool} shrinks to {to} nodes");
+            let note = format!("{pilot} goes; node pool {pool} shrinks to {}", nodes(*to));
             News::normal("Scale", note)
         }
         Step::Mend { pilot, .. } => {
@@ -84,6 +84,10 @@ pub(crate) fn of_step(step: &Step) -> News {
             News::normal("UpdatePilot", format!("the pilot of {pilot} is replaced by {image}"))
         }
     }
+}
+
+fn nodes(count: u32) -> String {
+    format!("{count} {}", if count == 1 { "node" } else { "nodes" })
 }
 
 /// News that follow from a change of status.

@@ -1,10 +1,14 @@
-//! Events for people: one per change of state; kube's recorder counts repeats of one reason in a
-//! series.
+//! Events for people: one per change of state; what was said a moment ago in the same words is
+//! counted in a series.
 //!
 //! Owns publishing, and a bounded queue for roles whose loop may not wait. Which change is worth
 //! an event is the roles' affair.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -12,7 +16,10 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use prometheus::IntCounter;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tracing::debug;
 
 use super::Shutdown;
@@ -23,6 +30,8 @@ const NOTE_MAX: usize = 1024;
 /// The most that one change of state brings is a handful; so many changes may wait for one slow
 /// answer.
 const QUEUE: usize = 64;
+/// So long after it was said last, the same is news again: as long as kube's recorder remembers.
+const REPEATS: Duration = Duration::from_secs(6 * 60);
 /// A server that takes longer is away.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,24 +57,44 @@ impl News {
 
 /// Writes events in the name of one component.
 #[derive(Clone)]
-pub struct Events(Recorder);
+pub struct Events {
+    client: Client,
+    reporter: Reporter,
+    recorders: Arc<Mutex<Recorders>>,
+}
+
+/// By note, and when it was last used. To a recorder of kube's all events of one reason are repeats
+/// of the first, under whose note they all would be counted: so each note has one of its own.
+type Recorders = HashMap<String, (Instant, Recorder)>;
 
 impl Events {
     pub fn new(client: Client, component: &str, instance: String) -> Self {
-        let controller = component.to_owned();
-        Self(Recorder::new(client, Reporter { controller, instance: Some(instance) }))
+        let reporter = Reporter { controller: component.to_owned(), instance: Some(instance) };
+        Self { client, reporter, recorders: Arc::default() }
+    }
+
+    fn recorder(&self, note: &str) -> Recorder {
+        let now = Instant::now();
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        recorders.retain(|_, (used, _)| now.duration_since(*used) < REPEATS);
+        let fresh = || (now, Recorder::new(self.client.clone(), self.reporter.clone()));
+        let (used, recorder) = recorders.entry(note.to_owned()).or_insert_with(fresh);
+        *used = now;
+        recorder.clone()
     }
 
     /// Publishes news about an object. Lost news is no reason to stop working.
     pub async fn publish(&self, regarding: &ObjectReference, news: &News) -> bool {
+        let note: String = news.note.chars().take(NOTE_MAX).collect();
+        let recorder = self.recorder(&note);
         let event = Event {
             type_: if news.warning { EventType::Warning } else { EventType::Normal },
             reason: news.reason.to_owned(),
-            note: Some(news.note.chars().take(NOTE_MAX).collect()),
+            note: Some(note),
             action: news.action.to_owned(),
             secondary: None,
         };
-        let published = self.0.publish(&event, regarding).await;
+        let published = recorder.publish(&event, regarding).await;
         if let Err(error) = &published {
             debug!(error = %chain(error), reason = news.reason, "Failed to publish an event");
         }
@@ -166,21 +195,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn repeats_are_counted_and_what_is_queued_at_shutdown_is_told() {
+    async fn only_what_says_the_same_is_a_repeat_and_what_is_queued_at_shutdown_is_told() {
         let server = Server::default();
         let dropped = IntCounter::new("dropped", "x").unwrap();
         let shutdown = Shutdown::new();
         let (queue, work) = Queue::new(server.events(), dropped.clone(), shutdown.clone());
-        for note in ["one", "two"] {
+        for note in ["one", "two", "one", "two"] {
             queue.tell(&regarding(), News::warning("ProcessExited", note));
         }
         shutdown.trigger();
         work.await;
         let bodies = server.bodies.lock().unwrap();
-        assert_eq!(bodies.len(), 2, "{bodies:?}");
+        let notes: Vec<_> = bodies.iter().map(|body| body["note"].as_str().unwrap()).collect();
+        assert_eq!(notes, ["one", "two", "one", "two"]);
         assert_eq!(bodies[0]["reason"], "ProcessExited");
         assert_eq!(bodies[0]["reportingController"], "generic-pilot");
-        assert_eq!(bodies[1]["series"]["count"], 2);
+        let counts = bodies.iter().map(|body| body["series"]["count"].as_i64());
+        assert_eq!(counts.collect::<Vec<_>>(), [None, None, Some(2), Some(2)]);
+        let name = |at: usize| &bodies[at]["metadata"]["name"];
+        assert_eq!((name(0), name(1)), (name(2), name(3)));
+        assert_ne!(name(0), name(1));
         assert_eq!(dropped.get(), 0);
     }
 
