@@ -205,6 +205,8 @@ impl Chain {
             }
         };
         let _seat = self.inflight.enter(found, info)?;
+        // Given back here, not with the response: a watch goes on for long.
+        let _beginning = self.inflight.begin_watch(found, info)?;
         if info.refused {
             return Err(info.refusal(request.method()));
         }

@@ -96,8 +96,8 @@ impl Inflight {
         }
     }
 
-    /// Takes a seat. The cluster's own helpers and probes are never turned away, because turning
-    /// them away makes an overload worse.
+    /// Takes a seat for a request that is no watch. The cluster's own helpers and probes are never
+    /// turned away, because turning them away makes an overload worse.
     pub(super) fn enter(
         &self,
         user: &User,
@@ -105,16 +105,32 @@ impl Inflight {
     ) -> Result<Option<Seat>, ApiError> {
         let probe = !request.is_resource
             && matches!(request.path.as_str(), "/livez" | "/readyz" | "/healthz");
-        if probe || user.in_group(well_known::MASTERS) {
+        if request.is_long_running() || probe || user.in_group(well_known::MASTERS) {
             return Ok(None);
         }
+        self.take(user, request).map(Some)
+    }
+
+    /// Takes a seat for the time that a watch needs to begin, when it costs as much as any read.
+    pub(super) fn begin_watch(
+        &self,
+        user: &User,
+        request: &RequestInfo,
+    ) -> Result<Option<Seat>, ApiError> {
+        if !request.is_long_running() || user.in_group(well_known::MASTERS) {
+            return Ok(None);
+        }
+        self.take(user, request).map(Some)
+    }
+
+    fn take(&self, user: &User, request: &RequestInfo) -> Result<Seat, ApiError> {
         let seats = self.seats(request);
         if !seats.take(&user.name) {
             return Err(self.refuse(request));
         }
         let gauge = self.metrics.inflight.with_label_values(&[seats.kind]);
         gauge.inc();
-        Ok(Some(Seat { seats: Arc::clone(seats), user: user.name.clone(), gauge }))
+        Ok(Seat { seats: Arc::clone(seats), user: user.name.clone(), gauge })
     }
 
     /// The answer to a request for which there is no room.
@@ -155,13 +171,17 @@ mod tests {
         let seat = inflight.enter(&user("a"), &get).unwrap();
         let error = inflight.enter(&user("b"), &get).err().expect("no seat left");
         assert_eq!((error.code().as_u16(), error.reason()), (429, "TooManyRequests"));
-        assert!(inflight.enter(&user("b"), &parse("GET", "/apis/g/v/r?watch=1")).is_err());
+        let watch = parse("GET", "/apis/g/v/r?watch=1");
+        assert!(inflight.begin_watch(&user("b"), &watch).is_err(), "it costs what a read does");
+        assert!(inflight.begin_watch(&user("b"), &get).unwrap().is_none());
         assert!(inflight.enter(&user("b"), &post).is_ok(), "writes have seats of their own");
         let masters = User { groups: vec!["system:masters".into()], ..User::default() };
         assert!(inflight.enter(&masters, &get).is_ok());
         assert!(inflight.enter(&user("b"), &parse("GET", "/readyz")).is_ok());
         drop(seat);
         assert!(inflight.enter(&user("b"), &get).is_ok());
+        drop(inflight.begin_watch(&user("b"), &watch).unwrap().expect("a seat"));
+        assert!(inflight.enter(&user("b"), &watch).unwrap().is_none(), "begun, it needs none");
         assert_eq!(metrics.inflight.with_label_values(&["readOnly"]).get(), 0);
     }
 
