@@ -1,5 +1,6 @@
 """The test bed as the end-to-end tests see it: kubectl, conditions to wait for, timed steps, kept logs."""
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -16,10 +17,23 @@ KUBECTL = [str(BED / "bin/kubectl"), f"--kubeconfig={RUN / 'admin.kubeconfig'}"]
 CTR = ["ctr", "-a", str(RUN / "containerd.sock"), "-n", "k8s.io"]
 BEGUN = time.monotonic()
 STEPS = []
+AWAY = []
 
 
 class Failed(Exception):
     """A claim that did not hold."""
+
+
+class Refused(Failed):
+    """A command that ended with an error."""
+
+
+@contextlib.contextmanager
+def away(why):
+    """While this lasts, a server may be away, and is not missed by wait()."""
+    AWAY.append(why)
+    yield
+    AWAY.remove(why)
 
 
 def say(text):
@@ -40,7 +54,7 @@ def step(name):
 def run(*command, check=True, stdin=None, timeout=120):
     done = subprocess.run([str(part) for part in command], input=stdin, capture_output=True, text=True, timeout=timeout)
     if check and done.returncode != 0:
-        raise Failed(f"{' '.join(map(str, command))}\nexit {done.returncode}\n{done.stdout}{done.stderr}")
+        raise Refused(f"{' '.join(map(str, command))}\nexit {done.returncode}\n{done.stdout}{done.stderr}")
     return done
 
 
@@ -56,21 +70,29 @@ def get(*args):
     if done.returncode != 0:
         if "NotFound" in done.stderr or "not found" in done.stderr:
             return None
-        raise Failed(f"kubectl get {' '.join(args)}: {done.stderr.strip()}")
+        raise Refused(f"kubectl get {' '.join(args)}: {done.stderr.strip()}")
     found = json.loads(done.stdout)
     return found["items"] if found.get("kind", "").endswith("List") else found
 
 
 def wait(what, condition, deadline=300, every=1.0):
-    """Waits until condition() is true; the last thing it saw is in the error. An exception counts as not yet."""
+    """Waits until condition() is true; the last thing it saw is in the error.
+
+    What is not there yet is waited for; a server that does not answer is a failure, unless it may be away() or the
+    machine was too busy to ask it.
+    """
     ends, last = time.monotonic() + deadline, None
     while time.monotonic() < ends:
         try:
             last = condition()
             if last is True or (last and not isinstance(last, str)):
                 return last
-        except (Failed, subprocess.TimeoutExpired, KeyError, TypeError, IndexError) as error:
+        except (subprocess.TimeoutExpired, KeyError, TypeError, IndexError) as error:
             last = f"{type(error).__name__}: {error}"
+        except Refused as error:
+            last = f"{type(error).__name__}: {error}"
+            if not AWAY and not re.search("timeout|timed out", last, re.IGNORECASE):
+                raise Failed(f"nobody should be away, but while waiting for {what}: {error}") from error
         time.sleep(every)
     raise Failed(f"gave up after {deadline} s waiting for {what}; last seen: {last}")
 
@@ -110,11 +132,22 @@ def nodes_ready(cluster, number):
     return check
 
 
-def pids(applet):
-    """Process ids of an applet that is the first process of a running container of the bed, by this machine's counting."""
+@contextlib.contextmanager
+def lock(name):
+    """Keeps jobs that run beside each other apart."""
+    with open(RUN / f"{name}.lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def pids(applet, namespace="navigator"):
+    """Process ids of an applet that is the first process of a running container of a namespace, by this machine's counting."""
     found = []
+    mine = set(run(*CTR, "containers", "ls", "-q", f'labels."io.kubernetes.pod.namespace"=={namespace}').stdout.split())
     for line in run(*CTR, "tasks", "ls").stdout.splitlines()[1:]:
-        _, pid, state = line.split()
+        container, pid, state = line.split()
+        if container not in mine:
+            continue
         try:
             words = (Path("/proc") / pid / "cmdline").read_bytes().split(b"\0")
         except OSError:

@@ -23,14 +23,14 @@ class Session:
     def __exit__(self, *_):
         self.cluster.shutdown()
 
-    def write(self, rows):
-        """A keyspace of replication factor 1 with this many rows of 1 KiB; returns after every one was acknowledged."""
+    def write(self, rows, first=0):
+        """A keyspace of replication factor 1 with rows of 1 KiB up to this number; returns after every one was acknowledged."""
         self.session.execute(
             "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = {'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': 1}")
         self.session.execute("CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, body text)")
         insert = self.session.prepare("INSERT INTO shop.orders (id, body) VALUES (?, ?)")
         body = "x" * 1024
-        execute_concurrent_with_args(self.session, insert, [(i, f"{i}:{body}") for i in range(rows)], concurrency=64)
+        execute_concurrent_with_args(self.session, insert, [(i, f"{i}:{body}") for i in range(first, rows)], concurrency=64)
 
     def read(self, rows):
         """How many of the rows are there with the right body, each asked for by its key."""
@@ -41,6 +41,17 @@ class Session:
             row = result.one() if ok else None
             good += bool(row and row.body.startswith(f"{i}:"))
         return good
+
+    def rows_on(self, address, rows):
+        """Those of the rows whose only copy is on this node, by the ring's tokens: it alone can have acknowledged them."""
+        replicas = self.cluster.metadata.get_replicas
+        owners = {row: [host.address for host in replicas("shop", row.to_bytes(4, "big"))] for row in rows}
+        return [row for row, hosts in owners.items() if hosts == [address]]
+
+    def nodes(self):
+        """Addresses of the ring's nodes, as this one counts them."""
+        peers = [str(row.peer) for row in self.session.execute("SELECT peer FROM system.peers_v2")]
+        return sorted([str(self.session.execute("SELECT listen_address FROM system.local").one().listen_address), *peers])
 
     def host_id(self):
         return str(self.session.execute("SELECT host_id FROM system.local").one().host_id)

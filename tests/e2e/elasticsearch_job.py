@@ -81,6 +81,8 @@ def change_a_setting():
 
 def shrink():
     """3 → 2 while a client writes. Every shard has one copy, so each document on the third node must have moved."""
+    leaver = shards_of(f"{SET}-2")
+    claim("the third node has a shard of which nobody else has a copy", [int(shard["docs"]) > 100 for shard in leaver] == [True], leaver)
     with Writer(node(0), DOCUMENTS) as writer:
         one_shard_for_each_node(True)
         scale(2)
@@ -94,11 +96,23 @@ def shrink():
         f"the slowest took {writer.longest:.1f} s")
     claim("the client could write meanwhile", len(writer.acknowledged) > 100, len(writer.acknowledged))
     wanted = writer.acknowledged | set(range(DOCUMENTS))
+    claim("no shard is without a node", {shard["node"] for shard in shards()} == {f"{SET}-0", f"{SET}-1"}, shards())
     missing = wanted - node(0).read(wanted)
     claim(f"all {len(wanted)} acknowledged documents are there", not missing, sorted(missing)[:10])
     claims = sorted(entry["metadata"]["name"] for entry in get("pvc", "-n", NS))
     claim("the third node's claim is gone", claims == [f"elasticsearch-data-{SET}-0", f"elasticsearch-data-{SET}-1"], claims)
     wait("no exclusion is left", no_exclusion_left, 60)
+
+
+def shards():
+    node(0).ask("POST", f"/{INDEX}/_refresh")
+    return node(0).ask("GET", f"/_cat/shards/{INDEX}?format=json&h=shard,prirep,state,docs,node")[1]
+
+
+def shards_of(name):
+    """A node's shards that have no second copy."""
+    everyone = shards()
+    return [shard for shard in everyone if shard["node"] == name and [other["shard"] for other in everyone].count(shard["shard"]) == 1]
 
 
 def one_shard_for_each_node(only):

@@ -5,7 +5,7 @@ Applies deploy/navigator.yaml and a sample unedited, as the README tells a user.
 import json
 import tarfile
 
-from bed import ROOT, claim, condition_is, get, kubectl, main, nodes_ready, pids, run, say, step, wait
+from bed import ROOT, claim, condition_is, get, kubectl, lock, main, nodes_ready, pids, run, say, step, wait
 from cql import Session
 
 NS, NAME = "shop", "small"
@@ -37,7 +37,12 @@ def the_image_holds_one_file():
 
 
 def install():
-    kubectl("apply", "-f", ROOT / "deploy/navigator.yaml")
+    with lock("install"):
+        kubectl("apply", "-f", ROOT / "deploy/navigator.yaml")
+        is_installed()
+
+
+def is_installed():
     for name in ("navigator-apiserver", "navigator-controller"):
         wait(f"deployment {name}", condition_is("Available", "True", "deployment", "-n", "navigator", name), 180)
     for version in ("v1beta1", "v1alpha1"):
@@ -59,7 +64,7 @@ def roles_are_unprivileged():
 
 
 def pilots_are_unprivileged():
-    uid = run("ps", "-o", "uid=", "-p", pids("pilot")[0]).stdout.strip()
+    uid = run("ps", "-o", "uid=", "-p", pids("pilot", NS)[0]).stdout.strip()
     claim("the pilot runs as uid 999, the database's", uid == "999", uid)
     pod = get("pod", "-n", NS, f"{SET}-0")
     init = next(c for c in pod["spec"]["initContainers"] if c["name"] == "install-pilot")
@@ -148,6 +153,12 @@ def job():
         with Session(pod_ip(1)) as session:
             found = session.read(ROWS)
         claim(f"all {ROWS} rows are there", found == ROWS, found)
+    with step(f"write {ROWS} more rows, one copy of each"):
+        with Session(pod_ip(0)) as session:
+            session.write(2 * ROWS, first=ROWS)
+            alone = session.rows_on(pod_ip(1), range(ROWS, 2 * ROWS))
+            claim("the node that is to leave holds some of them, and nobody else does", len(alone) > ROWS / 10, len(alone))
+            say(f"    {len(alone)} of {ROWS}")
     with step("kubectl patch to one node; the other decommissions itself and takes no row with it"):
         scale(1)
         wait("1/1 nodes", nodes_ready(CLUSTER, 1), 400)
@@ -156,8 +167,9 @@ def job():
         claims = [claim_["metadata"]["name"] for claim_ in get("pvc", "-n", NS)]
         claim("its claim is gone", claims == [f"cassandra-data-{SET}-0"], claims)
         with Session(pod_ip(0)) as session:
-            found = session.read(ROWS)
-        claim(f"all {ROWS} rows are there", found == ROWS, found)
+            claim("the node that stays is the only one", session.nodes() == [pod_ip(0)], session.nodes())
+            found = session.read(2 * ROWS)
+        claim(f"all {2 * ROWS} rows are there", found == 2 * ROWS, found)
     with step("kubectl delete namespace with a cluster in it"):
         kubectl("delete", "namespace", NS, timeout=500)
         claim("the namespace is gone", get("namespace", NS) is None)
