@@ -1,15 +1,16 @@
-"""The upgrade job: another image of Navigator is installed while a Cassandra serves; its pilot changes, its database does not.
+"""The upgrade job: an older Navigator is installed and runs a Cassandra; then this one is installed over it.
 
-The second image is the first one under another tag: which program runs is told by installation, not by version. Leaves the
-first one installed.
+The pilot changes, its database does not, and what the older server stored is there. The older program is that of
+scripts/older.sh. Leaves this one installed.
 """
 import os
+import shutil
 import threading
 from pathlib import Path
 
-from bed import CTR, ROOT, claim, condition, condition_is, get, kubectl, main, pids, run, say, step, wait
+from bed import CTR, ROOT, RUN, away, claim, condition, condition_is, get, kubectl, main, pids, run, say, step, wait
 from cql import Session
-from main_job import install
+from main_job import install, is_installed
 
 NS, NAME = "upgraded", "small"
 SET = f"cass-{NAME}-a"
@@ -17,6 +18,7 @@ POD = f"{SET}-0"
 CLUSTER = ("cassandracluster", "-n", NS, NAME)
 ROWS = 1_000
 NAVIGATOR = ROOT / "bin/navigator"
+OLDER = ROOT / ".cache/older/navigator"
 
 
 class Reader(threading.Thread):
@@ -55,9 +57,29 @@ def began(pid):
     return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
 
 
+def install_older():
+    """In place of what is installed, as if that had never been: store and all."""
+    image = run(NAVIGATOR, "manifest", "--print-image").stdout.strip() + "-older"
+    files, archive = RUN / "older", RUN / "older.tar"
+    files.mkdir(exist_ok=True)
+    shutil.copy2(OLDER, files / "navigator")
+    run(ROOT / "tests/testbed/image.py", image, archive, '["/navigator"]', files, "65532:65532")
+    run(*CTR, "images", "import", archive)
+    with away("Navigator is removed"):
+        kubectl("delete", "-f", ROOT / "deploy/navigator.yaml", "--ignore-not-found", timeout=300)
+        kubectl("apply", "-f", "-", stdin=run(OLDER, "manifest", "--image", image).stdout)
+        is_installed()
+
+
+def stored():
+    """What people and the controller wrote of ours, by kind and name."""
+    things = get("cassandraclusters,pilots", "-n", NS)
+    return {f"{thing['kind']}/{thing['metadata']['name']}": (thing["metadata"]["uid"], thing["spec"]) for thing in things}
+
+
 def what_stays():
     """All that an upgrade must leave as it is: processes, container, pod, and since when the cluster is Ready."""
-    (one,) = pids("pilot")
+    (one,) = pids("pilot", NS)
     (database,) = (Path("/proc") / str(one) / "task" / str(one) / "children").read_text().split()
     status = next(c for c in pod()["status"]["containerStatuses"] if c["name"] == "cassandra")
     ready = next(c for c in get(*CLUSTER)["status"]["conditions"] if c["type"] == "Ready")
@@ -70,7 +92,7 @@ def what_stays():
 
 def program():
     """Inode of the program that the pilot runs."""
-    return os.stat(f"/proc/{pids('pilot')[0]}/exe").st_ino
+    return os.stat(f"/proc/{pids('pilot', NS)[0]}/exe").st_ino
 
 
 def pilots_are(status, reason, deadline=300):
@@ -91,27 +113,26 @@ def ready():
 
 
 def job():
-    first = run(NAVIGATOR, "manifest", "--print-image").stdout.strip()
-    second = f"{first}-next"
-    run(*CTR, "images", "tag", "--force", first, second)
-    with step("install, and a Cassandra of one node"):
-        install()
+    second = run(NAVIGATOR, "manifest", "--print-image").stdout.strip()
+    with step("install the older one, and a Cassandra of one node"):
+        install_older()
         kubectl("create", "namespace", NS)
         kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
         ready()
         with Session(pod()["status"]["podIP"]) as session:
             session.write(ROWS)
         pilots_are("True", "PilotsCurrent")
-        before, file, installed = what_stays(), program(), pilot()["pilotProgram"]
+        before, file, installed, objects = what_stays(), program(), pilot()["pilotProgram"], stored()
         init = pod()["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"]
         claim("the Pilot says what the init container installed", installed == init, (installed, init))
     reader = Reader(pod()["status"]["podIP"])
     reader.start()
-    with step("install the other image, until its pilot runs"):
-        kubectl("apply", "-f", "-", stdin=run(NAVIGATOR, "manifest", "--image", second).stdout)
+    with step("install this one over it, until its pilot runs"), away("the server is replaced"):
+        install()
         wait("another program", lambda: pilot()["pilotProgram"] != installed or pilot()["pilotProgram"], 300)
         claim("every pilot is current", pilots_are("True", "PilotsCurrent").endswith(second))
     with step("nothing else has changed"):
+        claim("what the older server stored is there as it was", len(objects) == 2 and stored() == objects, (objects, stored()))
         claim("the process runs another file", program() != file, file)
         container = pod()["spec"]["ephemeralContainers"]
         claim("one ephemeral container was added, of the other image", [c["image"] for c in container] == [second], container)
@@ -142,9 +163,11 @@ def job():
         with Session(pod()["status"]["podIP"]) as session:
             found = session.read(ROWS)
         claim(f"all {ROWS} rows are there", found == ROWS, found)
-    with step("the first image again, and the end"):
+    with step("the end"):
+        # With pods in it, a namespace would be looked at again only after half of their grace.
+        kubectl("delete", *CLUSTER, timeout=400)
+        wait("no pod", lambda: get("pods", "-n", NS) == [] or "still there", 300)
         kubectl("delete", "namespace", NS, timeout=500)
-        install()
 
 
 if __name__ == "__main__":
