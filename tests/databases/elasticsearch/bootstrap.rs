@@ -37,6 +37,12 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
         ensemble.bed.change(ensemble.name(2), json!({"phase": "Decommissioned"})).await;
         ensemble.told(2, "Decommissioned", "False", "NodeDecommissioning", "transient").await;
         ensemble.set(0, &json!({"transient": {BY_ID: null}})).await;
+        // A pilot that does not wait for its shards has left by the time that they may move.
+        if !closes {
+            let why = "index single shard";
+            ensemble.told(2, "Decommissioned", "False", "NodeDecommissioning", why).await;
+        }
+        single.let_go(&ensemble).await;
         if closes {
             let why = "index archive was closed";
             ensemble.told(2, "Decommissioned", "False", "NodeDecommissioning", why).await;
@@ -76,6 +82,9 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     told.claim(format!("{version}: a member that was stopped rejoins, and nothing is lost"));
 }
 
+/// At first one shard for each node: that of a node that leaves has nowhere to go.
+const RULE: &str = "index.routing.allocation.total_shards_per_node";
+
 /// An index of one copy: what a node that leaves does not give away is lost.
 struct Single {
     path: &'static str,
@@ -86,12 +95,9 @@ impl Single {
 
     /// After the nodes have joined, so that each has its share from the beginning.
     async fn written(ensemble: &Ensemble) -> Self {
-        // One shard for each node; without the rule it may move to any that stays.
-        let rule = "index.routing.allocation.total_shards_per_node";
-        let settings = json!({"number_of_shards": 3, "number_of_replicas": 0, rule: 1});
+        let settings = json!({"number_of_shards": 3, "number_of_replicas": 0, RULE: 1});
         ensemble.ask(0, Method::PUT, "/single", Some(&json!({"settings": settings}))).await;
         ensemble.green(0).await;
-        ensemble.ask(0, Method::PUT, "/single/_settings", Some(&json!({rule: null}))).await;
         let single =
             Self { path: if ensemble.major() == 5 { "/single/doc" } else { "/single/_doc" } };
         for id in 0..Self::DOCUMENTS {
@@ -100,6 +106,11 @@ impl Single {
         }
         ensemble.ask(0, Method::POST, "/single/_refresh", None).await;
         single
+    }
+
+    /// Lets its shards go wherever there is room.
+    async fn let_go(&self, ensemble: &Ensemble) {
+        ensemble.ask(0, Method::PUT, "/single/_settings", Some(&json!({RULE: null}))).await;
     }
 
     /// The shard of a node, by the words of Elasticsearch; there are documents in it.
