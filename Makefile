@@ -6,6 +6,7 @@ SHELL := /bin/bash
 .PHONY: help deps build image manifest fmt lint test testbed older e2e test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
 
 CARGO    ?= cargo
+unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 # For tests: what clippy lints is what is built, so that no dependency is compiled twice. Not for the release.
 LINTED   := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings $(CARGO)
 PROFILE  ?= release
