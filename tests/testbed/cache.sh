@@ -15,5 +15,6 @@ cached() {
 # keep ENTRY FILE: remembers it, and forgets what nobody asked for in a month.
 keep() {
   mkdir -p "$(dirname "$cache/$1")" && cp "$2" "$cache/$1.$$" && mv "$cache/$1.$$" "$cache/$1"
-  find "$cache" -type f -mtime +30 -delete
+  # Below the entry's own folder: NAVIGATOR_CACHE may be a folder of people's.
+  find "$cache/${1%%/*}" -type f -mtime +30 -delete
 }
