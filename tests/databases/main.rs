@@ -68,7 +68,7 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-founding-20", Set::Full, |told| {
         Box::pin(elasticsearch::many_foundings(20, told))
     }),
-    ("elasticsearch-trouble", Set::Full, |told| {
+    ("elasticsearch-trouble", Set::Quick, |told| {
         Box::pin(elasticsearch::outage_and_bad_configuration(told))
     }),
     ("elasticsearch-upgrade", Set::Full, |told| {
@@ -89,7 +89,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-plugins-5.6", Set::Full, |told| {
         Box::pin(elasticsearch::plugins_come_and_go("5.6.16", told))
     }),
-    ("elasticsearch-hang-7.17", Set::Full, |told| Box::pin(elasticsearch::a_hang("7.17.29", told))),
+    ("elasticsearch-hang-7.17", Set::Quick, |told| {
+        Box::pin(elasticsearch::a_hang("7.17.29", told))
+    }),
     ("elasticsearch-hang-8.19", Set::Full, |told| Box::pin(elasticsearch::a_hang("8.19.4", told))),
 ];
 
