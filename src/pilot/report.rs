@@ -16,7 +16,7 @@ use crate::{
     runtime::build,
 };
 
-/// The bound of a condition's message.
+/// The bound of the message of a condition and of a blocker.
 const MESSAGE: usize = 1024;
 
 /// So many crashes in a row, and it cannot be said to be starting any more.
@@ -98,7 +98,8 @@ pub fn status(
         version: observation.version.clone(),
         health: observation.health.clone().filter(|_| up),
         blockers: if up {
-            observation.blockers.iter().chain(headroom).cloned().collect()
+            let all = observation.blockers.iter().chain(headroom).cloned();
+            all.map(|blocker| Blocker { message: bounded(blocker.message), ..blocker }).collect()
         } else {
             vec![]
         },
@@ -173,12 +174,18 @@ fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition>
     all
 }
 
-fn condition(type_: &str, (status, reason, mut message): Verdict) -> Condition {
+/// No message makes the report too long for the server.
+fn bounded(mut message: String) -> String {
     let mut end = message.len().min(MESSAGE);
     while !message.is_char_boundary(end) {
         end -= 1;
     }
     message.truncate(end);
+    message
+}
+
+fn condition(type_: &str, (status, reason, message): Verdict) -> Condition {
+    let message = bounded(message);
     Condition {
         type_: type_.to_owned(),
         status: if status { "True" } else { "False" }.to_owned(),

@@ -2,7 +2,8 @@
 //!
 //! What it compares with is the object as the server last showed it, so a write by somebody
 //! else (the controller marks a silent pilot) is put right, and a Pilot that was made again is
-//! filled again. An idle node writes heartbeats and nothing else.
+//! filled again. An idle node writes heartbeats and nothing else. A report that the server refuses
+//! holds up no heartbeat: a pilot is silent only when it is.
 
 use std::time::Duration;
 
@@ -39,8 +40,11 @@ pub async fn run(
         server: PilotStatus::default(),
         revision: None,
         backoff: Backoff::default(),
+        refusals: Backoff::default(),
         troubled: false,
+        refused: false,
         next_write: Instant::now(),
+        next_report: Instant::now(),
         next_figures: Instant::now(),
         next_heartbeat: Instant::now(),
     };
@@ -76,9 +80,13 @@ struct Reporter {
     /// uid and resourceVersion of the object that `server` was read from.
     revision: Option<(String, u64)>,
     backoff: Backoff,
-    /// It has been said that writes fail.
+    refusals: Backoff,
+    /// It has been said that writes fail, and that the report is refused.
     troubled: bool,
+    refused: bool,
     next_write: Instant,
+    /// A refused report waits until then.
+    next_report: Instant,
     next_figures: Instant,
     next_heartbeat: Instant,
 }
@@ -116,7 +124,7 @@ impl Reporter {
             (false, true) => self.next_figures.min(self.next_heartbeat),
             (false, false) => self.next_write,
         };
-        report.min(self.next_heartbeat).max(self.next_write)
+        report.max(self.next_report).min(self.next_heartbeat).max(self.next_write)
     }
 
     async fn write(&mut self, status: &PilotStatus) {
@@ -124,7 +132,8 @@ impl Reporter {
         let changes = patch(&self.server, status);
         let only_figures = changes.keys().all(|key| FIGURES.contains(&key.as_str()));
         let beat = now >= self.next_heartbeat;
-        let report = !changes.is_empty() && (!only_figures || now >= self.next_figures);
+        let wanted = !changes.is_empty() && (!only_figures || now >= self.next_figures);
+        let report = wanted && now >= self.next_report;
         let body = if report {
             Value::Object(changes)
         } else if beat {
@@ -140,9 +149,18 @@ impl Reporter {
                 self.next_write = now + PACE;
                 if report {
                     self.next_figures = now + FIGURES_PACE;
+                    self.refused = false;
+                    self.refusals.reset();
                 } else {
                     self.next_heartbeat = now + HEARTBEAT;
                 }
+            }
+            Err(error) if report && is_refusal(&error) => {
+                if !std::mem::replace(&mut self.refused, true) {
+                    warn!(error = %chain(&error), "Report is refused; heartbeats go on");
+                }
+                self.next_write = now + PACE;
+                self.next_report = now + self.refusals.pause();
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.troubled, true) {
@@ -152,6 +170,11 @@ impl Reporter {
             }
         }
     }
+}
+
+/// Is it what was written that the server does not take?
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 413 | 422))
 }
 
 async fn at(due: Option<Instant>) {
@@ -195,8 +218,65 @@ fn merge_patch(from: &Map<String, Value>, to: &Map<String, Value>) -> Map<String
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+    };
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt, Full};
+    use kube::{Client, client::Body};
+
     use super::*;
-    use crate::api::v1beta1::{PilotPhase, Process};
+    use crate::{
+        api::v1beta1::{Pilot, PilotPhase, Process},
+        pilot::{flavour::CASSANDRA, intent::Intent},
+    };
+
+    /// An API that takes no report; returns what was tried.
+    fn refusing() -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let tried = Arc::new(Mutex::new(Vec::new()));
+        let noted = tried.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let noted = noted.clone();
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let status = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
+                let is_report = status.get("lastHeartbeatTime").is_none();
+                noted.lock().unwrap().push(status);
+                let answer = if is_report {
+                    json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422,
+                        "message": "status: Too long", "details": {}, "metadata": {}})
+                } else {
+                    json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "2"}, "spec": {}})
+                };
+                let code = if is_report { 422 } else { 200 };
+                let body = Full::new(Bytes::from(answer.to_string()));
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        (Client::new(service, "default"), tried)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_is_refused_holds_up_no_heartbeat() {
+        let (client, tried) = refusing();
+        let cluster = Cluster::new(&client, &CASSANDRA, "default", "p");
+        let mut pilot = Pilot::default();
+        pilot.metadata.uid = Some("u".to_owned());
+        pilot.metadata.resource_version = Some("1".to_owned());
+        let (_seen, seen) = watch::channel(Some(Intent { pilot, remembered: false }));
+        let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
+        let (_wanted, wanted) = watch::channel(status);
+        let minutes = Duration::from_secs(305);
+        drop(tokio::time::timeout(minutes, run(cluster, wanted, seen, Shutdown::new())).await);
+        let tried = tried.lock().unwrap();
+        let (beats, reports): (Vec<&Value>, Vec<&Value>) =
+            tried.iter().partition(|status| status.get("lastHeartbeatTime").is_some());
+        assert!((9..=11).contains(&beats.len()), "{tried:?}");
+        assert!((8..=20).contains(&reports.len()), "tried again, and ever less often: {tried:?}");
+    }
 
     #[test]
     fn only_what_changed_is_patched_and_never_the_heartbeat() {
