@@ -109,11 +109,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
         admin::router(runtime.readiness().clone(), runtime.metrics().clone()),
         runtime.shutdown(),
     );
-    runtime.tasks().spawn_vital("admin", async move {
-        if let Err(error) = admin.await {
-            error!(error = %chain(&error), "The admin port failed");
-        }
-    });
+    runtime.tasks().spawn_vital("admin", admin);
 
     // A candidate that waits for the lead is ready too: a rollout of two must not wait for it.
     let shutdown = runtime.shutdown();

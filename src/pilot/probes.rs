@@ -74,12 +74,7 @@ pub async fn serve(
         };
         listeners.insert(name.to_owned(), listener.as_fd().try_clone_to_owned()?);
         tracing::debug!(name, address = ?listener.local_addr().ok(), "Answering");
-        let shutdown = rt.shutdown();
-        rt.tasks().spawn(name, async move {
-            if let Err(error) = admin::serve(listener, router, shutdown).await {
-                tracing::error!(%error, "Probes are no longer answered");
-            }
-        });
+        rt.tasks().spawn(name, admin::serve(listener, router, rt.shutdown()));
     }
     Ok(listeners)
 }

@@ -1,8 +1,26 @@
 //! The plain HTTP port of a role: `/livez`, `/readyz`, `/healthz` and `/metrics`.
+//!
+//! Anybody who reaches it may connect, so a caller costs little: one request each, and not for
+//! long; where too many connect, the oldest makes room, so that whoever comes is heard.
+
+use std::{collections::VecDeque, time::Duration};
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
+use futures::{
+    StreamExt,
+    future::{AbortHandle, abortable},
+    stream::FuturesUnordered,
+};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use prometheus::{Encoder, Registry, TextEncoder};
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    time::{sleep, timeout},
+};
 
 use super::{Readiness, Shutdown};
 
@@ -22,18 +40,55 @@ pub fn router(readiness: Readiness, metrics: Registry) -> Router {
         .with_state(Admin { readiness, metrics })
 }
 
+/// Callers at a time: the kubelet, Prometheus and a few people.
+const CALLERS: usize = 32;
+/// From the connection to the end of the answer.
+const LIMIT: Duration = Duration::from_secs(5);
+/// No request of a probe is as long.
+const REQUEST: usize = 16 * 1024;
+
 /// Serves the admin routes until shutdown.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: Shutdown,
-) -> std::io::Result<()> {
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move { shutdown.triggered().await })
-        .await
+pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).keep_alive(false).max_buf_size(REQUEST);
+    let mut calls = FuturesUnordered::new();
+    // Oldest first.
+    let mut callers: VecDeque<(u64, AbortHandle)> = VecDeque::new();
+    let mut number = 0_u64;
+    loop {
+        tokio::select! {
+            () = shutdown.triggered() => return,
+            accepted = listener.accept() => {
+                let stream = match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        // Of one caller, or of all: no descriptor is free.
+                        tracing::debug!(%error, "Connection cannot be accepted");
+                        sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                };
+                if callers.len() == CALLERS
+                    && let Some((_, oldest)) = callers.pop_front()
+                {
+                    oldest.abort();
+                }
+                number += 1;
+                let service = TowerToHyperService::new(router.clone());
+                let call = http.serve_connection(TokioIo::new(stream), service);
+                let (call, handle) = abortable(timeout(LIMIT, call));
+                callers.push_back((number, handle));
+                calls.push(async move {
+                    // How it ended is the caller's business.
+                    drop(call.await);
+                    number
+                });
+            }
+            Some(ended) = calls.next(), if !calls.is_empty() => {
+                callers.retain(|(number, _)| *number != ended);
+            }
+        }
+    }
 }
 
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
@@ -57,4 +112,46 @@ pub fn text(metrics: &Registry) -> Vec<u8> {
         .encode(&metrics.gather(), &mut body)
         .expect("writing to a Vec cannot fail, and registered metrics are consistent");
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        time::Instant,
+    };
+
+    use super::*;
+    use crate::runtime::Runtime;
+
+    #[tokio::test]
+    async fn idle_callers_keep_nobody_out_and_do_not_stay() {
+        let rt = Runtime::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = router(rt.readiness().clone(), rt.metrics().clone());
+        rt.tasks().spawn("admin", serve(listener, router, rt.shutdown()));
+        let mut idle = Vec::new();
+        for _ in 0..3 * CALLERS {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let asked = Instant::now();
+        let mut prober = TcpStream::connect(address).await.unwrap();
+        prober.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        prober.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+        assert!(asked.elapsed() < LIMIT, "{:?}", asked.elapsed());
+        // Also the last of them is let go of, and so is one that begins a request and no more.
+        idle.push(TcpStream::connect(address).await.unwrap());
+        idle.last_mut().unwrap().write_all(b"GET / HT").await.unwrap();
+        for mut caller in idle {
+            let closed = timeout(12 * LIMIT, caller.read(&mut [0; 1])).await;
+            // Reset, where what it sent was not read.
+            assert!(matches!(closed, Ok(Ok(0) | Err(_))), "{closed:?}");
+        }
+        rt.shutdown().trigger();
+        rt.tasks().join().await;
+    }
 }
