@@ -13,6 +13,7 @@ pub mod elasticsearch;
 pub mod election;
 pub mod files;
 pub mod flavour;
+pub mod folder;
 pub mod gate;
 pub mod http;
 pub mod init;

@@ -4,15 +4,14 @@
 //! the data are known as this node's, so nothing in it is ever written half.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    io,
     path::{Path, PathBuf},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::folder::Folder;
 use crate::api::v1beta1::Pilot;
 
 /// Name of the folder.
@@ -23,6 +22,7 @@ const INTENT: &str = "pilot.json";
 const LEFT: &str = "left.json";
 const RUN: &str = "run.json";
 
+/// In this data directory.
 #[derive(Clone, Debug)]
 pub struct Files(PathBuf);
 
@@ -63,7 +63,7 @@ struct Left {
 impl Files {
     /// In a data directory. Nothing is created yet.
     pub fn of(data: &Path) -> Self {
-        Self(data.join(FOLDER))
+        Self(data.to_owned())
     }
 
     pub fn mark(&self) -> io::Result<Option<Mark>> {
@@ -102,7 +102,7 @@ impl Files {
     }
 
     pub fn end_run(&self) -> io::Result<()> {
-        match fs::remove_file(self.0.join(RUN)) {
+        match self.folder().and_then(|folder| folder.remove(RUN)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -110,11 +110,15 @@ impl Files {
 
     /// Makes the folder when it is missing.
     pub fn create(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)
+        Folder::open(&self.0)?.make(FOLDER, 0o700).map(drop)
+    }
+
+    fn folder(&self) -> io::Result<Folder> {
+        Folder::open(&self.0)?.at(FOLDER)
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
-        match fs::read(self.0.join(name)) {
+        match self.folder().and_then(|folder| folder.read(name)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -122,25 +126,16 @@ impl Files {
     }
 
     fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
-        self.create()?;
-        let temporary = self.0.join(format!("{name}.new"));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(&serde_json::to_vec_pretty(value)?)?;
-        file.sync_all()?;
-        fs::rename(&temporary, self.0.join(name))?;
+        let folder = Folder::open(&self.0)?.make(FOLDER, 0o700)?;
+        folder.write(name, &serde_json::to_vec_pretty(value)?, 0o600)?;
         // The new name is on the disk only when its folder is.
-        fs::File::open(&self.0)?.sync_all()
+        folder.sync()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 
@@ -153,8 +148,8 @@ mod tests {
         files.set_mark(&mark).unwrap();
         assert_eq!(files.mark().unwrap(), Some(mark));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&files.0), 0o700);
-        assert_eq!(mode(&files.0.join(MARK)), 0o600);
+        assert_eq!(mode(&data.path().join(FOLDER)), 0o700);
+        assert_eq!(mode(&data.path().join(FOLDER).join(MARK)), 0o600);
         files.end_run().unwrap();
     }
 
@@ -163,7 +158,17 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let files = Files::of(data.path());
         files.create().unwrap();
-        fs::write(files.0.join(MARK), "{").unwrap();
+        fs::write(data.path().join(FOLDER).join(MARK), "{").unwrap();
         assert!(files.mark().is_err());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_folder_is_not_followed() {
+        let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(elsewhere.path(), data.path().join(FOLDER)).unwrap();
+        let files = Files::of(data.path());
+        assert!(files.create().is_err());
+        assert!(files.set_mark(&Mark::default()).is_err());
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 }

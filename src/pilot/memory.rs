@@ -3,15 +3,13 @@
 //! Written whole or not at all; unreadable memory is an error, never a fresh node.
 
 use std::{
-    fs,
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::database::Error;
+use super::{database::Error, folder::Folder};
 
 /// Folder at the volume's root that is the pilot's own.
 const FOLDER: &str = ".navigator";
@@ -24,7 +22,8 @@ pub trait Remembered: Default + Serialize + DeserializeOwned {
     /// What is remembered on this volume; a fresh one when there is nothing.
     fn load(data: &Path) -> Result<Self, Error> {
         let path = path::<Self>(data);
-        match fs::read(&path) {
+        let read = || Folder::open(data)?.at(FOLDER)?.read(Self::FILE);
+        match read() {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|error| Error::Read { path, source: io::Error::other(error) }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -33,14 +32,15 @@ pub trait Remembered: Default + Serialize + DeserializeOwned {
     }
 
     fn save(&self, data: &Path) -> Result<(), Error> {
-        let folder = data.join(FOLDER);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|source| Error::Write { path: folder, source })?;
         let text = serde_json::to_vec_pretty(self).expect("a struct of plain fields is JSON");
-        write_whole(&path::<Self>(data), &text, 0o600)
+        let write = || {
+            fs::create_dir_all(data)?;
+            let folder = Folder::open(data)?.make(FOLDER, 0o700)?;
+            folder.write(Self::FILE, &text, 0o600)?;
+            // The new name is on the disk only when its folder is.
+            folder.sync()
+        };
+        write().map_err(|source| Error::Write { path: path::<Self>(data), source })
     }
 }
 
@@ -48,37 +48,38 @@ fn path<M: Remembered>(data: &Path) -> PathBuf {
     data.join(FOLDER).join(M::FILE)
 }
 
-/// Writes a file so that a crash leaves the old one or the new one.
+/// Writes a file of a configuration folder so that a crash leaves the old one or the new one.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
     let write = || {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(mode)
-            .open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        };
+        Folder::open(folder)?.write(name, content, mode)
     };
     write().map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
-/// Copies what the vendor ships into a configuration folder, links followed (the official
-/// images link it elsewhere).
+/// Copies what the vendor ships into a configuration folder, links followed there (the official
+/// images link it elsewhere) and not here.
 pub fn copy_stock(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::create_dir_all(to).map_err(|source| Error::Write { path: to.to_owned(), source })?;
+    let failed = |source| Error::Write { path: to.to_owned(), source };
+    fs::create_dir_all(to).map_err(failed)?;
+    copy(from, to, &Folder::open(to).map_err(failed)?)
+}
+
+/// `path` is where `folder` is, for people.
+fn copy(from: &Path, path: &Path, folder: &Folder) -> Result<(), Error> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     for entry in entries.flatten() {
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let (source, name) = (entry.path(), entry.file_name());
+        let path = path.join(&name);
+        let failed = |source| Error::Write { path: path.clone(), source };
         if source.is_dir() {
-            copy_stock(&source, &target)?;
+            copy(&source, &path, &folder.make(&name, 0o755).map_err(failed)?)?;
         } else if source.is_file() {
             let content = fs::read(&source)
                 .map_err(|error| Error::Read { path: source.clone(), source: error })?;
-            write_whole(&target, &content, 0o644)?;
+            folder.write(&name, &content, 0o644).map_err(failed)?;
         }
     }
     Ok(())

@@ -3,26 +3,18 @@
 //! Only a pilot that runs as root on a host needs this: in a pod both are one user. The pilot's
 //! own folder on the volume stays the pilot's.
 
-use std::{
-    fs, io,
-    os::unix::fs::{MetadataExt, lchown},
-    path::Path,
-};
+use std::{ffi::OsStr, io, path::Path};
 
-use super::{files::FOLDER, supervisor::User};
+use super::{files::FOLDER, folder::Folder, supervisor::User};
 
 /// Gives a folder and all below it. Links are given, not followed.
 ///
 /// # Errors
 /// When the pilot may not, or the folder cannot be read.
 pub fn give(path: &Path, user: User) -> io::Result<()> {
-    lchown(path, Some(user.uid), Some(user.gid))?;
-    if path.symlink_metadata()?.is_dir() {
-        for entry in fs::read_dir(path)? {
-            give(&entry?.path(), user)?;
-        }
-    }
-    Ok(())
+    let folder = Folder::open(path)?;
+    folder.give(user)?;
+    folder.names()?.iter().try_for_each(|name| folder.give_entry(name, user))
 }
 
 /// The same for a data volume. What lies directly on it and belongs to the user already is not
@@ -31,19 +23,22 @@ pub fn give(path: &Path, user: User) -> io::Result<()> {
 /// # Errors
 /// As of [`give`].
 pub fn give_volume(data: &Path, user: User) -> io::Result<()> {
-    for entry in fs::read_dir(data)? {
-        let entry = entry?;
-        let about = entry.metadata()?;
-        let is_theirs = about.uid() == user.uid && about.gid() == user.gid;
-        if entry.file_name() != FOLDER && !is_theirs {
-            give(&entry.path(), user)?;
+    let folder = Folder::open(data)?;
+    for name in folder.names()? {
+        if name != OsStr::new(FOLDER) && !folder.is_of(&name, user)? {
+            folder.give_entry(&name, user)?;
         }
     }
-    lchown(data, Some(user.uid), Some(user.gid))
+    folder.give(user)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, lchown},
+    };
+
     use super::*;
 
     #[test]

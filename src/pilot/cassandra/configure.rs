@@ -21,12 +21,16 @@ use crate::{
     },
     pilot::{
         database::{Error, Node, ProcessSpec},
+        folder::Folder,
         memory::{Remembered, copy_stock, write_whole},
     },
 };
 
 /// Folders of the volume that Cassandra writes to.
 const FOLDERS: &[&str] = &["data", "commitlog", "saved_caches", "hints", "cdc_raw", "logs"];
+
+/// The user's settings may hold secrets: passwords of key stores, say.
+const OWN: u32 = 0o600;
 
 const MIB: u64 = 1 << 20;
 
@@ -87,7 +91,7 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     let triggers = node.config.join("triggers");
     fs::create_dir_all(&triggers).map_err(|source| Error::Write { path: triggers, source })?;
     for (name, text) in &files {
-        write_whole(&node.config.join(name), text.as_bytes(), 0o644)?;
+        write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
     }
     let jolokia = Jolokia::prepare(&node.config, node.address)?;
 
@@ -225,10 +229,11 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
         path: path.clone(),
         source: std::io::Error::other(error.to_string()),
     };
-    let text = fs::read_to_string(&path).map_err(|error| unreadable(&error))?;
+    let read = || Folder::open(&node.config)?.read("cassandra.yaml");
+    let text = read().map_err(|error| unreadable(&error))?;
     // Somebody may have put anything there; what is no mapping is not mended here.
     let mut yaml: serde_json::Map<String, serde_json::Value> =
-        serde_yaml::from_str(&text).map_err(|error| unreadable(&error))?;
+        serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
     let wanted = crate::engine::cassandra::seed_provider(&way.seeds);
     match yaml.get("seed_provider") {
         Some(current) if *current == wanted => return Ok(false),
@@ -237,7 +242,7 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
     }
     yaml.insert("seed_provider".to_owned(), wanted);
     let text = serde_yaml::to_string(&yaml).map_err(|error| unreadable(&error))?;
-    write_whole(&path, text.as_bytes(), 0o644)?;
+    write_whole(&path, text.as_bytes(), OWN)?;
     Ok(true)
 }
 
@@ -256,6 +261,11 @@ mod tests {
         fs::write(node.home.join("conf/cassandra.yaml"), "vendor: true").unwrap();
         let (process, _) = configure(&node).unwrap();
         assert!(node.config.join("cassandra-env.sh").is_file());
+        let mode = |name: &str| {
+            let about = fs::metadata(node.config.join(name)).unwrap();
+            std::os::unix::fs::PermissionsExt::mode(&about.permissions()) & 0o777
+        };
+        assert_eq!((mode("cassandra.yaml"), mode(AGENT_PROPERTIES)), (0o600, 0o600));
         let yaml = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
         assert!(yaml.contains("seeds: 10.0.0.1:7000") && !yaml.contains("vendor"), "{yaml}");
         let agent = fs::read_to_string(node.config.join(AGENT_PROPERTIES)).unwrap();

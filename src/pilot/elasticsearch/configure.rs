@@ -15,6 +15,9 @@ use crate::{
     },
 };
 
+/// The user's settings may hold secrets.
+const OWN: u32 = 0o600;
+
 /// A configuration that passed every judgement, in memory.
 struct Rendered {
     memory: Memory,
@@ -74,7 +77,7 @@ pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
     }
     copy_stock(&node.home.join("config"), &node.config)?;
     for (name, text) in &files {
-        write_whole(&node.config.join(name), text.as_bytes(), 0o644)?;
+        write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
     }
     memory.address = Some(node.address);
     memory.save(&node.data)?;

@@ -18,6 +18,7 @@ use crate::{
     pilot::{
         database::{FailedCheck, Node},
         files::{FOLDER, Files, Mark},
+        folder::Folder,
         volume::Lock,
     },
 };
@@ -141,9 +142,9 @@ fn unescaped(point: &str) -> PathBuf {
 }
 
 fn probe_write(data: &Path) -> io::Result<()> {
-    let path = data.join(FOLDER).join("probe");
-    fs::write(&path, [0; 4096])?;
-    fs::remove_file(path)
+    let folder = Folder::open(data)?.at(FOLDER)?;
+    folder.write("probe", &[0; 4096], 0o600)?;
+    folder.remove("probe")
 }
 
 /// Are these data this node's? A volume without a mark is taken only when it is empty; then it
