@@ -14,7 +14,7 @@ mod retire;
 mod seeds;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -40,6 +40,7 @@ use crate::{
         },
         memory::Remembered,
         preflight::Needs,
+        volume::Volume,
     },
 };
 
@@ -53,6 +54,7 @@ const RANGES_EVERY: Duration = Duration::from_secs(20);
 pub struct Cassandra {
     config: PathBuf,
     data: PathBuf,
+    volume: Volume,
     seen: Mutex<Seen>,
     progress: Arc<Mutex<Progress>>,
 }
@@ -70,7 +72,13 @@ impl Cassandra {
     /// `config` and `data` are the folders of [`Node`]. Takes over a database that an earlier
     /// pilot started from them.
     pub fn new(config: PathBuf, data: PathBuf) -> Self {
-        Self { config, data, seen: Mutex::default(), progress: Arc::default() }
+        let volume = Volume::default();
+        Self { config, data, volume, seen: Mutex::default(), progress: Arc::default() }
+    }
+
+    /// Reaches its data directory in this way.
+    pub fn on(self, volume: Volume) -> Self {
+        Self { volume, ..self }
     }
 
     fn jolokia(&self) -> Result<Jolokia, Error> {
@@ -103,12 +111,29 @@ impl Cassandra {
         Ok(ranges)
     }
 
+    /// Remembers what is new, when the volume has time. Returns the bytes received while the node
+    /// joined, and what could not be written down.
+    async fn keep(&self, facts: &Facts) -> (Option<i64>, Option<String>) {
+        let (data, known) = (self.data.clone(), facts.clone());
+        let remembered = self.volume.glance(move |_| Self::remember(&data, &known)).await;
+        let mut seen = self.seen.lock().expect("no panic while held");
+        match remembered {
+            Ok(Some(Ok(received))) => {
+                seen.received = received;
+                (received, None)
+            }
+            Ok(None) => (seen.received, None),
+            Ok(Some(Err(error))) => (seen.received, Some(chain(&error).to_string())),
+            Err(hangs) => (seen.received, Some(hangs.to_string())),
+        }
+    }
+
     /// Remembers the turns of the node's life; returns the bytes received while it joined.
-    fn remember(&self, facts: &Facts) -> Result<Option<i64>, Error> {
-        let mut memory = Memory::load(&self.data)?;
+    fn remember(data: &Path, facts: &Facts) -> Result<Option<i64>, Error> {
+        let mut memory = Memory::load(data)?;
         if facts.version.is_some() && facts.version != memory.version {
             memory.version.clone_from(&facts.version);
-            memory.save(&self.data)?;
+            memory.save(data)?;
         }
         match facts.mode.as_str() {
             "JOINING" => return Ok(facts.received),
@@ -116,7 +141,7 @@ impl Cassandra {
                 memory.joined = true;
                 memory.replacing = None;
                 memory.bootstrap_bytes_received = facts.received.filter(|_| !memory.founded);
-                memory.save(&self.data)?;
+                memory.save(data)?;
                 let received = memory.bootstrap_bytes_received;
                 if memory.founded {
                     info!("Cassandra began a ring");
@@ -128,13 +153,11 @@ impl Cassandra {
             }
             "DECOMMISSIONED" if !memory.left => {
                 memory.left = true;
-                memory.save(&self.data)?;
+                memory.save(data)?;
             }
             _ => {}
         }
-        let received = memory.bootstrap_bytes_received;
-        self.seen.lock().expect("no panic while held").received = received;
-        Ok(received)
+        Ok(memory.bootstrap_bytes_received)
     }
 }
 
@@ -191,12 +214,7 @@ impl Database for Cassandra {
             let jolokia = self.jolokia()?;
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
-            let remembered = self.remember(&facts);
-            let unsaved = remembered.as_ref().err().map(|error| chain(error).to_string());
-            let received = match remembered {
-                Ok(received) => received,
-                Err(_) => self.seen.lock().expect("no panic while held").received,
-            };
+            let (received, unsaved) = self.keep(&facts).await;
             let (mut observation, holding) = observe::judge(&facts, &ranges, received);
             observation.unsaved = unsaved;
             observation.blockers =
@@ -262,8 +280,6 @@ impl Database for Cassandra {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::api::v1beta1::{Endpoint, Identity, Pilot, PilotCassandraSpec};
 

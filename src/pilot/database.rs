@@ -189,11 +189,15 @@ impl Error {
 }
 
 /// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
-/// Those before the start of the process (`preflight`, `judge`, `configure`) may block: they are
-/// called where a volume that hangs holds nothing else up.
+/// Those that read or write the data volume at length (`recall`, `preflight`, `judge`, `configure`,
+/// `refresh`, `retire`, `cancel_retirement`) may block: they are called where a volume that hangs
+/// holds nothing else up. The others touch it through the [`Volume`](super::volume::Volume) only,
+/// and never wait for it.
 pub trait Database: Send + Sync + 'static {
     /// `cassandra`, `elasticsearch`.
     fn flavour(&self) -> &'static str;
+    /// Reads what an earlier pilot left on the volume. Called once and first.
+    fn recall(&self) {}
     /// What the kernel must let the node have.
     fn needs(&self, _node: &Node) -> Needs {
         Needs::default()

@@ -13,10 +13,15 @@ mod seeds;
 mod stuck;
 mod tend;
 
-use std::{path::PathBuf, sync::Mutex, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use http::Method;
+use tracing::warn;
 
 use self::{api::Api, memory::Memory, observe::Facts};
 use crate::{
@@ -32,6 +37,7 @@ use crate::{
         leader::Lead,
         memory::Remembered,
         preflight::Needs,
+        volume::Volume,
     },
 };
 
@@ -42,6 +48,7 @@ const FLUSH: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Elasticsearch {
     data: PathBuf,
+    volume: Volume,
     seen: Mutex<Seen>,
 }
 
@@ -59,41 +66,75 @@ struct Seen {
 impl Elasticsearch {
     /// `data` is the folder of [`Node`]. Takes over a database that an earlier pilot started.
     pub fn new(data: PathBuf) -> Self {
-        Self { data, seen: Mutex::default() }
+        Self { data, volume: Volume::default(), seen: Mutex::default() }
+    }
+
+    /// Reaches its data directory in this way.
+    pub fn on(self, volume: Volume) -> Self {
+        Self { volume, ..self }
     }
 
     fn api(&self) -> Result<Api, Error> {
+        let api = self.seen.lock().expect("no panic while held").api.clone();
+        // Not its silence: nobody knows yet where to ask.
+        api.ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
+    }
+
+    /// Takes over what the node remembers.
+    fn take(&self, memory: &Memory) {
         let mut seen = self.seen.lock().expect("no panic while held");
+        seen.memory = memory.clone();
         if seen.api.is_none() {
-            seen.api = Memory::load(&self.data)?.address.map(Api::new);
+            seen.api = memory.address.map(Api::new);
         }
-        seen.api
-            .clone()
-            .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
+    }
+
+    /// Remembers what is new, when the volume has time. Returns all that is remembered, and what
+    /// could not be written down.
+    async fn keep(&self, facts: &Facts) -> (Memory, Option<String>) {
+        let (cluster, version) = (facts.cluster_id.clone(), facts.version.clone());
+        let data = self.data.clone();
+        let remembered =
+            self.volume.glance(move |_| Self::remember(&data, cluster, version)).await;
+        let unsaved = match remembered {
+            Ok(Some(Ok(memory))) => {
+                self.take(&memory);
+                None
+            }
+            Ok(None) => None,
+            Ok(Some(Err(error))) => Some(chain(&error).to_string()),
+            Err(hangs) => Some(hangs.to_string()),
+        };
+        (self.seen.lock().expect("no panic while held").memory.clone(), unsaved)
     }
 
     /// Remembers whose member the node is and what ran on the data; returns all that it remembers.
-    fn remember(&self, facts: &Facts) -> Result<Memory, Error> {
-        let mut memory = Memory::load(&self.data)?;
+    fn remember(
+        data: &Path,
+        cluster: Option<String>,
+        version: Option<String>,
+    ) -> Result<Memory, Error> {
+        let mut memory = Memory::load(data)?;
         let known = (memory.cluster_id.clone(), memory.version.clone());
-        memory.cluster_id = facts.cluster_id.clone().or(memory.cluster_id);
-        memory.version = facts.version.clone().or(memory.version);
-        self.seen.lock().expect("no panic while held").memory = memory.clone();
+        memory.cluster_id = cluster.or(memory.cluster_id);
+        memory.version = version.or(memory.version);
         if known != (memory.cluster_id.clone(), memory.version.clone()) {
-            memory.save(&self.data)?;
+            memory.save(data)?;
         }
         Ok(memory)
-    }
-
-    /// As it was before it could no longer be read or written.
-    fn last_memory(&self) -> Memory {
-        self.seen.lock().expect("no panic while held").memory.clone()
     }
 }
 
 impl Database for Elasticsearch {
     fn flavour(&self) -> &'static str {
         "elasticsearch"
+    }
+
+    fn recall(&self) {
+        match Memory::load(&self.data) {
+            Ok(memory) => self.take(&memory),
+            Err(error) => warn!(error = %chain(&error), "State of the node cannot be read"),
+        }
     }
 
     fn needs(&self, node: &Node) -> Needs {
@@ -130,8 +171,9 @@ impl Database for Elasticsearch {
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         Box::pin(async move {
             let process = configure::configure(node)?;
+            let memory = Memory::load(&self.data)?;
             let mut seen = self.seen.lock().expect("no panic while held");
-            *seen = Seen { api: Some(Api::new(node.address)), ..Seen::default() };
+            *seen = Seen { api: Some(Api::new(node.address)), memory, ..Seen::default() };
             Ok(process)
         })
     }
@@ -159,10 +201,15 @@ impl Database for Elasticsearch {
 
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
         Box::pin(async move {
+            if self.api().is_err() {
+                // It could not be read when this pilot took the node over.
+                let data = self.data.clone();
+                if let Ok(Some(memory)) = self.volume.glance(move |_| Memory::load(&data)).await {
+                    self.take(&memory?);
+                }
+            }
             let facts = Facts::ask(&self.api()?).await?;
-            let remembered = self.remember(&facts);
-            let unsaved = remembered.as_ref().err().map(|error| chain(error).to_string());
-            let memory = remembered.unwrap_or_else(|_| self.last_memory());
+            let (memory, unsaved) = self.keep(&facts).await;
             let (mut observation, holding) = observe::judge(&facts, &memory.plugins);
             observation.unsaved = unsaved;
             observation.blockers =
@@ -218,8 +265,6 @@ impl Database for Elasticsearch {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::api::v1beta1::{Pilot, PilotElasticsearchSpec};
 

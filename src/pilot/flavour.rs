@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{cassandra::Cassandra, database::Database, elasticsearch::Elasticsearch};
+use super::{
+    cassandra::Cassandra, database::Database, elasticsearch::Elasticsearch, volume::Volume,
+};
 use crate::{
     api::{names, v1beta1::Pilot},
     engine,
@@ -36,8 +38,8 @@ pub struct Flavour {
     pub joins_elsewhere: fn(&Pilot) -> bool,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
-    /// Makes the flavour from its configuration folder and its data directory.
-    pub make: fn(PathBuf, PathBuf) -> Arc<dyn Database>,
+    /// Makes the flavour from its configuration folder, its data directory and the way to that.
+    pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Database>,
 }
 
 /// The condition that tells how [`Database::prepare`] went, and its reasons.
@@ -64,7 +66,7 @@ pub const CASSANDRA: Flavour = Flavour {
         pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
     preparation: None,
-    make: |config, data| Arc::new(Cassandra::new(config, data)),
+    make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
 };
 
 pub const ELASTICSEARCH: Flavour = Flavour {
@@ -85,5 +87,5 @@ pub const ELASTICSEARCH: Flavour = Flavour {
         current: "PluginsCurrent",
         failed: "PluginInstallFailed",
     }),
-    make: |_, data| Arc::new(Elasticsearch::new(data)),
+    make: |_, data, volume| Arc::new(Elasticsearch::new(data).on(volume)),
 };

@@ -14,7 +14,12 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{backoff::Backoff, cluster::Cluster, files::Files};
+use super::{
+    backoff::Backoff,
+    cluster::Cluster,
+    files::Files,
+    volume::{Lock, Volume},
+};
 use crate::{api::v1beta1::Pilot, error::chain, runtime::Shutdown};
 
 /// How long the API may take before a known database starts from what is remembered.
@@ -35,7 +40,7 @@ pub type Receiver = watch::Receiver<Option<Intent>>;
 /// hears each time that the API turns out to have no such object.
 pub async fn follow(
     cluster: Cluster,
-    files: Files,
+    (files, volume): (Files, Volume),
     seen: Sender,
     absence: Option<Arc<Notify>>,
     shutdown: Shutdown,
@@ -75,7 +80,11 @@ pub async fn follow(
             }
             Ok(None) => return,
             Err(_) => {
-                remember(&seen, &files);
+                let read = (files.clone(), volume.clone());
+                tokio::select! {
+                    () = shutdown.triggered() => return,
+                    () = remember(&seen, read) => {}
+                }
                 // From here on the API is waited for without a limit.
                 let unknown = seen.borrow().is_none();
                 if unknown && !wait_on(&mut events, &seen, &mut presence, &shutdown).await {
@@ -148,11 +157,12 @@ fn take(seen: &Sender, pilot: Pilot) {
     seen.send_replace(Some(Intent { pilot, remembered: false }));
 }
 
-fn remember(seen: &Sender, files: &Files) {
-    let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
-    if let Ok(Some(pilot)) = files.intent()
-        && known
-    {
+async fn remember(seen: &Sender, (files, volume): (Files, Volume)) {
+    let read = move |_: &mut Option<Lock>| {
+        let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
+        files.intent().ok().flatten().filter(|_| known)
+    };
+    if let Ok(Some(pilot)) = volume.visit(read).await {
         info!("API does not answer; starting from the intent that is remembered");
         seen.send_replace(Some(Intent { pilot, remembered: true }));
     }

@@ -9,7 +9,9 @@ mod ending;
 #[cfg(debug_assertions)]
 mod faults;
 mod lead;
+mod notes;
 mod preparing;
+mod recall;
 mod recovery;
 mod reporting;
 mod retiring;
@@ -30,7 +32,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use self::recovery::Recovery;
+use self::{
+    notes::Note,
+    recall::{Recall, Recalled},
+    recovery::Recovery,
+};
 pub use self::settings::{Api, Settings};
 use super::{
     blockers::Blockers,
@@ -38,7 +44,7 @@ use super::{
     database::{
         self, Database, FailedCheck, FlavourStatus, Node, Observation, ProcessSpec, Retirement,
     },
-    files::Files,
+    files::{Files, Mark},
     intent::{self, Intent},
     leader::Standing,
     machine::{Attempt, Effect, Event, Held, Life, Limits, State, Timer, Want},
@@ -95,7 +101,10 @@ enum News {
     Observed {
         pid: i32,
         result: Box<Result<Observation, database::Error>>,
+        /// What was written down of the node's identity before it is said that it serves.
+        mark: Option<Mark>,
     },
+    Recalled(Box<Recalled>),
     Retirement(Result<Retirement, database::Error>),
     Cancelled(Result<(), database::Error>),
     Drained,
@@ -125,7 +134,7 @@ pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
     let open = open.collect::<io::Result<_>>()?;
     let listeners = probes::serve(&rt, settings.bind, settings.ports, &told, open).await?;
 
-    let files = Files::of(&settings.data);
+    let (files, volume) = (Files::of(&settings.data), Volume::default());
     let (intents, intent) = watch::channel(None);
     let (reports, wanted) = watch::channel(PilotStatus::default());
     let cluster = match &settings.api {
@@ -148,7 +157,7 @@ pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
             });
             let follow = intent::follow(
                 cluster.clone(),
-                files.clone(),
+                (files, volume.clone()),
                 intents.clone(),
                 absence,
                 rt.shutdown(),
@@ -166,12 +175,11 @@ pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
         let report = reporter::run(cluster.clone(), wanted, intent.clone(), rt.shutdown());
         rt.tasks().spawn("reporter", report);
     }
-    let channels = Channels { intent, reports, answers };
+    let channels = Channels { intent, reports, answers, volume };
     let succession = (takeover, listeners);
     let mut runner = Runner::new(settings, supervisor, rt.clone(), cluster, channels, succession);
-    match node {
-        Some(node) => runner.succeed(&version, node, child)?,
-        None => runner.recall_lost_run(),
+    if let Some(node) = node {
+        runner.succeed(&version, node, child)?;
     }
     runner.recovery.begun_anew(panics);
     #[cfg(debug_assertions)]
@@ -195,6 +203,7 @@ struct Channels {
     intent: intent::Receiver,
     reports: watch::Sender<PilotStatus>,
     answers: watch::Sender<Answers>,
+    volume: Volume,
 }
 
 struct Runner {
@@ -218,6 +227,8 @@ struct Runner {
     restarts: i32,
     oom_kills: u64,
     volume: Volume,
+    notes: mpsc::Sender<Note>,
+    recalled: Recall,
     /// The checks passed once: the volume is locked and this node's.
     ours: bool,
     /// The latest intent is being judged while the process runs.
@@ -259,15 +270,13 @@ impl Runner {
         supervisor: Supervisor,
         rt: Runtime,
         cluster: Option<Cluster>,
-        Channels { intent, reports, answers }: Channels,
+        Channels { intent, reports, answers, volume }: Channels,
         (takeover, listeners): (Takeover, probes::Listeners),
     ) -> Self {
-        let database = (settings.flavour.make)(settings.config.clone(), settings.data.clone());
+        let (config, data) = (settings.config.clone(), settings.data.clone());
+        let database = (settings.flavour.make)(config, data, volume.clone());
         let files = Files::of(&settings.data);
-        let left = files.has_left().unwrap_or_else(|error| {
-            warn!(%error, "Cannot tell whether the node left its cluster");
-            false
-        });
+        let notes = notes::keep(rt.tasks(), &files, &volume, rt.shutdown());
         let limits = Limits {
             grace: settings.grace,
             drain: database.stop_plan().drain,
@@ -281,9 +290,10 @@ impl Runner {
             queue
         });
         let recovery = Recovery::new(rt.tasks());
-        let mut runner = Self {
+        Self {
             metrics,
-            state: State::new(limits, left),
+            // Whether the node has left its cluster is read as soon as the volume answers.
+            state: State::new(limits, false),
             facts: Facts {
                 instance: Some(settings.instance()),
                 program: Some(takeover.installation().to_owned()),
@@ -303,7 +313,9 @@ impl Runner {
             child: None,
             restarts: -1,
             oom_kills: 0,
-            volume: Volume::default(),
+            volume,
+            notes,
+            recalled: Recall::Due,
             ours: false,
             judging: false,
             remembered: false,
@@ -325,16 +337,13 @@ impl Runner {
             shares_lead: false,
             events,
             told: PilotStatus::default(),
-        };
-        runner.recall_identity();
-        runner
+        }
     }
 
     /// Loops until the machine says what to end with.
     async fn turn(&mut self, signals: &mut Signals) -> u8 {
         self.watch_storage();
-        self.take_intent();
-        self.go_on();
+        self.recall();
         loop {
             if let Life::Exited(code) = self.state.life {
                 self.report();
@@ -353,7 +362,9 @@ impl Runner {
                 }
                 exit = exited(&mut self.child) => self.ended(exit).await,
                 Some(news) = self.heard.recv() => self.hear(news),
-                Ok(()) = self.intent.changed() => self.take_intent(),
+                Ok(()) = self.intent.changed(), if self.recalled == Recall::Done => {
+                    self.take_intent();
+                }
                 timer = due(timer) => {
                     self.timers.remove(&timer);
                     self.step(Event::Timer(timer));
@@ -432,7 +443,11 @@ impl Runner {
             News::Preparing { attempt, detail } => self.prepares(attempt, detail),
             News::Prepared { attempt, result } => self.prepared(attempt, result),
             News::Judged { attempt, rejected } => self.judged(attempt, rejected),
-            News::Observed { pid, result } => self.observed(pid, *result),
+            News::Recalled(recalled) => self.take_recalled(*recalled),
+            News::Observed { pid, result, mark } => {
+                self.marked_as(mark);
+                self.observed(pid, *result);
+            }
             News::Retirement(result) => self.retired(result),
             News::Cancelled(result) => self.cancelled(result),
             News::Drained => self.step(Event::Drained),
@@ -456,9 +471,6 @@ impl Runner {
         match result {
             Ok(observation) => {
                 let (alive, serving) = (observation.alive, observation.serving);
-                if serving {
-                    self.establish_identity(&observation);
-                }
                 self.tell_unsaved(observation.unsaved.as_ref());
                 // What is not known yet is not news: a node that joins in a dead one's place
                 // needs the old address, and its Pilot is where it stands.

@@ -28,3 +28,4 @@ mod takeover;
 mod terminal;
 mod threads;
 mod trio;
+mod volume;

@@ -8,15 +8,16 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{News, Runner, node};
+use super::{News, Note, Runner, node};
 use crate::{
     api::v1beta1::{Identity, Pilot, Process},
     error::chain,
     pilot::{
         database::Observation,
-        files::{Mark, Run},
+        files::{Files, Mark, Run},
         machine::{Effect, Event, Life},
         supervisor::{Command, release_program, signal_name},
+        volume::Volume,
     },
     runtime::build,
 };
@@ -62,10 +63,7 @@ impl Runner {
             Effect::CancelRetirement => self.cancel_retirement(),
             Effect::RememberLeft => {
                 info!("Node left its database cluster");
-                if let Err(error) = self.files.set_left(Time(Timestamp::now())) {
-                    // The database itself knows, and the next retirement says so again.
-                    warn!(%error, "Cannot write down that the node left its cluster");
-                }
+                self.write_down(Note::Left(Time(Timestamp::now())));
             }
             Effect::Arm(timer, delay) => {
                 self.timers.insert(timer, Instant::now() + delay);
@@ -118,9 +116,7 @@ impl Runner {
                     start_time: start_time.clone(),
                     pilot_version: build::VERSION.to_owned(),
                 };
-                if let Err(error) = self.files.begin_run(&run) {
-                    warn!(%error, "Run cannot be written down");
-                }
+                self.write_down(Note::Begun(run));
                 let restarts = self.restarts;
                 self.facts.process = Some(Process { pid, start_time: Some(start_time), restarts });
                 let intended = self.pilot.as_ref().and_then(|pilot| pilot.spec.config_hash.clone());
@@ -162,11 +158,22 @@ impl Runner {
 
     fn observe(&self, pid: i32) {
         let (database, news) = (self.database.clone(), self.news.clone());
+        let (files, volume) = (self.files.clone(), self.volume.clone());
+        let mut marked = self.marked.clone();
         self.follow("observe", async move {
             let mut served = 0_u32;
             loop {
                 let answer = timeout(OBSERVE_LIMIT, database.observe()).await;
-                let result = answer.unwrap_or_else(|late| Err(late.into()));
+                let mut result = answer.unwrap_or_else(|late| Err(late.into()));
+                let mark = match &mut result {
+                    Ok(observation) => {
+                        establish_identity(observation, marked.as_ref(), &files, &volume).await
+                    }
+                    Err(_) => None,
+                };
+                if let Some(mark) = &mark {
+                    marked.clone_from(&mark.node_id);
+                }
                 let serving = result.as_ref().is_ok_and(|observation| observation.serving);
                 served = if serving { served.saturating_add(1) } else { 0 };
                 if served == SETTLED {
@@ -175,7 +182,8 @@ impl Runner {
                         debug!(%error, "Memory of the start cannot be given back");
                     }
                 }
-                if news.send(News::Observed { pid, result: Box::new(result) }).await.is_err() {
+                let result = Box::new(result);
+                if news.send(News::Observed { pid, result, mark }).await.is_err() {
                     return;
                 }
                 sleep(if serving { OBSERVE_SERVING } else { OBSERVE_STARTING }).await;
@@ -207,10 +215,14 @@ impl Runner {
             return;
         }
         let node = node(&self.settings, pilot, &self.peers, self.may_found);
-        let database = self.database.clone();
+        let (database, volume) = (self.database.clone(), self.volume.clone());
         self.follow("refresh", async move {
-            if let Err(error) = database.refresh(&node).await {
-                debug!(error = %chain(&error), "Database was not told about its peers");
+            let told = match volume.during(async move { database.refresh(&node).await }).await {
+                Ok(told) => told.map_err(|error| chain(&error).to_string()),
+                Err(hangs) => Err(hangs.to_string()),
+            };
+            if let Err(error) = told {
+                debug!(error, "Database was not told about its peers");
             }
         });
     }
@@ -227,28 +239,8 @@ impl Runner {
         });
     }
 
-    /// The first time that a node serves, and whenever its id changed, it is written down whose
-    /// it is: on its disk, and by the report in the API.
-    pub(super) fn establish_identity(&mut self, observation: &Observation) {
-        let Some(node_id) = observation.node_id.clone() else { return };
-        if self.marked.as_ref() == Some(&node_id) {
-            return;
-        }
-        let mark = match self.files.mark() {
-            Ok(mark) => mark.unwrap_or_default(),
-            Err(error) => {
-                warn!(%error, "Mark of the data cannot be read");
-                return;
-            }
-        };
-        let own = observation.cluster_id.clone();
-        let cluster_id = own.or(mark.cluster_uid.clone());
-        let since = Some(Time(Timestamp::now()));
-        let mark = Mark { cluster_id, node_id: Some(node_id), since, ..mark };
-        if let Err(error) = self.files.set_mark(&mark) {
-            warn!(%error, "Identity of the node cannot be written down");
-            return;
-        }
+    pub(super) fn marked_as(&mut self, mark: Option<Mark>) {
+        let Some(mark) = mark else { return };
         info!(node_id = mark.node_id, cluster_id = mark.cluster_id, "Node has its identity");
         self.marked.clone_from(&mark.node_id);
         self.facts.identity = identity(&mark);
@@ -260,10 +252,39 @@ impl Runner {
             return;
         };
         let kept = Pilot { status: crate::api::v1beta1::PilotStatus::default(), ..pilot.clone() };
-        if let Err(error) = self.files.set_intent(&kept) {
-            warn!(%error, "Intent cannot be remembered");
-        }
+        self.write_down(Note::Intent(Box::new(kept)));
     }
+}
+
+/// The first time that a node serves, and whenever its id changed, it is written down whose it is:
+/// on its disk, and then by the report in the API. A volume that hangs is not waited for.
+async fn establish_identity(
+    observation: &mut Observation,
+    marked: Option<&String>,
+    files: &Files,
+    volume: &Volume,
+) -> Option<Mark> {
+    let node_id = observation.node_id.clone().filter(|_| observation.serving)?;
+    if marked == Some(&node_id) {
+        return None;
+    }
+    let (files, own) = (files.clone(), observation.cluster_id.clone());
+    let written = volume.glance(move |_| {
+        let mark = files.mark()?.unwrap_or_default();
+        let cluster_id = own.or(mark.cluster_uid.clone());
+        let since = Some(Time(Timestamp::now()));
+        let mark = Mark { cluster_id, node_id: Some(node_id), since, ..mark };
+        files.set_mark(&mark)?;
+        Ok::<_, std::io::Error>(mark)
+    });
+    let why = match written.await {
+        Ok(Some(Ok(mark))) => return Some(mark),
+        Ok(None) => return None,
+        Ok(Some(Err(error))) => error.to_string(),
+        Err(hangs) => hangs.to_string(),
+    };
+    observation.unsaved = Some(format!("failed to write down the identity of the node: {why}"));
+    None
 }
 
 /// As the API shows it.

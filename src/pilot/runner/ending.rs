@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::{info, warn};
 
-use super::{News, Runner, effects::identity};
+use super::{News, Note, Runner};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent, Termination},
     pilot::{
         cgroup,
         cluster::LastState,
         database::FlavourStatus,
+        files::Run,
         machine::{Event, Life},
         supervisor::{Exit, signal_name, write_termination_log},
     },
@@ -71,29 +72,15 @@ impl Runner {
             finish_time: Some(Time(Timestamp::now())),
             log_tail: tail,
         });
-        if let Err(error) = self.files.end_run() {
-            warn!(%error, "End of the run cannot be written down");
-        }
+        self.write_down(Note::Ended);
         if !asked && explained.is_some_and(|ending| ending.left) && !self.is_left() {
             self.step(Event::Left);
         }
         self.step(Event::Exited(exit));
     }
 
-    /// Whose the data are, as an earlier pilot wrote it down.
-    pub(super) fn recall_identity(&mut self) {
-        match self.files.mark() {
-            Ok(mark) => {
-                self.facts.identity = mark.as_ref().and_then(identity);
-                self.marked = mark.and_then(|mark| mark.node_id);
-            }
-            Err(error) => warn!(%error, "Mark of the data cannot be read"),
-        }
-    }
-
-    /// What an earlier pilot may have left behind: a run without an end.
-    pub(super) fn recall_lost_run(&mut self) {
-        let Ok(Some(run)) = self.files.open_run() else { return };
+    /// A run that an earlier pilot left without an end.
+    pub(super) fn lost(&mut self, run: Run) {
         warn!(pid = run.pid, "An earlier run has no end: its pilot was killed with it");
         self.facts.termination = Some(Termination {
             reason: Some("ProcessExited".to_owned()),

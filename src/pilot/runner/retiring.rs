@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 use tracing::{info, warn};
 
 use super::{News, Runner, node, start::peers_now};
@@ -11,6 +11,7 @@ use crate::{
     pilot::{
         database::{self, Retirement},
         machine::{Event, Want},
+        volume::Hangs,
     },
 };
 
@@ -22,13 +23,13 @@ impl Runner {
         let (settings, known, may_found) =
             (self.settings.clone(), self.peers.clone(), self.may_found);
         let (cluster, database) = (self.cluster.clone(), self.database.clone());
-        let news = self.news.clone();
+        let (news, volume) = (self.news.clone(), self.volume.clone());
         self.follow("retire", async move {
             // Whether they have room is judged from what they say now.
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
             let node = node(&settings, &pilot, &peers, may_found);
-            let answer = timeout(LIMIT, database.retire(&node)).await;
-            let result = answer.unwrap_or_else(|late| Err(late.into()));
+            let asked = volume.during(async move { timeout(LIMIT, database.retire(&node)).await });
+            let result = answered(asked.await);
             drop(news.send(News::Retirement(result)).await);
         });
     }
@@ -64,9 +65,10 @@ impl Runner {
         let Some(pilot) = &self.pilot else { return };
         let node = node(&self.settings, pilot, &self.peers, self.may_found);
         let (database, news) = (self.database.clone(), self.news.clone());
+        let volume = self.volume.clone();
         self.follow("cancel-retirement", async move {
-            let answer = timeout(LIMIT, database.cancel_retirement(&node)).await;
-            let result = answer.unwrap_or_else(|late| Err(late.into()));
+            let asked = async move { timeout(LIMIT, database.cancel_retirement(&node)).await };
+            let result = answered(volume.during(asked).await);
             drop(news.send(News::Cancelled(result)).await);
         });
     }
@@ -92,5 +94,15 @@ impl Runner {
             }
         };
         self.step(event);
+    }
+}
+
+fn answered<T>(
+    asked: Result<Result<Result<T, database::Error>, Elapsed>, Hangs>,
+) -> Result<T, database::Error> {
+    match asked {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(late)) => Err(late.into()),
+        Err(hangs) => Err(database::Error::NotYet(hangs.to_string())),
     }
 }

@@ -12,14 +12,14 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 use tracing::{debug, info, warn};
 
-use super::{Runner, wanted_by};
+use super::{Recall, Runner, wanted_by};
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
         machine::{Life, Retiring, State, Up},
         supervisor::{HandedChild, Parked, inherited},
         takeover::{HandedNode, Handoff, PARK_LIMIT},
-        volume::{Lock, Volume},
+        volume::Lock,
     },
 };
 
@@ -45,7 +45,8 @@ impl Runner {
     /// only when it did not, and says whether it was tried; then nothing has changed.
     pub(super) async fn pass_on(&mut self, next: Next) -> bool {
         let quiet = self.supervisor.watches_only(self.child.as_ref());
-        if !quiet || !self.state.may_be_handed_over() {
+        let settled = self.recalled == Recall::Done && self.has_written();
+        if !quiet || !settled || !self.state.may_be_handed_over() {
             return false;
         }
         let parked = match &self.child {
@@ -153,7 +154,8 @@ impl Runner {
             // It is the same open file: it is locked already.
             Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error.into())
         };
-        self.volume = Volume::of(lock.map(locked).transpose()?);
+        self.volume.keep(lock.map(locked).transpose()?);
+        self.recalled = Recall::DueAfterTakeover;
         self.ours = ours;
         let (Some(child), Some(pilot)) = (child, pilot) else {
             info!(version, "Took over from another program, without a database");
