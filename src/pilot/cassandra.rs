@@ -4,6 +4,7 @@
 //! anything; the Jolokia agent answers over HTTP on loopback.
 
 mod configure;
+mod cql;
 mod facts;
 mod jolokia;
 mod memory;
@@ -77,6 +78,7 @@ impl Cassandra {
     }
 
     /// Reaches its data directory in this way.
+    #[must_use]
     pub fn on(self, volume: Volume) -> Self {
         Self { volume, ..self }
     }
@@ -220,6 +222,16 @@ impl Database for Cassandra {
             observation.blockers =
                 self.seen.lock().expect("no panic while held").blockers.judged(holding);
             Ok(observation)
+        })
+    }
+
+    fn lives(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            match self.jolokia().ok().and_then(|jolokia| jolokia.host()) {
+                // It listens for clients there, too.
+                Some(host) => cql::answers(host).await,
+                None => false,
+            }
         })
     }
 

@@ -164,6 +164,9 @@ pub enum Error {
     Write { path: PathBuf, source: std::io::Error },
     #[error("failed to give {path:?} to the database's user")]
     Give { path: PathBuf, source: std::io::Error },
+    /// It answers, and not how it is.
+    #[error("the database answers clients, and does not say how it is")]
+    Evasive,
     #[error("database does not answer")]
     Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("database answered {0}")]
@@ -232,6 +235,11 @@ pub trait Database: Send + Sync + 'static {
     /// Asks the database how it is, without starting a process. What cannot be written down of
     /// the answer is told in [`Observation::unsaved`], and the rest of the answer stands.
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
+    /// A second opinion about one that did not say how it is: does it answer in another way? Not
+    /// waited for for long.
+    fn lives(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async { false })
+    }
     /// Begins or goes on with moving all data away; says how far it is.
     fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>>;
     /// Takes a retirement back. [`Error::TooLate`] where that is no longer possible: then the

@@ -70,6 +70,7 @@ impl Elasticsearch {
     }
 
     /// Reaches its data directory in this way.
+    #[must_use]
     pub fn on(self, volume: Volume) -> Self {
         Self { volume, ..self }
     }
@@ -94,8 +95,7 @@ impl Elasticsearch {
     async fn keep(&self, facts: &Facts) -> (Memory, Option<String>) {
         let (cluster, version) = (facts.cluster_id.clone(), facts.version.clone());
         let data = self.data.clone();
-        let remembered =
-            self.volume.glance(move |_| Self::remember(&data, cluster, version)).await;
+        let remembered = self.volume.glance(move |_| Self::remember(&data, cluster, version)).await;
         let unsaved = match remembered {
             Ok(Some(Ok(memory))) => {
                 self.take(&memory);
@@ -225,6 +225,16 @@ impl Database for Elasticsearch {
                 }
             }
             Ok(observation)
+        })
+    }
+
+    fn lives(&self) -> BoxFuture<'_, bool> {
+        // Answered by the threads of the network, which wait for nothing else.
+        Box::pin(async move {
+            match self.api() {
+                Ok(api) => api.ask("/").await.is_ok(),
+                Err(_) => false,
+            }
         })
     }
 

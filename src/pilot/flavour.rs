@@ -36,6 +36,8 @@ pub struct Flavour {
     pub lease: fn(&str) -> String,
     /// The node belongs to a database cluster that exists elsewhere: it never founds.
     pub joins_elsewhere: fn(&Pilot) -> bool,
+    /// The rule that forbids to stop a node that does not say how it is.
+    pub unseen: &'static str,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
     /// Makes the flavour from its configuration folder, its data directory and the way to that.
@@ -65,6 +67,7 @@ pub const CASSANDRA: Flavour = Flavour {
     joins_elsewhere: |pilot| {
         pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
+    unseen: "PeersUp",
     preparation: None,
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
 };
@@ -82,6 +85,7 @@ pub const ELASTICSEARCH: Flavour = Flavour {
     cluster_label: names::label::ELASTICSEARCH_CLUSTER,
     lease: names::elasticsearch::leader_lease,
     joins_elsewhere: |_| false,
+    unseen: "HealthNotRed",
     preparation: Some(Preparation {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",

@@ -32,12 +32,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use self::settings::{Api, Settings};
 use self::{
     notes::Note,
     recall::{Recall, Recalled},
     recovery::Recovery,
 };
-pub use self::settings::{Api, Settings};
 use super::{
     blockers::Blockers,
     cluster::{self, Cluster},
@@ -488,11 +488,26 @@ impl Runner {
                 debug!(error = text, "Database did not say how it is");
                 if matches!(error, database::Error::Read { .. } | database::Error::Write { .. }) {
                     self.tell_unsaved(Some(&text));
-                    self.facts.observation.unsaved = Some(text);
+                    self.facts.observation.unsaved = Some(text.clone());
+                }
+                if matches!(error, database::Error::Evasive) {
+                    self.hold_unseen(text);
                 }
                 self.step(unobserved(&error, serving));
             }
         }
+    }
+
+    /// A node that does not say how it is shall not be stopped for anything that can wait.
+    fn hold_unseen(&mut self, message: String) {
+        let rule = self.settings.flavour.unseen;
+        let blockers = &mut self.facts.observation.blockers;
+        if blockers.iter().any(|known| known.predicate == rule && known.message == message) {
+            return;
+        }
+        warn!(message, "Database is not asked to stop while it does not say how it is");
+        blockers.retain(|known| known.predicate != rule);
+        blockers.extend(Blockers::default().judged(vec![(rule, message)]));
     }
 
     /// Said once per trouble.
@@ -573,6 +588,7 @@ mod tests {
             (database::Error::Write { path: path(), source: full() }, true, true),
             (database::Error::Read { path: path(), source: full() }, true, true),
             (database::Error::Refused("401".to_owned()), true, false),
+            (database::Error::Evasive, true, true),
         ];
         for (error, alive, serving) in rows {
             assert_eq!(unobserved(&error, true), Event::Observed { alive, serving }, "{error}");

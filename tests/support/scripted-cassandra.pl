@@ -11,6 +11,7 @@
 #   switches/slow           nothing answers: the JVM is still on its way
 #   switches/deadlock       nothing answers any more; QUIT prints a thread dump, TERM ends it
 #   switches/crash          ends by itself, once
+#   switches/mute-agent     the agent answers no more; clients are answered
 #   switches/deaf           TERM is heard and not followed
 #   switches/stuck-drain    a drain does not end
 #   switches/stuck-streams  streams of a join or of a decommission stand still
@@ -78,13 +79,20 @@ if ($state eq "COMPLETED") {
 
 my $server = IO::Socket::INET->new(LocalAddr => $host, LocalPort => 8778, Listen => 20, ReuseAddr => 1)
     or die_saying("failed to bind to: $host:8778 is in use by another process");
+my $clients = IO::Socket::INET->new(LocalAddr => $host, LocalPort => 9042, Listen => 20, ReuseAddr => 1)
+    or die_saying("failed to bind to: $host:9042 is in use by another process");
 print "Listening for clients (scripted)\n";
-my $select = IO::Select->new($server);
+my $select = IO::Select->new($server, $clients);
 my @kept;    # connections that are answered later, or never
 while (1) {
     live();
     sleep 0.05 while switched("deadlock");
-    serve(scalar $_->accept) for $select->can_read(0.1);
+    for my $ready ($select->can_read(0.1)) {
+        my $caller = $ready->accept or next;
+        if ($ready == $clients) { answer_client($caller) }
+        elsif (switched("mute-agent")) { push @kept, $caller }
+        else { serve($caller) }
+    }
 }
 
 # Beside it, as a database's log is written while it works.
@@ -180,6 +188,14 @@ sub serve {
         return;
     }
     reply($client, '{"status":200,"value":null}');
+}
+
+# SUPPORTED to OPTIONS, with no options.
+sub answer_client {
+    my ($client) = @_;
+    read($client, my $asked, 9);
+    print $client pack("C5 N n", 0x84, 0, 0, 0, 6, 2, 0);
+    close $client;
 }
 
 # Says why not; otherwise the answer comes when the node has left.

@@ -31,6 +31,7 @@ pub(super) const GOSSIPER: &str = "org.apache.cassandra.net:type=Gossiper";
 #[derive(Clone, Debug)]
 pub(super) struct Jolokia {
     client: Client,
+    host: Option<IpAddr>,
 }
 
 impl Jolokia {
@@ -66,9 +67,15 @@ impl Jolokia {
         let mut authorization = HeaderValue::try_from(format!("Basic {secret}"))
             .map_err(|error| Error::Unreachable { source: error.into() })?;
         authorization.set_sensitive(true);
+        let address = host.parse().ok();
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let base = format!("http://{host}:{}", port::JOLOKIA);
-        Ok(Self { client: Client::new(base, Some(authorization)) })
+        Ok(Self { client: Client::new(base, Some(authorization)), host: address })
+    }
+
+    /// Where the agent listens.
+    pub(super) fn host(&self) -> Option<IpAddr> {
+        self.host
     }
 
     /// Asks several things at once. A part that failed is `Null`.

@@ -13,7 +13,7 @@ use crate::{
     api::v1beta1::{Identity, Pilot, Process},
     error::chain,
     pilot::{
-        database::Observation,
+        database::{self, Observation},
         files::{Files, Mark, Run},
         machine::{Effect, Event, Life},
         supervisor::{Command, release_program, signal_name},
@@ -29,6 +29,8 @@ const OBSERVE_SERVING: Duration = Duration::from_secs(5);
 const SETTLED: u32 = 6;
 /// A database that takes longer to say how it is does not answer.
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
+/// How long one that did not answer may take to answer in another way.
+const SECOND_OPINION: Duration = Duration::from_secs(2);
 /// Between two looks at the peers.
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
@@ -165,6 +167,11 @@ impl Runner {
             loop {
                 let answer = timeout(OBSERVE_LIMIT, database.observe()).await;
                 let mut result = answer.unwrap_or_else(|late| Err(late.into()));
+                if result.as_ref().is_err_and(database::Error::is_silence)
+                    && timeout(SECOND_OPINION, database.lives()).await == Ok(true)
+                {
+                    result = Err(database::Error::Evasive);
+                }
                 let mark = match &mut result {
                     Ok(observation) => {
                         establish_identity(observation, marked.as_ref(), &files, &volume).await

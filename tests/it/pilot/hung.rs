@@ -15,9 +15,19 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// One running node that may be silent for ten seconds.
 async fn node(bed: &Bed, address: [u8; 4], switches: &[&str]) -> (Seat, Running) {
+    patient_node(bed, address, switches, 10).await
+}
+
+/// The same with a silence of so many seconds.
+async fn patient_node(
+    bed: &Bed,
+    address: [u8; 4],
+    switches: &[&str],
+    silence: u32,
+) -> (Seat, Running) {
     let ring = Ring::new(bed.world.folder.path(), "demo");
     let mut seat = ring.seat("cass-demo-a-0", address);
-    seat.flags.push("--silence-limit=10".to_owned());
+    seat.flags.push(format!("--silence-limit={silence}"));
     for switch in switches {
         ring::set(&seat, switch, "");
     }
@@ -107,6 +117,35 @@ async fn a_node_whose_state_cannot_be_saved_serves_on_and_says_so() {
     fs::write(&file, before).unwrap();
     bed.shows(&seat.name, "the trouble is over", PATIENCE, |pilot| {
         condition(pilot, "StateSaved").is_none().then_some(())
+    })
+    .await;
+    assert_eq!(hangs(&seat), "navigator_pilot_process_hangs_total 0");
+    assert_eq!(running.database(), Some(database));
+    assert_eq!(running.stop(PATIENCE).await, 0);
+}
+
+#[tokio::test]
+async fn a_node_whose_agent_alone_is_silent_is_not_restarted_nor_stopped_for_anything() {
+    let bed = Bed::start().await;
+    // A look takes five seconds to give up, five after the last one.
+    let (seat, running) = patient_node(&bed, [127, 0, 68, 4], &[], 30).await;
+    let database = running.database().unwrap();
+    ring::set(&seat, "mute-agent", "");
+    let unseen = |pilot: &navigator::api::v1beta1::Pilot| {
+        let blockers = pilot.status.blockers.iter();
+        blockers
+            .filter(|one| one.predicate == "PeersUp")
+            .any(|one| one.message.contains("answers clients"))
+    };
+    let ready = bed
+        .shows(&seat.name, "that it is not seen", PATIENCE, |pilot| {
+            unseen(pilot).then(|| condition(pilot, "Ready").unwrap().0.to_owned())
+        })
+        .await;
+    assert_eq!(ready, "True");
+    ring::unset(&seat, "mute-agent");
+    bed.shows(&seat.name, "that it is seen again", PATIENCE, |pilot| {
+        (!unseen(pilot)).then_some(())
     })
     .await;
     assert_eq!(hangs(&seat), "navigator_pilot_process_hangs_total 0");

@@ -1,0 +1,52 @@
+//! Does Cassandra answer its clients? A second opinion where its management agent says nothing.
+
+use std::net::IpAddr;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::api::names::port;
+
+/// Which options the server knows, in version 4 of the protocol, which every Cassandra of ours
+/// speaks. Answered before any login, by the threads that answer queries.
+const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
+/// First bit of the first byte of an answer.
+const ANSWER: u8 = 0x80;
+
+/// Anything that is an answer will do. Waits for ever for one that does not come.
+pub(super) async fn answers(host: IpAddr) -> bool {
+    let asked = async {
+        let mut stream = TcpStream::connect((host, port::CASSANDRA_CQL)).await?;
+        stream.write_all(&OPTIONS).await?;
+        stream.read_u8().await
+    };
+    asked.await.is_ok_and(|first| first & ANSWER != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_to_options_is_life_and_a_closed_port_is_none() {
+        // The port is fixed: an address of its own keeps it apart.
+        let host = IpAddr::from([127, 0, 99, 1]);
+        assert!(!answers(host).await);
+        let server = TcpListener::bind((host, port::CASSANDRA_CQL)).await.unwrap();
+        let serve = async {
+            for answer in [&[0x84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0][..], b"HTTP/1.1 400", b""] {
+                let (mut client, _) = server.accept().await.unwrap();
+                let mut asked = [0; OPTIONS.len()];
+                client.read_exact(&mut asked).await.unwrap();
+                assert_eq!(asked, OPTIONS);
+                client.write_all(answer).await.unwrap();
+            }
+        };
+        let ask = async { [answers(host).await, answers(host).await, answers(host).await] };
+        assert_eq!(tokio::join!(serve, ask).1, [true, false, false]);
+    }
+}
