@@ -21,6 +21,13 @@ use crate::{
 /// and where whoever reads ours stalls: longer would delay the pilot's own end.
 const OUTPUT: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Did the kernel kill it at the memory limit, where it killed so many meanwhile? The launcher of
+/// Elasticsearch 8 outlives a server that was killed, and ends with the code that a shell gives.
+fn is_oom_kill(exit: Exit, kills: u64) -> bool {
+    const KILLED: u8 = 128 + 9;
+    exit.status() == KILLED && kills > 0
+}
+
 impl Runner {
     pub(super) async fn ended(&mut self, exit: Exit) {
         let Some(child) = self.child.take() else { return };
@@ -30,9 +37,8 @@ impl Runner {
         let asked = matches!(self.state.life, Life::Stopping { .. });
         let tail = child.tail.lines();
         let explained = self.database.explain_exit(exit.status().into(), &tail);
-        let by_kernel = exit.signal == Some(nix::libc::SIGKILL)
-            && !asked
-            && cgroup::oom_kills() > self.oom_kills;
+        let by_kernel =
+            !asked && is_oom_kill(exit, cgroup::oom_kills().saturating_sub(self.oom_kills));
         let title = self.settings.flavour.title;
         let (reason, message) = match (asked, by_kernel, explained) {
             (_, true, _) => (
@@ -134,5 +140,24 @@ impl Runner {
         self.told.clone_from(&pilot.status);
         let conditions = pilot.status.conditions.clone();
         self.reports.send_modify(|status| status.conditions = conditions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_the_kernel_killed_behind_its_launcher_ran_out_of_memory() {
+        let exit = |code, signal| Exit { code, signal };
+        for (exit, kills, expected) in [
+            (exit(None, Some(9)), 1, true),
+            (exit(Some(137), None), 1, true),
+            (exit(Some(137), None), 0, false),
+            (exit(Some(1), None), 1, false),
+            (exit(None, Some(11)), 1, false),
+        ] {
+            assert_eq!(is_oom_kill(exit, kills), expected, "{exit}, {kills}");
+        }
     }
 }

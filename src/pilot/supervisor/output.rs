@@ -249,6 +249,7 @@ impl Lines {
             self.part.extend_from_slice(&rest[..end]);
             let line = String::from_utf8_lossy(&self.part).trim_end().to_owned();
             self.part.clear();
+            let line = cut(line);
             // A stack trace is longer than all that is kept, and its first line says what
             // happened.
             if !line.is_empty() && !line.starts_with("\tat ") {
@@ -276,16 +277,32 @@ impl Lines {
         }
         let kept = lines.split_off(first);
         if kept.is_empty()
-            && let Some(mut long) = lines.pop()
+            && let Some(long) = lines.pop()
         {
-            let mut cut = long.len().saturating_sub(BYTES / 2);
-            while !long.is_char_boundary(cut) {
-                cut += 1;
-            }
-            return vec![long.split_off(cut)];
+            return vec![end_of(&long, BYTES / 2)];
         }
         kept
     }
+
+    /// Bytes that are held.
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        self.part.capacity() + self.whole.iter().map(String::capacity).sum::<usize>()
+    }
+}
+
+/// No line is remembered longer than what is told of all of them.
+fn cut(line: String) -> String {
+    if line.len() > BYTES { end_of(&line, BYTES) } else { line }
+}
+
+/// The last bytes of a line, in memory of their own.
+fn end_of(line: &str, length: usize) -> String {
+    let mut cut = line.len().saturating_sub(length);
+    while !line.is_char_boundary(cut) {
+        cut += 1;
+    }
+    line[cut..].to_owned()
 }
 
 #[cfg(test)]
@@ -350,6 +367,16 @@ mod tests {
         }
         assert_eq!(text.lines().count(), 20_000);
         assert_eq!(reader.lines().last().unwrap(), "line 19999");
+    }
+
+    #[test]
+    fn twenty_long_lines_take_no_more_memory_than_is_told_of_each() {
+        let mut lines = Lines::default();
+        let long = format!("{}\n", "x".repeat(CHUNK - 1));
+        for _ in 0..2 * LINES {
+            lines.add(long.as_bytes());
+        }
+        assert!(lines.held() <= (LINES + 1) * BYTES + CHUNK, "{} bytes", lines.held());
     }
 
     #[test]
