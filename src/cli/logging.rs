@@ -22,4 +22,12 @@ impl Args {
     pub(crate) fn init(&self) -> Result<(), String> {
         log::init(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
     }
+
+    /// The same for a process that must not wait for whoever reads its log.
+    ///
+    /// # Errors
+    /// As of [`Args::init`].
+    pub(crate) fn init_queued(&self) -> Result<(), String> {
+        log::init_queued(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
+    }
 }

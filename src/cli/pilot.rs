@@ -4,7 +4,10 @@ mod database;
 mod exec;
 mod takeover;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{
     error::{chain, exit},
@@ -13,6 +16,7 @@ use crate::{
         supervisor,
         takeover::{Handoff, Program, Start, VARIABLE, receive},
     },
+    runtime::log,
 };
 
 /// Runs as PID 1 of a database container.
@@ -32,6 +36,9 @@ enum Which {
     #[command(hide = true)]
     Takeover(takeover::Args),
 }
+
+/// How long whoever reads the log may hold up the pilot's end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a command line asks for.
 enum Role {
@@ -123,11 +130,22 @@ pub(crate) fn run(args: Args) -> u8 {
             return exit::FAILURE;
         }
     };
-    match role {
+    let code = match role {
         Role::Database(flavour, args) => database::run(flavour, *args, handed),
         Role::Exec(args) => exec::run(args, handed),
         Role::Takeover(_) => exit::FAILURE,
+    };
+    log::flush(LAST_WORDS);
+    code
+}
+
+/// Says why the pilot cannot do its work, also where the kubelet looks for it.
+fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
+    super::complain(text);
+    if let Err(error) = supervisor::write_termination_log(termination_log, text) {
+        super::complain(&format!("failed to write the termination log: {error}"));
     }
+    code
 }
 
 /// What an earlier program of this process left.

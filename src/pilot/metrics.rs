@@ -28,6 +28,8 @@ impl Metrics {
             registry.register(Box::new(counter.clone())).expect("the registry is new");
             counter
         };
+        let dropped = crate::runtime::log::dropped();
+        registry.register(Box::new(dropped)).expect("the registry is new");
         Self {
             ready: gauge("navigator_pilot_ready", "1 while the node serves clients."),
             starts: counter("navigator_pilot_process_starts_total", "Starts of the database."),

@@ -29,6 +29,7 @@ pub use self::{
     program::{Candidate, Program, installation},
 };
 use super::supervisor::{Command, Helped, Output, Supervisor};
+use crate::runtime::log;
 
 /// A program that takes longer to say that it can take over is ended.
 const CHECK_LIMIT: Duration = Duration::from_secs(20);
@@ -36,6 +37,9 @@ const CHECK_LIMIT: Duration = Duration::from_secs(20);
 const TRIES: u32 = 5;
 /// How long a reader of the child's output may hold up what was read last.
 pub const PARK_LIMIT: Duration = Duration::from_secs(1);
+
+/// And how long one of our own log may hold up the exec.
+const FLUSH: Duration = Duration::from_millis(500);
 
 /// When a new program may take over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -312,6 +316,8 @@ impl Takeover {
             Ok(file) => {
                 let mut kept = keep.to_vec();
                 kept.push(file.as_fd());
+                // Lines that wait would be gone with the thread that writes them.
+                log::flush(FLUSH);
                 self.program.execute(program, file.as_raw_fd(), &kept)
             }
             Err(error) => error,

@@ -1,8 +1,23 @@
 //! Where log lines go: standard error, as text on a terminal and as JSON elsewhere.
 
-use std::io::{IsTerminal, stderr};
+mod queue;
 
-use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
+use std::{
+    io::{IsTerminal, stderr},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use prometheus::IntCounter;
+use tracing::error;
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{MakeWriter, writer::BoxMakeWriter},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+use self::queue::Queue;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +48,41 @@ impl std::str::FromStr for Format {
 /// # Errors
 /// When `filter` cannot be parsed.
 pub fn init(filter: &str, format: Format) -> Result<(), String> {
+    init_with(filter, format, stderr)
+}
+
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// The same for a process that must never wait for whoever reads its log: lines are written by a
+/// thread, and dropped when too many wait. Panics are logged like anything else.
+///
+/// # Errors
+/// As of [`init`], and when there can be no thread.
+pub fn init_queued(filter: &str, format: Format) -> Result<(), String> {
+    let queue = Queue::begin(stderr()).map_err(|error| format!("a thread: {error}"))?;
+    let queue = QUEUE.get_or_init(|| queue);
+    init_with(filter, format, BoxMakeWriter::new(queue.clone()))?;
+    std::panic::set_hook(Box::new(|panic| error!(%panic, "Panicked")));
+    Ok(())
+}
+
+/// Waits until queued lines are written, but not longer than `limit`: before the end, and before
+/// an exec.
+pub fn flush(limit: Duration) {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(limit);
+    }
+}
+
+/// Counts the lines that were dropped.
+pub fn dropped() -> IntCounter {
+    queue::dropped().clone()
+}
+
+fn init_with<W>(filter: &str, format: Format, writer: W) -> Result<(), String>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     // kube logs every refused request as an error of its own; those who asked say what it means.
     let filter = format!("kube_client::client::builder=off,{filter}");
     let filter = EnvFilter::try_new(&filter).map_err(|error| format!("{filter:?}: {error}"))?;
@@ -42,7 +92,7 @@ pub fn init(filter: &str, format: Format) -> Result<(), String> {
         Format::Text => false,
         Format::Json => true,
     };
-    let layer = tracing_subscriber::fmt::layer().with_writer(stderr).with_target(true);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_target(true);
     // A second call, as in tests, leaves the first subscriber in place.
     let installed = if json {
         registry.with(layer.json().flatten_event(true).with_span_list(false)).try_init()

@@ -19,6 +19,7 @@ mod outage;
 mod panics;
 mod preflight;
 mod signals;
+mod stalled;
 mod storage;
 // What an init owes a database, shared with the table that `make compare-inits` prints.
 #[path = "../inits/suite.rs"]

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::ProcessArgs;
+use super::{ProcessArgs, fail};
 use crate::{
     api::{names::port, v1beta1::Pilot},
-    cli::{complain, logging},
+    cli::logging,
     error::{chain, exit},
     pilot::{
         flavour::Flavour,
@@ -128,29 +128,26 @@ pub(crate) struct Args {
 const LEAST_SILENCE: u64 = 10;
 
 pub(super) fn run(flavour: &'static Flavour, args: Args, handed: Option<Handoff>) -> u8 {
-    if let Err(text) = args.logging.init() {
-        complain(&text);
-        return exit::USAGE;
+    let log = args.process.termination_log.clone();
+    if let Err(text) = args.logging.init_queued() {
+        return fail(&log, &text, exit::USAGE);
     }
     let begun = args.process.start(handed).and_then(|start| Ok((start, super::runtime()?)));
     let (start, runtime) = match begun {
         Ok(begun) => begun,
         Err(error) => {
-            complain(&format!("failed to take charge: {error}"));
-            return exit::FAILURE;
+            return fail(&log, &format!("failed to take charge: {error}"), exit::FAILURE);
         }
     };
     let code = runtime.block_on(async {
         let settings = match settings(flavour, args).await {
             Ok(settings) => settings,
             Err(text) => {
-                complain(&text);
-                return exit::USAGE;
+                return fail(&log, &text, exit::USAGE);
             }
         };
         runner::run(settings, start).await.unwrap_or_else(|error| {
-            complain(&format!("failed to run the pilot: {error}"));
-            exit::FAILURE
+            fail(&log, &format!("failed to run the pilot: {error}"), exit::FAILURE)
         })
     });
     // A name that is being resolved must not hold up the end of the container.

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use super::ProcessArgs;
+use super::{ProcessArgs, fail};
 use crate::{
-    cli::{complain, logging},
+    cli::logging,
     error::exit,
     pilot::{
         init,
@@ -36,9 +36,8 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: Args, handed: Option<Handoff>) -> u8 {
     let Args { process, logging, command } = args;
-    if let Err(text) = logging.init() {
-        complain(&text);
-        return exit::USAGE;
+    if let Err(text) = logging.init_queued() {
+        return fail(&process.termination_log, &text, exit::USAGE);
     }
     let mut words = command.into_iter();
     let Some(program) = words.next() else { return exit::USAGE };
@@ -58,7 +57,7 @@ pub(super) fn run(args: Args, handed: Option<Handoff>) -> u8 {
         .start(handed)
         .and_then(|start| super::runtime()?.block_on(init::run(&settings, start)));
     ended.unwrap_or_else(|error| {
-        complain(&format!("failed to take charge: {error}"));
-        exit::FAILURE
+        let text = format!("failed to take charge: {error}");
+        fail(&settings.termination_log, &text, exit::FAILURE)
     })
 }

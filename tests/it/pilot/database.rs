@@ -210,8 +210,7 @@ fn a_killed_pilot_takes_the_database_along_and_the_next_one_takes_over() {
     drop(pilot);
     let next = world.start("Running");
     next.until(200, "Running");
-    let stderr = fs::read_to_string(world.root.join("stderr")).unwrap();
-    assert!(stderr.contains("An earlier run has no end"), "{stderr}");
+    world.expect_log("An earlier run has no end");
     assert_eq!(next.stop(), Some(0));
 }
 
@@ -234,8 +233,7 @@ fn foreign_data_are_not_touched() {
     let pilot = world.start("Running");
     pilot.until(503, "Failed");
     assert_eq!(world.log(), "");
-    let stderr = fs::read_to_string(world.root.join("stderr")).unwrap();
-    assert!(stderr.contains("IdentityMismatch"), "{stderr}");
+    world.expect_log("IdentityMismatch");
     assert_eq!(pilot.stop(), Some(0));
 }
 

@@ -62,3 +62,16 @@ fn root_can_start_the_child_as_another_user() {
         super::harness::state(child).is_none_or(|state| state == 'Z').then_some(())
     });
 }
+
+#[test]
+fn why_a_pilot_cannot_begin_stands_in_the_termination_log() {
+    let (_kept, root) = super::harness::folder();
+    let log = root.join("termination-log");
+    std::fs::write(&log, "").unwrap();
+    let navigator = env!("CARGO_BIN_EXE_navigator");
+    let words = ["pilot", "cassandra", "--config", "/nonexistent/pilot.yaml", "--termination-log"];
+    let argv = [&[navigator][..], &words, &[log.to_str().unwrap()]].concat();
+    assert_eq!(start(Mode::Subreaper, &argv).exit_code(), 64);
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(told.contains("/nonexistent/pilot.yaml"), "{told:?}");
+}

@@ -46,9 +46,8 @@ fn a_kill_by_the_kernel_is_told_as_out_of_memory() {
     let join = format!("echo $$ > {}/cgroup.procs", cgroup.0.display());
     let pilot = world.start_after(&join);
     pilot.until(503, "Failed");
-    let said = fs::read_to_string(world.root.join("stderr")).unwrap();
     for word in ["OutOfMemory", "killed by the kernel at the memory limit"] {
-        assert!(said.contains(word), "{word:?} in {said}");
+        world.expect_log(word);
     }
     assert_eq!(pilot.stop(), Some(0), "the pilot lives on");
 }

@@ -8,16 +8,11 @@ use std::{
 
 use super::database::{Running, World};
 
-fn said(world: &World) -> String {
-    fs::read_to_string(world.root.join("stderr")).unwrap_or_default()
-}
-
 /// The pilot says why and starts nothing.
 fn refused(world: &World, pilot: &Running<'_>, words: [&str; 2]) {
     pilot.until(503, "Failed");
-    let said = said(world);
     for word in words {
-        assert!(said.contains(word), "{word:?} in {said}");
+        world.expect_log(word);
     }
     assert_eq!(world.log(), "", "nothing was started");
     assert_eq!(world.get(12000).unwrap().0, 200, "the container is kept");

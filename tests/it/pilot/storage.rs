@@ -23,8 +23,7 @@ fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
     // What a real one does of its own accord.
     signal(pilot.database(), 9);
     pilot.until(503, "Failed");
-    let text = said();
-    assert!(text.contains("of the 64 MiB that a start needs"), "{text}");
+    world.expect_log("of the 64 MiB that a start needs");
 
     fs::remove_file(inside).unwrap();
     pilot.until(200, "Running");

@@ -1,0 +1,157 @@
+//! Log lines that nobody waits for: a thread of its own writes them, one after the other.
+//!
+//! Whoever reads our standard error may stall, and a write would then block the writer: of a pilot
+//! that is the one loop that answers signals. So lines are queued, as many as are worth keeping;
+//! what comes on top is dropped and counted.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        OnceLock,
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::{Builder, sleep},
+    time::{Duration, Instant},
+};
+
+use prometheus::IntCounter;
+use tracing::warn;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// A start and a stop with all that can be wrong come to a hundred lines of about 300 bytes.
+const LINES: usize = 1000;
+const STACK: usize = 128 * 1024;
+
+enum Message {
+    Line(Vec<u8>),
+    /// Everything before this was written.
+    Flush(SyncSender<()>),
+}
+
+/// Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub(super) struct Queue {
+    messages: SyncSender<Message>,
+    dropped: IntCounter,
+}
+
+impl Queue {
+    /// Writes to `to` from now on.
+    pub(super) fn begin(to: impl Write + Send + 'static) -> io::Result<Self> {
+        let (messages, taken) = sync_channel(LINES);
+        let queue = Self { messages, dropped: dropped().clone() };
+        let dropped = queue.dropped.clone();
+        let name = Builder::new().name("log".into()).stack_size(STACK);
+        name.spawn(move || write(&taken, to, &dropped))?;
+        Ok(queue)
+    }
+
+    /// Waits until what was said so far is written, but not longer than `limit`.
+    pub(super) fn flush(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        let (written, done) = sync_channel(1);
+        let mut message = Message::Flush(written);
+        while let Err(TrySendError::Full(back)) = self.messages.try_send(message) {
+            if Instant::now() >= until {
+                return;
+            }
+            message = back;
+            sleep(Duration::from_millis(5));
+        }
+        // Late or gone: whoever waits has done what it could.
+        done.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    }
+}
+
+/// Lines that were dropped in this process.
+pub(super) fn dropped() -> &'static IntCounter {
+    static DROPPED: OnceLock<IntCounter> = OnceLock::new();
+    DROPPED.get_or_init(|| {
+        let help = "Log lines that were dropped because nobody read them in time";
+        IntCounter::new("navigator_pilot_log_lines_dropped_total", help)
+            .expect("the name is a metric's")
+    })
+}
+
+fn write(messages: &Receiver<Message>, mut to: impl Write, dropped: &IntCounter) {
+    let mut told = dropped.get();
+    while let Ok(message) = messages.recv() {
+        match message {
+            // A reader that is gone reads nothing, and that is all.
+            Message::Line(line) => drop(to.write_all(&line)),
+            Message::Flush(written) => drop(written.try_send(())),
+        }
+        let count = dropped.get();
+        if count > told {
+            warn!(lines = count - told, "Log lines were dropped: nobody read them in time");
+            told = count;
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+/// One write is one line.
+impl Write for &Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.messages.try_send(Message::Line(line.to_owned())).is_err() {
+            self.dropped.inc();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// A reader that takes a line only when it is told to.
+    struct Stalled(Receiver<()>, Sender<Vec<u8>>);
+
+    impl Write for Stalled {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            // An error means that the test is over.
+            self.0.recv().ok();
+            drop(self.1.send(line.to_owned()));
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stalls_holds_up_nobody_and_misses_what_was_too_much() {
+        let (go, wait) = channel();
+        let (read, seen) = channel();
+        let queue = Queue::begin(Stalled(wait, read)).unwrap();
+        let before = queue.dropped.get();
+        for number in 0..2 * LINES {
+            (&queue).write_all(format!("{number}").as_bytes()).unwrap();
+        }
+        let lost = usize::try_from(queue.dropped.get() - before).unwrap();
+        // One is with the thread.
+        assert!((LINES - 1..=LINES).contains(&lost), "{lost}");
+        let begun = Instant::now();
+        queue.flush(Duration::from_millis(50));
+        assert!(begun.elapsed() >= Duration::from_millis(50), "it could not be flushed");
+        drop(go);
+        queue.flush(Duration::from_secs(60));
+        let lines: Vec<Vec<u8>> = seen.try_iter().collect();
+        assert_eq!(lines.len(), 2 * LINES - lost);
+        assert!(lines.iter().enumerate().all(|(at, line)| *line == at.to_string().as_bytes()));
+    }
+}
