@@ -61,7 +61,8 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 
 test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl
-	$(LINTED) test
+	@# (most of these wait for a process: three times as many as cores)
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(LINTED) test
 
 fuzz: deps ## decodes damaged manifests for 60 s
 	$(LINTED) test --test fuzz -- 60
