@@ -5,6 +5,7 @@ mod filters;
 mod migrate_storage;
 mod process;
 mod reviews;
+mod seats;
 mod store;
 mod trail;
 mod watch_prefix;
