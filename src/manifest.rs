@@ -189,6 +189,11 @@ fn controller_access() -> Vec<Value> {
         object("v1", "ServiceAccount", name, Some(names::NAMESPACE), "controller"),
         with(object(RBAC_V1, "ClusterRole", name, None, "controller"), json!({"rules": rules})),
         binding("ClusterRoleBinding", name, None, ("ClusterRole", name), name),
+        with(
+            object(RBAC_V1, "Role", name, Some(names::NAMESPACE), "controller"),
+            json!({"rules": rbac::controller_lease_rules()}),
+        ),
+        binding("RoleBinding", name, Some(names::NAMESPACE), ("Role", name), name),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! What the controller and the pilots may do on Kubernetes: two tables of RBAC rules.
+//! What the controller and the pilots may do on Kubernetes: tables of RBAC rules.
 //!
 //! The controller creates the pilots' Role, and Kubernetes lets nobody grant what they do not
 //! hold: so [`controller_rules`] covers [`pilot_rules`], without `escalate` or `bind`. A test
@@ -77,8 +77,15 @@ pub fn controller_rules() -> Vec<PolicyRule> {
         rule("apps", &["statefulsets"], OWN),
         rule("policy", &["poddisruptionbudgets"], OWN),
         rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], OWN),
-        rule("coordination.k8s.io", &["leases"], &["get", "create", "update"]),
     ]
+}
+
+/// Role of the controller in the namespace of the install: the one lease by which controllers take
+/// turns. Leases elsewhere belong to machines and to other controllers.
+pub fn controller_lease_rules() -> Vec<PolicyRule> {
+    let leases = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
+    // A create names nothing yet, so it cannot be limited to a name.
+    vec![leases(&["create"]), named(leases(&["get", "update"]), names::CONTROLLER)]
 }
 
 #[cfg(test)]
@@ -109,6 +116,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn leases_of_others_are_out_of_reach() {
+        let groups = |rule: PolicyRule| rule.api_groups.unwrap_or_default();
+        let everywhere = controller_rules().into_iter().chain(pilot_rules("lease"));
+        let everywhere: Vec<String> = everywhere.flat_map(groups).collect();
+        assert!(!everywhere.iter().any(|group| group == "coordination.k8s.io"), "{everywhere:?}");
     }
 
     #[test]
