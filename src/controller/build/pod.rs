@@ -11,6 +11,7 @@ use crate::{
 /// Where the pilot renders its configuration; an empty folder of its own in every pod.
 const CONFIG_DIR: &str = "/etc/navigator";
 const CONFIG_VOLUME: &str = "config";
+const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 
 /// The pod template of a pool. `claims` says whether data are kept on a claim.
 pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
@@ -56,7 +57,24 @@ pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
     for overlay in &pool.overlays {
         merge(&mut template, &Value::Object(overlay.clone()));
     }
+    tell_grace(&mut template, flavour.container);
     template
+}
+
+/// What Kubernetes grants a pod that asks for no grace period.
+const DEFAULT_GRACE: u64 = 30;
+
+/// The pilot plans a stop by the time that the kubelet grants: the one of the merged template.
+fn tell_grace(template: &mut Value, container: &str) {
+    let granted = template["spec"]["terminationGracePeriodSeconds"].as_u64();
+    let grace = granted.unwrap_or(DEFAULT_GRACE).to_string();
+    let containers = template["spec"]["containers"].as_array_mut().into_iter().flatten();
+    for found in containers.filter(|found| found["name"] == container) {
+        let variables = found["env"].as_array_mut().into_iter().flatten();
+        for variable in variables.filter(|variable| variable["name"] == GRACE_VARIABLE) {
+            variable["value"] = json!(grace);
+        }
+    }
 }
 
 /// Nodes of one cluster prefer different machines; a pool's zone is a must.
@@ -154,7 +172,7 @@ fn database(desired: &Desired, pool: &Pool) -> Value {
             field("NAVIGATOR_POD_IP", "status.podIP"),
             field("NAVIGATOR_NODE_NAME", "spec.nodeName"),
             {
-                "name": "NAVIGATOR_TERMINATION_GRACE_PERIOD",
+                "name": GRACE_VARIABLE,
                 "value": flavour.termination_grace.as_secs().to_string(),
             },
         ],

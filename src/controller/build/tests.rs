@@ -182,3 +182,34 @@ fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
     assert_eq!(one.hash(), two.hash());
     assert_ne!(one.body, two.body);
 }
+
+/// Grace period of the first pool's pods, and what their pilot is told of it.
+fn grace(desired: &Desired) -> (Value, Value) {
+    let template = super::pod::template(desired, &desired.pools[0], true);
+    let containers = template["spec"]["containers"].as_array().unwrap();
+    let container = containers.iter().find(|c| c["name"] == "cassandra").unwrap();
+    let variables = container["env"].as_array().unwrap();
+    let told = variables.iter().find(|v| v["name"] == "NAVIGATOR_TERMINATION_GRACE_PERIOD");
+    let granted = template["spec"]["terminationGracePeriodSeconds"].clone();
+    (granted, told.unwrap()["value"].clone())
+}
+
+#[test]
+fn the_pilot_is_told_the_grace_period_that_its_pod_has() {
+    let with = |cluster: &str, pool: &str| {
+        let text =
+            SHOP.replace("podTemplate: {spec: {priorityClassName: databases}}", cluster).replace(
+                "      spec:\n        tolerations",
+                &format!("      spec:\n{pool}        tolerations"),
+            );
+        grace(&serde_yaml::from_str::<CassandraCluster>(&text).unwrap().desired(&settings()))
+    };
+    let cluster = |seconds: &str| {
+        format!("podTemplate: {{spec: {{terminationGracePeriodSeconds: {seconds}}}}}")
+    };
+    let pool = "        terminationGracePeriodSeconds: 1800\n";
+    assert_eq!(grace(&shop()), (json!(300), json!("300")));
+    assert_eq!(with(&cluster("60"), ""), (json!(60), json!("60")));
+    assert_eq!(with(&cluster("60"), pool), (json!(1800), json!("1800")));
+    assert_eq!(with(&cluster("null"), ""), (Value::Null, json!("30")), "Kubernetes' own default");
+}
