@@ -12,6 +12,7 @@ mod desired;
 mod elasticsearch;
 mod events;
 mod flavour;
+mod heard;
 mod metrics;
 mod namespaces;
 mod observe;
@@ -42,6 +43,7 @@ use self::{
     context::Context,
     events::Events,
     flavour::Settings,
+    heard::Heard,
     metrics::Metrics,
     queue::{Key, Outcome, Queue},
     stores::Stores,
@@ -115,7 +117,9 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let shutdown = runtime.shutdown();
     let Some(store_id) = started(&client, &config, &runtime).await else { return Ok(()) };
     let queue = Queue::default();
-    let stores = Stores::start(&runtime, client.clone(), config.namespace.clone(), queue.clone());
+    let heard = Heard::default();
+    let namespace = config.namespace.clone();
+    let stores = Stores::start(&runtime, client.clone(), namespace, queue.clone(), &heard);
     tokio::select! {
         () = stores.filled() => {}
         () = shutdown.triggered() => return Ok(()),
@@ -158,6 +162,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
         claim: claim.clone(),
         metrics: metrics.clone(),
         stores,
+        heard,
     });
     // Workers end by a shutdown of their own, so that they also end when the lead is lost.
     let work = shutdown.child();

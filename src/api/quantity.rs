@@ -34,6 +34,30 @@ pub fn units(text: &str) -> Option<i128> {
     Some(nanos.div_euclid(1_000_000_000) + i128::from(nanos.rem_euclid(1_000_000_000) != 0))
 }
 
+/// The same value in the plainest spelling: `4096Mi` is `4Gi`, `1000m` is `1`, `0.5` is `500m`. What
+/// is a whole number of mebibytes is said in powers of two. `None` when the text is no quantity.
+pub fn plain(text: &str) -> Option<String> {
+    const UNIT: i128 = 1_000_000_000;
+    let nanos = nanos(text)?;
+    let (mut value, mut suffixes) =
+        (nanos, ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].iter());
+    let mut base = 1000;
+    if nanos != 0 && nanos % (UNIT << 20) == 0 {
+        (value, suffixes) = (nanos / (UNIT << 20), ["Mi", "Gi", "Ti", "Pi", "Ei"].iter());
+        base = 1024;
+    }
+    let mut suffix = suffixes.next()?;
+    if value == 0 {
+        return Some("0".to_owned());
+    }
+    while value % base == 0
+        && let Some(next) = suffixes.next()
+    {
+        (value, suffix) = (value / base, next);
+    }
+    Some(format!("{value}{suffix}"))
+}
+
 fn decimal_exponent(suffix: &str) -> Option<i32> {
     Some(match suffix {
         "n" => -9,
@@ -91,6 +115,28 @@ mod tests {
         ] {
             assert_eq!(units(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_plainest_spelling_is_one_for_each_value() {
+        for (text, expected) in [
+            ("4096Mi", "4Gi"),
+            ("4294967296", "4Gi"),
+            ("4Gi", "4Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("4G", "4G"),
+            ("5000M", "5G"),
+            ("1000m", "1"),
+            ("1e0", "1"),
+            ("0.5", "500m"),
+            ("1500m", "1500m"),
+            ("0Mi", "0"),
+            ("-1024Mi", "-1Gi"),
+        ] {
+            assert_eq!(plain(text).as_deref(), Some(expected), "{text:?}");
+            assert_eq!(nanos(expected), nanos(text));
+        }
+        assert_eq!(plain("a lot"), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    desired::{Desired, Flavour, Image, PodInputs, Pool, Stalled, Strategy, hash},
+    desired::{Desired, Flavour, Image, PodInputs, Pool, Stalled, Strategy},
     flavour::{Cluster, Settings, effective_pilot_image, replicas, run_as_user},
 };
 use crate::{
@@ -159,10 +159,11 @@ fn pool_of(cluster: &CassandraCluster, name: &str, pool: &CassandraNodePool) -> 
         persistence: persistence.clone(),
         pilot,
         pod_hash: String::new(),
+        pods_alike: Vec::new(),
         labels: vec![(label::APP.to_owned(), "cassandracluster".to_owned())],
         overlays,
     };
-    desired.pod_hash = hash(&PodInputs {
+    let inputs = PodInputs {
         version: &spec.version,
         image: spec.image.as_ref(),
         run_as_user: spec.security_context.as_ref().and_then(|context| context.run_as_user),
@@ -170,12 +171,13 @@ fn pool_of(cluster: &CassandraCluster, name: &str, pool: &CassandraNodePool) -> 
         resources: resources.as_ref(),
         persistent: desired.persistent(),
         overlays: &desired.overlays,
-    });
+    };
+    (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
     desired
 }
 
 /// The cluster's settings with the pool's over them.
-pub(crate) fn merged_config(cluster: &Config, pool: &Config) -> Config {
+fn merged_config(cluster: &Config, pool: &Config) -> Config {
     // Merging over nothing drops `null`s, which stand for "not set".
     let mut merged = Config::new();
     settings::merge(&mut merged, cluster);

@@ -6,7 +6,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::{events::Events, flavour::Settings, metrics::Metrics, stores::Stores};
+use super::{events::Events, flavour::Settings, heard::Heard, metrics::Metrics, stores::Stores};
 use crate::{error::chain, runtime::leader::Claim};
 
 /// Name under which we write; owner of our fields on the server.
@@ -15,6 +15,7 @@ pub(crate) const MANAGER: &str = crate::api::names::CONTROLLER;
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) stores: Stores,
+    pub(crate) heard: Heard,
     pub(crate) settings: Settings,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
@@ -51,6 +52,12 @@ impl Error {
             }
             _ => Self::Request { verb, kind, name, source: Box::new(error) },
         }
+    }
+
+    /// Nobody answered, or could: it says nothing about the object that was asked for.
+    pub(crate) fn is_outage(&self) -> bool {
+        let Self::Request { source, .. } = self else { return false };
+        !matches!(&**source, kube::Error::Api(status) if status.code < 500)
     }
 
     /// Value of the metric's label.

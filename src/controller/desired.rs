@@ -4,17 +4,24 @@
 //! kind into a [`Desired`] (see `cassandra`, `elasticsearch`); everything after that is the same
 //! code for all. Pure.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::{
-    api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::OwnerReference,
+    api::core::v1::ResourceRequirements,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::observe::{self, Observed};
-use crate::api::v1beta1::{
-    ClusterStatus, ImageSpec, Persistence, PilotSpec, PodTemplate, Services, UpdateStrategy,
+use crate::api::{
+    quantity,
+    v1beta1::{
+        ClusterStatus, ImageSpec, Persistence, PilotSpec, PodTemplate, Services, UpdateStrategy,
+    },
 };
 
 /// What the controller reads of a cluster, whatever its kind.
@@ -114,8 +121,10 @@ pub(crate) struct Pool {
     pub(crate) overlays: Vec<PodTemplate>,
     /// Spec of every Pilot of the pool; `phase` is not part of it.
     pub(crate) pilot: PilotSpec,
-    /// Hash of what a person said that the pods are made of; see [`pod_hash`].
+    /// Hash of what a person said that the pods are made of; see [`PodInputs::hash`].
     pub(crate) pod_hash: String,
+    /// Hashes of pods that were made of the same, said in other words; see [`PodInputs::alike`].
+    pub(crate) pods_alike: Vec<String>,
     /// Labels that only this flavour knows, for example a role.
     pub(crate) labels: Vec<(String, String)>,
 }
@@ -124,6 +133,11 @@ impl Pool {
     /// Hash that a Pilot carries as `spec.configHash`.
     pub(crate) fn config_hash(&self) -> &str {
         self.pilot.config_hash.as_deref().unwrap_or_default()
+    }
+
+    /// Is a pod of this hash made of what is wanted?
+    pub(crate) fn makes(&self, pod_hash: &str) -> bool {
+        self.pod_hash == pod_hash || self.pods_alike.iter().any(|alike| alike == pod_hash)
     }
 
     /// May its nodes be elected master, see [`observe::eligible`]?
@@ -231,7 +245,11 @@ pub(crate) fn hash(value: &impl Serialize) -> String {
 /// the hash alone, so an upgrade of ours restarts no database. Nor does another pilot's image,
 /// whoever names it: running pods get it beside their database (see `plan::deliver`). The version
 /// stands for the image that follows from it.
-#[derive(Serialize)]
+///
+/// The hash is stored in every pod: a change of how it is made restarts every database at the next
+/// upgrade. A new field is left out while it is unset (`skip_serializing_if`), and another way to
+/// say the same goes into [`PodInputs::alike`]. The literal hashes in the tests hold that.
+#[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodInputs<'a> {
     pub(crate) version: &'a str,
@@ -243,9 +261,146 @@ pub(crate) struct PodInputs<'a> {
     pub(crate) overlays: &'a [PodTemplate],
 }
 
+/// When an image is pulled says nothing about what runs. These are the words for it.
+const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+
+impl PodInputs<'_> {
+    /// What a new pod carries: without the words that make no difference.
+    pub(crate) fn hash(&self) -> String {
+        let image = self.image.map(|image| pulled(image, None));
+        let resources = self.resources.map(plain);
+        hash(&PodInputs { image: image.as_ref(), resources: resources.as_ref(), ..self.clone() })
+    }
+
+    /// What pods of the same carry that were made while such words still counted.
+    pub(crate) fn alike(&self) -> Vec<String> {
+        let resources = self.resources.map(plain);
+        let mut hashes = Vec::new();
+        for resources in [self.resources, resources.as_ref()] {
+            let Some(image) = self.image else {
+                hashes.push(hash(&PodInputs { resources, ..self.clone() }));
+                continue;
+            };
+            for policy in [None].into_iter().chain(PULL_POLICIES.map(Some)) {
+                let image = pulled(image, policy);
+                hashes.push(hash(&PodInputs { image: Some(&image), resources, ..self.clone() }));
+            }
+        }
+        let current = self.hash();
+        hashes.retain(|hash| *hash != current);
+        hashes.sort();
+        hashes.dedup();
+        hashes
+    }
+}
+
+fn pulled(image: &ImageSpec, policy: Option<&str>) -> ImageSpec {
+    ImageSpec { pull_policy: policy.map(str::to_owned), ..image.clone() }
+}
+
+/// The same amounts in their plainest spelling.
+fn plain(resources: &ResourceRequirements) -> ResourceRequirements {
+    let plain = |amounts: &Option<BTreeMap<String, Quantity>>| {
+        let spelled = |(name, amount): (&String, &Quantity)| {
+            (name.clone(), Quantity(quantity::plain(&amount.0).unwrap_or_else(|| amount.0.clone())))
+        };
+        amounts.as_ref().map(|amounts| amounts.iter().map(spelled).collect())
+    };
+    ResourceRequirements {
+        limits: plain(&resources.limits),
+        requests: plain(&resources.requests),
+        ..resources.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    fn image(policy: Option<&str>) -> ImageSpec {
+        let policy = policy.map(str::to_owned);
+        ImageSpec { repository: "db".into(), pull_policy: policy, ..ImageSpec::default() }
+    }
+
+    fn resources(amounts: Value) -> ResourceRequirements {
+        serde_json::from_value(amounts).unwrap()
+    }
+
+    /// A pool whose pods are made of this.
+    fn made(image: &ImageSpec, resources: &ResourceRequirements) -> Pool {
+        let inputs = PodInputs {
+            version: "5.0.6",
+            image: Some(image),
+            run_as_user: None,
+            zone: None,
+            resources: Some(resources),
+            persistent: true,
+            overlays: &[],
+        };
+        let pool = crate::controller::world::desired(&[("a", 1)], "x").pools.remove(0);
+        Pool { pod_hash: inputs.hash(), pods_alike: inputs.alike(), ..pool }
+    }
+
+    /// These hashes stand in running pods. If this test fails, so would every user's database be
+    /// restarted by an upgrade: mend the code, not the numbers.
+    #[test]
+    fn hashes_that_released_controllers_stored_stay_what_they_are() {
+        let (image, amounts) = (image(None), resources(json!({"limits": {"memory": "4Gi"}})));
+        let overlay = json!({"spec": {"priorityClassName": "databases"}});
+        let overlays = [serde_json::from_value(overlay).unwrap()];
+        let bare = PodInputs {
+            version: "5.0.6",
+            image: None,
+            run_as_user: None,
+            zone: None,
+            resources: None,
+            persistent: true,
+            overlays: &[],
+        };
+        let full = PodInputs {
+            version: "8.19.4",
+            image: Some(&image),
+            run_as_user: Some(1001),
+            zone: Some("a"),
+            resources: Some(&amounts),
+            persistent: false,
+            overlays: &overlays,
+        };
+        assert_eq!([bare.hash(), full.hash()], ["f76554c4440cacda", "4b034a7e4a8e9943"]);
+    }
+
+    #[test]
+    fn a_pull_policy_or_another_spelling_of_an_amount_makes_no_other_pod() {
+        let written = resources(json!({
+            "limits": {"memory": "4096Mi"}, "requests": {"cpu": "1000m", "memory": "4294967296"},
+        }));
+        let same = resources(json!({
+            "limits": {"memory": "4Gi"}, "requests": {"cpu": "1", "memory": "4Gi"},
+        }));
+        let more = resources(json!({
+            "limits": {"memory": "4Gi"}, "requests": {"cpu": "1001m", "memory": "4Gi"},
+        }));
+        let wanted = made(&image(None), &same);
+        let policies = [None].into_iter().chain(PULL_POLICIES.map(Some));
+        for policy in policies {
+            let earlier = made(&image(policy), &written);
+            assert_eq!(earlier.pod_hash, wanted.pod_hash, "{policy:?}");
+            assert!(wanted.makes(&earlier.pod_hash));
+            // Pods of an earlier release carry the hash of the very words.
+            let literal = hash(&json!({
+                "version": "5.0.6", "image": image(policy), "runAsUser": null, "zone": null,
+                "resources": written, "persistent": true, "overlays": [],
+            }));
+            assert_ne!(literal, wanted.pod_hash);
+            assert!(earlier.makes(&literal), "{policy:?}");
+            assert!(made(&image(Some("Always")), &written).makes(&literal), "{policy:?}");
+        }
+        assert!(!wanted.makes(&made(&image(None), &more).pod_hash));
+        let other = ImageSpec { tag: Some("x".into()), ..image(None) };
+        assert!(!wanted.makes(&made(&other, &same).pod_hash));
+    }
 
     #[test]
     fn a_digest_wins_over_the_tag() {

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::{
-    cassandra::{merged_config, merged_jvm},
-    desired::{Desired, Flavour, Image, PodInputs, Pool, Stalled, Strategy, hash},
+    cassandra::merged_jvm,
+    desired::{Desired, Flavour, Image, PodInputs, Pool, Stalled, Strategy},
     flavour::{Cluster, Settings, effective_pilot_image, replicas, run_as_user},
     observe::{Member, Observed, ObservedPool},
 };
@@ -19,7 +19,10 @@ use crate::{
             PilotElasticsearchSpec, PilotIntent, PilotSpec, PodTemplate,
         },
     },
-    engine::{elasticsearch::Release, revision},
+    engine::{
+        elasticsearch::{Release, merged},
+        revision,
+    },
 };
 
 pub(crate) static FLAVOUR: Flavour = Flavour {
@@ -178,7 +181,7 @@ fn pool_of(cluster: &ElasticsearchCluster, name: &str, pool: &ElasticsearchNodeP
         config_hash: None,
         restarted_at: restarted_at.clone().max(spec.restarted_at.clone()),
         pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
-        config: merged_config(&spec.config, config),
+        config: merged(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         elasticsearch: Some(PilotElasticsearchSpec {
             roles: roles.clone(),
@@ -200,10 +203,11 @@ fn pool_of(cluster: &ElasticsearchCluster, name: &str, pool: &ElasticsearchNodeP
         persistence: persistence.clone(),
         pilot,
         pod_hash: String::new(),
+        pods_alike: Vec::new(),
         labels: roles.iter().map(role).collect(),
         overlays,
     };
-    desired.pod_hash = hash(&PodInputs {
+    let inputs = PodInputs {
         version: &spec.version,
         image: spec.image.as_ref(),
         run_as_user: spec.security_context.as_ref().and_then(|context| context.run_as_user),
@@ -211,7 +215,8 @@ fn pool_of(cluster: &ElasticsearchCluster, name: &str, pool: &ElasticsearchNodeP
         resources: resources.as_ref(),
         persistent: desired.persistent(),
         overlays: &desired.overlays,
-    });
+    };
+    (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
     desired
 }
 

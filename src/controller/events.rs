@@ -137,7 +137,7 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
         let operation = before.operation.as_ref();
         operation.is_some_and(|o| o.blocked_by.iter().any(|entry| entry.predicate == predicate))
     };
-    for block in plan.blocked.iter().filter(|block| !held(block.predicate)) {
+    for block in plan.blocked.iter().filter(|block| !held(&block.predicate)) {
         let note = format!("{}: {}; {}", block.predicate, block.message, block.hint);
         news.push(News::warning("PredicateBlocked", note));
     }

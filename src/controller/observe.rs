@@ -4,6 +4,8 @@
 //! caches, or fresh from the server before a step; turning them into [`Observed`] is pure.
 
 mod installer;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +19,10 @@ use k8s_openapi::{
 };
 
 pub(crate) use self::installer::{Installer, Installing, installer_name};
-use super::desired::{Desired, Stalled};
+use super::{
+    desired::{Desired, Stalled},
+    heard::Hearing,
+};
 use crate::api::{
     names::{self, annotation},
     v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
@@ -25,9 +30,6 @@ use crate::api::{
 
 /// Says on a Pilot that `spec.phase` was written by us, not by a person.
 pub(crate) const PHASE_OWNER: &str = "navigator.jetstack.io/phase-owner";
-
-/// A pilot's judgement that is older counts as blocking.
-const JUDGEMENT_AGE: Duration = Duration::from_secs(60);
 
 /// The objects of one cluster.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +96,8 @@ pub(crate) struct Trouble {
     /// Reason for the cluster's conditions.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
+    /// It is not over in a moment, as a slow registry or a machine that is being made would be.
+    pub(crate) lasts: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -108,8 +112,8 @@ pub(crate) struct PilotFacts {
     /// The node is the one that its peers follow, where a database has such a one.
     pub(crate) elected: bool,
     pub(crate) ready: bool,
-    /// Not heard of for so long that its judgement counts for nothing.
-    pub(crate) stale: bool,
+    /// When its pilot was heard, which no object says; see [`Observed::hear`].
+    pub(crate) hearing: Hearing,
     /// The node is, or was, a member of the database cluster.
     pub(crate) identity: bool,
     /// The pod whose pilot reported last.
@@ -156,6 +160,14 @@ pub(crate) struct ClaimFacts {
 }
 
 impl Observed {
+    /// Adds what is known of each pilot, by the uid of its Pilot, beside its objects.
+    pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> Hearing) {
+        let members = self.pools.iter_mut().flat_map(|pool| pool.members.values_mut());
+        for pilot in members.filter_map(|member| member.pilot.as_mut()) {
+            pilot.hearing = heard(&pilot.uid);
+        }
+    }
+
     /// The same, had this pool so many replicas.
     pub(crate) fn resized(&self, pool: &str, to: u32) -> Self {
         let mut resized = self.clone();
@@ -236,7 +248,7 @@ impl Member {
     /// it must have been able to read whose data they are.
     pub(crate) fn never_served(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
-        let speaks = pilot.instance.as_ref() == Some(&pod.uid) && !pilot.stale;
+        let speaks = pilot.instance.as_ref() == Some(&pod.uid) && pilot.hearing.is_fresh();
         let knows_data = self.is_first_life() || pilot.checked;
         let never_up = !pod.ready && !pilot.ready && pilot.idle;
         speaks && knows_data && never_up && !pilot.answered && !pilot.identity
@@ -337,7 +349,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
             stalled = stalled.or_else(|| Some(foreign("Pilot", &pilot.metadata, desired)));
             continue;
         }
-        member.pilot = Some(pilot_facts(pilot, controller.is_some(), now));
+        member.pilot = Some(pilot_facts(pilot, controller.is_some()));
     }
     let prefix = format!("{}-", desired.flavour.data_volume);
     for claim in &objects.claims {
@@ -453,6 +465,10 @@ const WAITING: &[(&str, &str)] = &[
 fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
+    let condition = |type_: &str| {
+        status.conditions.iter().flatten().find(|c| c.type_ == type_ && c.status == "False")
+    };
+    let since = |type_: &str| condition(type_)?.last_transition_time.as_ref().map(|since| since.0);
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
     for container in containers.flatten() {
         let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref())
@@ -463,23 +479,31 @@ fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
         if let Some((_, reason)) = WAITING.iter().find(|(listed, _)| *listed == waits_for) {
             let message = waiting.message.as_deref().unwrap_or_default();
             let message = format!("{name}: container {}: {waits_for}: {message}", container.name);
-            return Some(Trouble { reason, message });
+            return Some(Trouble { reason, message, lasts: lasts(since("Ready"), now) });
         }
     }
-    let condition = |type_: &str| {
-        status.conditions.iter().flatten().find(|c| c.type_ == type_ && c.status == "False")
-    };
     if let Some(unschedulable) =
         condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
     {
         let message = unschedulable.message.as_deref().unwrap_or_default();
-        return Some(Trouble { reason: "Unschedulable", message: format!("{name}: {message}") });
+        let (message, lasts) = (format!("{name}: {message}"), lasts(since("PodScheduled"), now));
+        return Some(Trouble { reason: "Unschedulable", message, lasts });
     }
-    let since = condition("Ready").and_then(|c| c.last_transition_time.as_ref())?;
-    (age(since.0, now) > desired.strategy.progress_deadline).then(|| Trouble {
+    let since = since("Ready")?;
+    (age(since, now) > desired.strategy.progress_deadline).then(|| Trouble {
         reason: "ProgressDeadlineExceeded",
-        message: format!("{name} has not been ready since {}", since.0),
+        message: format!("{name} has not been ready since {since}"),
+        lasts: true,
     })
+}
+
+/// Registries and autoscalers take their time: until then a pod that waits for them is told, and is
+/// no reason to call its cluster stalled.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Without a time nobody knows, and nothing would ever say so.
+fn lasts(since: Option<Timestamp>, now: Timestamp) -> bool {
+    since.is_none_or(|since| age(since, now) >= PATIENCE)
 }
 
 fn age(since: Timestamp, now: Timestamp) -> Duration {
@@ -490,11 +514,10 @@ pub(crate) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
+fn pilot_facts(pilot: &Pilot, owned: bool) -> PilotFacts {
     let (spec, status) = (&pilot.spec, &pilot.status);
     let is = |type_: &str| condition(&status.conditions, type_).is_some_and(|c| c.status == "True");
     let ready = condition(&status.conditions, "Ready");
-    let heard = status.last_heartbeat_time.as_ref();
     let decommission = status.decommission.as_ref();
     let annotations = pilot.metadata.annotations.as_ref();
     PilotFacts {
@@ -505,7 +528,7 @@ fn pilot_facts(pilot: &Pilot, owned: bool, now: Timestamp) -> PilotFacts {
         owned,
         elected: status.elasticsearch.as_ref().is_some_and(|es| es.elected_master == Some(true)),
         ready: ready.is_some_and(|condition| condition.status == "True"),
-        stale: heard.is_none_or(|time| age(time.0, now) > JUDGEMENT_AGE),
+        hearing: Hearing::default(),
         identity: status.identity.is_some(),
         instance: status.instance.as_ref().and_then(|instance| instance.uid.clone()),
         answered: answered(status),

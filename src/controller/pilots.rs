@@ -1,22 +1,18 @@
 //! Pilots that nobody speaks for: silent ones are marked, abandoned ones collected.
 //!
-//! Owns the clock of heartbeats. The one writer of a Pilot's status beside its pilot, and only
-//! to say that the pilot is silent.
+//! The one writer of a Pilot's status beside its pilot, and only to say that the pilot is silent.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
-    api::core::v1::ObjectReference,
+    api::core::v1::{ObjectReference, Pod},
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
 use kube::{
+    Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
-    runtime::reflector::ObjectRef,
+    runtime::reflector::{ObjectRef, Store},
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -31,7 +27,9 @@ use super::{
     status::seconds,
 };
 use crate::{
-    api::v1beta1::{API_VERSION, Pilot, PilotPhase},
+    api::v1beta1::{
+        API_VERSION, CassandraCluster, ElasticsearchCluster, Pilot, PilotIntent, PilotPhase,
+    },
     error::chain,
     runtime::Shutdown,
 };
@@ -40,55 +38,59 @@ use crate::{
 const SILENT_AFTER: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// When each Pilot's heartbeat was last seen to move, by our own clock: a pilot whose clock is
-/// wrong is not silent.
-#[derive(Default)]
-struct Heard(HashMap<String, (Option<Timestamp>, Instant)>);
-
-impl Heard {
-    /// How long the heartbeat of this Pilot has not moved.
-    fn silence(&mut self, pilot: &Pilot, now: Instant) -> Duration {
-        let uid = pilot.metadata.uid.clone().unwrap_or_default();
-        let beat = pilot.status.last_heartbeat_time.as_ref().map(|time| time.0);
-        let entry = self.0.entry(uid).or_insert((beat, now));
-        if entry.0 != beat {
-            *entry = (beat, now);
-        }
-        now.duration_since(entry.1)
-    }
-
-    fn forget_all_but(&mut self, pilots: &[Arc<Pilot>]) {
-        let alive: HashSet<_> =
-            pilots.iter().filter_map(|pilot| pilot.metadata.uid.as_deref()).collect();
-        self.0.retain(|uid, _| alive.contains(uid.as_str()));
-    }
-}
-
 /// Looks at all Pilots every ten seconds until shutdown.
 pub(crate) async fn watch_over(ctx: Arc<Context>, gc_after: Duration, shutdown: Shutdown) {
-    let mut heard = Heard::default();
     loop {
         tokio::select! {
             () = sleep(LOOK_EVERY) => {}
             () = shutdown.triggered() => return,
         }
-        let pilots = ctx.stores.pilots.state();
-        heard.forget_all_but(&pilots);
-        for pilot in pilots {
-            let silence = heard.silence(&pilot, Instant::now());
-            let done = if silence >= gc_after && abandoned(&ctx, &pilot) {
-                collect(&ctx, &pilot).await
-            } else if silence >= SILENT_AFTER && speaks(&pilot) {
-                mark_silent(&ctx, &pilot).await
-            } else {
-                Ok(())
-            };
-            match done {
-                Ok(()) | Err(Error::Conflict { .. } | Error::NotLeading) => {}
-                Err(error) => warn!(error = %chain(&error), "Failed to look after a Pilot"),
+        look_after_all(&ctx, gc_after).await;
+    }
+}
+
+/// One look at all Pilots.
+pub(super) async fn look_after_all(ctx: &Context, gc_after: Duration) {
+    let pilots = ctx.stores.pilots.state();
+    ctx.heard.forget_all_but(&pilots);
+    for pilot in pilots {
+        let silence = ctx.heard.silence(&pilot, Instant::now());
+        let done = if silence >= gc_after && abandoned(ctx, &pilot) {
+            collect(ctx, &pilot).await
+        } else if silence >= SILENT_AFTER && speaks(&pilot) && !rests(ctx, &pilot) {
+            mark_silent(ctx, &pilot).await
+        } else {
+            Ok(())
+        };
+        match done {
+            Ok(()) | Err(Error::Conflict { .. } | Error::NotLeading) => {}
+            Err(error) => {
+                warn!(error = %chain(&error), "Failed to look after a Pilot");
+                if error.is_outage() {
+                    ctx.heard.deaf(Instant::now());
+                    // The others are no better off.
+                    return;
+                }
             }
         }
     }
+}
+
+/// Was the node told to stop or to leave, so that nobody is there to speak for it?
+fn rests(ctx: &Context, pilot: &Pilot) -> bool {
+    let told = matches!(pilot.spec.phase, Some(PilotIntent::Stopped | PilotIntent::Decommissioned));
+    let in_pod = pilot.status.instance.as_ref().is_some_and(|at| at.runtime == "Kubernetes");
+    told && in_pod && !has_pod(ctx, pilot)
+}
+
+fn has_pod(ctx: &Context, pilot: &Pilot) -> bool {
+    let (namespace, name) = place(pilot);
+    ctx.stores.pods.get(&ObjectRef::new(name).within(namespace)).is_some()
+}
+
+fn place(pilot: &Pilot) -> (&str, &str) {
+    let meta = &pilot.metadata;
+    (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
 /// Did a pilot once report, and has nobody said yet that it is silent?
@@ -117,8 +119,7 @@ fn silenced(pilot: &Pilot, now: Timestamp) -> serde_json::Value {
 
 async fn mark_silent(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
     let meta = &pilot.metadata;
-    let name = meta.name.as_deref().unwrap_or_default();
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let (namespace, name) = place(pilot);
     // Its pilot may speak at this very moment: then the version differs, and nothing is written.
     let patch = json!({
         "metadata": {"resourceVersion": meta.resource_version},
@@ -143,45 +144,62 @@ async fn mark_silent(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
     Ok(())
 }
 
-/// No cluster wants it, and nothing of its name runs.
+/// No cluster wants it, and nothing of its name runs, as far as the caches know.
 fn abandoned(ctx: &Context, pilot: &Pilot) -> bool {
-    let meta = &pilot.metadata;
-    let name = meta.name.as_deref().unwrap_or_default();
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
-    if ctx.stores.pods.get(&ObjectRef::new(name).within(namespace)).is_some() {
+    if has_pod(ctx, pilot) {
         return false;
     }
     let Some(reference) = &pilot.spec.cluster_ref else { return true };
-    let stores = &ctx.stores;
-    let wants = match reference.kind.as_str() {
-        "CassandraCluster" => wants(ctx, &stores.cassandra, &reference.name, pilot),
-        "ElasticsearchCluster" => wants(ctx, &stores.elasticsearch, &reference.name, pilot),
+    let wanted = match reference.kind.as_str() {
+        "CassandraCluster" => knows(ctx, &ctx.stores.cassandra, &reference.name, pilot),
+        "ElasticsearchCluster" => knows(ctx, &ctx.stores.elasticsearch, &reference.name, pilot),
         _ => false,
     };
-    !wants
+    !wanted
 }
 
-/// Does a cluster want a node of this name, or its data?
-fn wants<K>(
-    ctx: &Context,
-    clusters: &kube::runtime::reflector::Store<K>,
-    cluster: &str,
-    pilot: &Pilot,
-) -> bool
-where
-    K: Cluster,
-{
-    let namespace = pilot.metadata.namespace.as_deref().unwrap_or_default();
-    let Some(cluster) = clusters.get(&ObjectRef::new(cluster).within(namespace)) else {
-        return false;
+fn knows<K: Cluster>(ctx: &Context, clusters: &Store<K>, name: &str, pilot: &Pilot) -> bool {
+    let cluster = clusters.get(&ObjectRef::new(name).within(place(pilot).0));
+    cluster.is_some_and(|cluster| wants(ctx, &*cluster, pilot))
+}
+
+/// The same, as the server knows it. A cache that misses an object proves nothing: its watch may
+/// lag behind, or see less than there is.
+async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
+    let (namespace, name) = place(pilot);
+    let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
+    let pod =
+        pods.get_opt(name).await.map_err(|error| Error::request("get", "Pod", name, error))?;
+    if pod.is_some() {
+        return Ok(false);
+    }
+    let Some(reference) = &pilot.spec.cluster_ref else { return Ok(true) };
+    let wanted = match reference.kind.as_str() {
+        "CassandraCluster" => is_wanted::<CassandraCluster>(ctx, &reference.name, pilot).await?,
+        "ElasticsearchCluster" => {
+            is_wanted::<ElasticsearchCluster>(ctx, &reference.name, pilot).await?
+        }
+        _ => false,
     };
+    Ok(!wanted)
+}
+
+async fn is_wanted<K: Cluster>(ctx: &Context, name: &str, pilot: &Pilot) -> Result<bool, Error> {
+    let api: Api<K> = Api::namespaced(ctx.client.clone(), place(pilot).0);
+    let found = api.get_opt(name).await;
+    let found = found.map_err(|error| Error::request("get", K::KIND, name, error))?;
+    Ok(found.is_some_and(|cluster| wants(ctx, &cluster, pilot)))
+}
+
+/// Does the cluster want a node of this name, or its data?
+fn wants<K: Cluster>(ctx: &Context, cluster: &K, pilot: &Pilot) -> bool {
     let left = condition(&pilot.status.conditions, "Decommissioned")
         .is_some_and(|condition| condition.status == "True");
     if pilot.status.identity.is_some() && !left {
         return true;
     }
     let desired = cluster.desired(&ctx.settings);
-    let name = pilot.metadata.name.as_deref().unwrap_or_default();
+    let name = place(pilot).1;
     desired.pools.iter().any(|pool| {
         let ordinal = name.strip_prefix(pool.set.as_str()).and_then(|rest| rest.strip_prefix('-'));
         ordinal.and_then(|o| o.parse::<u32>().ok()).is_some_and(|o| o < pool.replicas)
@@ -189,9 +207,11 @@ where
 }
 
 async fn collect(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
+    if !is_abandoned(ctx, pilot).await? {
+        return Ok(());
+    }
     let meta = &pilot.metadata;
-    let name = meta.name.as_deref().unwrap_or_default();
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let (namespace, name) = place(pilot);
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: meta.uid.clone(),
@@ -216,16 +236,6 @@ mod tests {
         pilot.metadata.uid = Some("u".into());
         pilot.status.last_heartbeat_time = Some(Time(Timestamp::from_second(at).unwrap()));
         pilot
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_counts_from_the_last_heartbeat_seen_to_move_whatever_its_clock_says() {
-        let mut heard = Heard::default();
-        assert_eq!(heard.silence(&beating(0), Instant::now()), Duration::ZERO);
-        tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(heard.silence(&beating(0), Instant::now()), Duration::from_secs(60));
-        // An hour in the past, but it moved.
-        assert_eq!(heard.silence(&beating(1), Instant::now()), Duration::ZERO);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! - a node that holds data is removed only after its pilot reported that it left;
 //! - a crash between steps is safe: the next reconcile observes again and decides again.
 
+use std::borrow::Cow;
+
 use super::{
     desired::{Desired, Pool},
     observe::{Member, Observed, ObservedPool},
@@ -150,7 +152,7 @@ impl Step {
 /// A rule that holds a step up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    pub(crate) predicate: &'static str,
+    pub(crate) predicate: Cow<'static, str>,
     /// `step/pilot`
     pub(crate) step: String,
     pub(crate) message: String,
@@ -392,14 +394,20 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 return Plan::blocked(
                     operation,
                     vec![Block {
-                        predicate: "PhaseHeld",
+                        predicate: "PhaseHeld".into(),
                         step: format!("WaitHealthy/{}", member.name),
                         message: format!("{} is kept {phase} by somebody else", member.name),
                         hint: format!("set spec.phase of Pilot {} back to Running", member.name),
                     }],
                 );
             }
-            return Plan::wait(operation, "WaitHealthy", &member.name, unready(member));
+            let mut message = unready(member);
+            let wanted = desired.pool(&pool.name).map_or(0, |wanted| wanted.replicas);
+            if ordinal >= wanted && member.pod.is_some() {
+                message += "; it may hold data, so it leaves only once it serves: want it again, \
+                            with a spec that lets it start";
+            }
+            return Plan::wait(operation, "WaitHealthy", &member.name, message);
         }
         let leaving =
             pool.members.range(pool.replicas()..).find(|(_, member)| member.pod.is_some());
@@ -460,7 +468,7 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
         return Plan::blocked(
             OperationType::ScaleDown,
             vec![Block {
-                predicate,
+                predicate: predicate.into(),
                 step: format!("DrainPilot/{}", member.name),
                 message,
                 hint: "keep one node, set spec.stopped, or delete the cluster".to_owned(),

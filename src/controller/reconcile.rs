@@ -17,6 +17,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, PostParams},
 };
 use serde_json::json;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::{
@@ -75,6 +76,9 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
     let now = Timestamp::now();
     let mut observed = see(ctx, desired, &ctx.stores.objects(desired), now);
     if desired.deleted {
+        if say_deleting(ctx, cluster, desired).await? {
+            return Ok(Outcome::Again(AFTER_A_CONFLICT));
+        }
         return teardown::tear_down(ctx, cluster, desired, &observed).await;
     }
     if desired.status.observed_generation.is_none() {
@@ -133,6 +137,7 @@ fn next_look(planned: &Plan, observed: &Observed, desired: &Desired) -> Outcome 
 
 fn see(ctx: &Context, desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
     let mut observed = observe(desired, objects, now);
+    observed.hear(|pilot| ctx.heard.of(pilot, Instant::now()));
     observed.leader = ctx.stores.leader(desired);
     if observed.stalled.is_none() {
         observed.stalled = of_other_store(ctx, objects);
@@ -238,6 +243,28 @@ async fn first_sight<K: Cluster>(
     };
     write_status(ctx, cluster, desired, status, &Plan::default()).await?;
     Ok(Outcome::Again(AFTER_A_CONFLICT))
+}
+
+/// Says that the cluster is on its way out, and whether that was written just now: then the copy at
+/// hand is old. Whatever else was said of it stands, and a refusal holds nothing up.
+async fn say_deleting<K: Cluster>(
+    ctx: &Context,
+    cluster: &K,
+    desired: &Desired,
+) -> Result<bool, Error> {
+    let phase = Some("Deleting".to_owned());
+    if desired.status.phase == phase {
+        return Ok(false);
+    }
+    let status = ClusterStatus { phase, ..desired.status.clone() };
+    match write_status(ctx, cluster, desired, status, &Plan::default()).await {
+        Ok(()) => Ok(true),
+        Err(error @ (Error::Conflict { .. } | Error::NotLeading)) => Err(error),
+        Err(error) => {
+            debug!(error = %chain(&error), "Phase Deleting was not written");
+            Ok(false)
+        }
+    }
 }
 
 /// Replaces the status, if it differs, and tells what changed.

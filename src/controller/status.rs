@@ -215,7 +215,9 @@ fn initialized(desired: &Desired) -> bool {
 fn trouble(observed: &Observed) -> Option<Stalled> {
     let members = || observed.pools.iter().flat_map(existing);
     let mut troubles = members().filter_map(|member| member.pod.as_ref()?.trouble.clone());
-    if let Some(trouble) = troubles.find(|trouble| trouble.reason != "NodesNotReady") {
+    if let Some(trouble) =
+        troubles.find(|trouble| trouble.lasts && trouble.reason != "NodesNotReady")
+    {
         return Some(Stalled { reason: trouble.reason, message: trouble.message });
     }
     members().find_map(|member| {

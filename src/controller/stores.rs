@@ -32,11 +32,13 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
     desired::{Desired, Flavour},
     flavour::Cluster,
+    heard::Heard,
     observe::Objects,
     queue::{Key, Queue},
 };
@@ -74,6 +76,7 @@ impl Stores {
         client: Client,
         namespace: Option<String>,
         queue: Queue,
+        heard: &Heard,
     ) -> Self {
         let watches = Watches { runtime: runtime.clone(), client, namespace, queue };
         let ours = || watcher::Config::default().labels("app.kubernetes.io/managed-by=navigator");
@@ -87,7 +90,7 @@ impl Stores {
                 cluster_print,
             ),
             // Unmanaged Pilots too: silent ones are marked and abandoned ones collected.
-            pilots: watches.typed("watch-pilots", all(), of_member, fingerprint),
+            pilots: watches.pilots(all(), heard),
             leases: watches.typed("watch-leaderleases", all(), of_lease, lease_print),
             sets: watches.typed("watch-statefulsets", ours(), of_member, version),
             pods: watches.typed("watch-pods", ours(), of_member, version),
@@ -312,7 +315,24 @@ impl Watches {
             None => Api::all(self.client.clone()),
         };
         let (store, writer) = reflector::store();
-        self.spawn(task, api, config, writer, key, print);
+        self.spawn(task, api, config, writer, key, print, || ());
+        store
+    }
+
+    /// Every change of a Pilot is heard, also where it makes no cluster due.
+    fn pilots(&self, config: watcher::Config, heard: &Heard) -> Store<Pilot> {
+        let api = match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let (store, writer) = reflector::store();
+        let (hears, deaf) = (heard.clone(), heard.clone());
+        let print = move |pilot: &Pilot| {
+            hears.note(pilot, Instant::now());
+            fingerprint(pilot)
+        };
+        let failed = move || deaf.deaf(Instant::now());
+        self.spawn("watch-pilots", api, config, writer, of_member, print, failed);
         store
     }
 
@@ -330,10 +350,11 @@ impl Watches {
         let store = writer.as_reader();
         let key = |object: &DynamicObject| of_meta(&object.metadata);
         let print = |object: &DynamicObject| digest(&object.metadata.resource_version);
-        self.spawn(task, api, config, writer, key, print);
+        self.spawn(task, api, config, writer, key, print, || ());
         (resource, store)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what one watch needs")]
     fn spawn<K>(
         &self,
         task: &'static str,
@@ -341,16 +362,18 @@ impl Watches {
         config: watcher::Config,
         writer: Writer<K>,
         key: fn(&K) -> Option<Key>,
-        print: fn(&K) -> u64,
+        print: impl Fn(&K) -> u64 + Send + 'static,
+        failed: impl Fn() + Send + 'static,
     ) where
         K: kube::Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::DynamicType: Eq + Hash + Clone + Send + Sync + Unpin,
     {
         let ready = self.runtime.readiness().add(task);
         let (queue, shutdown) = (self.queue.clone(), self.runtime.shutdown());
-        self.runtime
-            .tasks()
-            .spawn_vital(task, pump(task, api, config, writer, queue, key, print, ready, shutdown));
+        self.runtime.tasks().spawn_vital(
+            task,
+            pump(task, api, config, writer, queue, key, print, failed, ready, shutdown),
+        );
     }
 }
 
@@ -363,7 +386,8 @@ async fn pump<K>(
     mut writer: Writer<K>,
     queue: Queue,
     key: fn(&K) -> Option<Key>,
-    print: fn(&K) -> u64,
+    print: impl Fn(&K) -> u64 + Send,
+    failed: impl Fn() + Send,
     ready: readiness::Handle,
     shutdown: Shutdown,
 ) where
@@ -385,6 +409,7 @@ async fn pump<K>(
         let event = match event {
             None => return,
             Some(Err(error)) => {
+                failed();
                 let text = chain(&error).to_string();
                 if text != last_error {
                     warn!(task, error = text, "Watch failed, trying again");

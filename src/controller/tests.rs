@@ -17,7 +17,7 @@ use self::{
     api::{Fault, id},
     rig::{Rig, cluster_id},
 };
-use super::queue::Outcome;
+use super::{context::Context, pilots::look_after_all, queue::Outcome};
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
     runtime::leader::Claim,
@@ -302,6 +302,8 @@ async fn a_finalizer_that_the_cache_has_not_seen_survives_the_teardown() {
         cluster["metadata"]["finalizers"] = json!([FINALIZER_TEARDOWN, "example.org/backup"]);
     });
     rig.look_with(&stale).await;
+    // The first look says that it is on its way out.
+    rig.look().await;
     rig.look().await;
     let cluster = rig.object("cassandraclusters", "shop");
     assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
@@ -603,4 +605,79 @@ async fn a_restart_replaces_pods_and_not_while_the_configuration_is_bad() {
     rig.settle().await;
     assert!(rig.pods().iter().all(|pod| !second.contains(pod)), "a restart alone, too");
     assert_eq!(rig.condition("Ready")["status"], "True");
+}
+
+/// What one look at all Pilots writes, by a leader that has heard none of them for so long.
+async fn writes_after(rig: &Rig, ctx: &Context, silence: u64) -> Vec<String> {
+    let before = rig.writes();
+    tokio::time::advance(Duration::from_secs(silence)).await;
+    look_after_all(ctx, Duration::from_secs(3600)).await;
+    rig.api.server().writes[before..].to_vec()
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_pilots_that_could_have_been_heard_are_marked_silent() {
+    let rig = Rig::new(1);
+    rig.settle().await;
+    let ctx = rig.leading();
+    assert_eq!(writes_after(&rig, &ctx, 89).await, [""; 0]);
+    // The API was away all that time, and is back.
+    ctx.heard.deaf(Instant::now());
+    assert_eq!(writes_after(&rig, &ctx, 60).await, [""; 0]);
+    assert_eq!(writes_after(&rig, &ctx, 31).await, ["PATCH pilots/cass-shop-a-0/status"]);
+    let ready = &rig.object("pilots", "cass-shop-a-0")["status"]["conditions"][0];
+    assert_eq!(ready["reason"], "PilotSilent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_told_to_stop_is_not_called_silent() {
+    let rig = Rig::new(1);
+    rig.settle().await;
+    rig.api.server().edit(&id("pilots", "cass-shop-a-0"), |pilot| {
+        pilot["spec"]["phase"] = json!("Stopped");
+    });
+    let ctx = rig.leading();
+    let marked = writes_after(&rig, &ctx, 100).await;
+    assert_eq!(
+        marked,
+        ["PATCH pilots/cass-shop-a-0/status"],
+        "its pod is there, and its pilot not"
+    );
+    rig.api.server().delete(&id("pods", "cass-shop-a-0"));
+    rig.api.server().edit(&id("pilots", "cass-shop-a-0"), |pilot| {
+        pilot["status"]["conditions"] = json!([]);
+    });
+    assert_eq!(writes_after(&rig, &rig.leading(), 100).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pilot_is_collected_only_when_the_server_itself_knows_nobody_who_wants_it() {
+    let rig = Rig::new(1);
+    rig.settle().await;
+    rig.api.server().delete(&id("pods", "cass-shop-a-0"));
+    let mut caches = rig.caches();
+    caches.retain(|object| object["kind"] != "CassandraCluster");
+    let until = Instant::now() + Duration::from_secs(36_000);
+    let (_lead, claim) = watch::channel(Claim::Held { until, transition: 0 });
+    let blind = rig.context(&caches, claim);
+    assert_eq!(writes_after(&rig, &blind, 3600).await, [""; 0], "its cache lacks the cluster");
+    rig.api.server().objects.remove(&cluster_id());
+    assert_eq!(writes_after(&rig, &blind, 10).await, ["DELETE pilots/cass-shop-a-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_held_while_it_is_deleted_says_so() {
+    let rig = Rig::new(1);
+    rig.settle().await;
+    rig.api.server().edit(&cluster_id(), |cluster| {
+        cluster["metadata"]["finalizers"] = json!(["example.org/backup"]);
+    });
+    rig.api.server().delete(&cluster_id());
+    rig.look().await;
+    let writes = rig.writes();
+    let status = || rig.object("cassandraclusters", "shop")["status"].clone();
+    assert_eq!(status()["phase"], "Deleting");
+    assert_eq!(status()["readyReplicas"], 1, "the rest stands as it was");
+    rig.look().await;
+    assert_eq!(rig.writes(), writes);
 }

@@ -15,6 +15,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use super::{
     cassandra::FLAVOUR,
     desired::{Desired, Image, Pool, Strategy},
+    heard::Hearing,
     observe::{
         ClaimFacts, Installer, Installing, Member, Observed, ObservedPool, PilotFacts, PodFacts,
         Set,
@@ -74,6 +75,7 @@ fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
             ..PilotSpec::default()
         },
         pod_hash: revision.into(),
+        pods_alike: Vec::new(),
         labels: Vec::new(),
     }
 }
@@ -106,6 +108,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
             ready: true,
             identity: true,
             instance: Some(format!("pod-{ordinal}")),
+            hearing: Hearing::STEADY,
             answered: true,
             checked: true,
             running_hash: Some(revision.into()),
@@ -652,6 +655,7 @@ fn live(member: &mut Member, quorum: bool) {
     }
     pod.started = true;
     pilot.instance = Some(pod.uid.clone());
+    pilot.hearing = Hearing::STEADY;
     pilot.checked = true;
     let running = intent == PilotIntent::Running;
     if running && pilot.spec.config_hash.as_deref() == Some(BROKEN) {

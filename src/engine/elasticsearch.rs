@@ -1,10 +1,12 @@
 //! Facts about Elasticsearch, measured on 5.6, 6.8, 7.17 and 8.19.
 
 mod exits;
+mod overlay;
 mod release;
 mod render;
 
 pub use exits::explain_exit;
+pub use overlay::merged;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{Files, SEED_FILE, Settings, Unrenderable, render};
 

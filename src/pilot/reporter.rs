@@ -5,7 +5,7 @@
 //! filled again. An idle node writes heartbeats and nothing else. A report that the server refuses
 //! holds up no heartbeat: a pilot is silent only when it is.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,7 +23,8 @@ use crate::{api::v1beta1::PilotStatus, error::chain, runtime::Shutdown};
 const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Two writes in a row are at least so far apart.
 const PACE: Duration = Duration::from_secs(1);
-/// Figures that always move wait this long, unless something else is written anyway.
+/// Figures that always move wait this long, unless something else is written anyway. A rule that
+/// begins or ceases to hold is no figure: somebody may be about to go by it.
 const FIGURES_PACE: Duration = Duration::from_secs(30);
 const FIGURES: [&str; 4] = ["storage", "blockers", "cassandra", "elasticsearch"];
 
@@ -118,7 +119,7 @@ impl Reporter {
     /// When the next write is to be made; the heartbeat at the latest.
     fn due(&self, status: &PilotStatus) -> Instant {
         let changes = patch(&self.server, status);
-        let only_figures = changes.keys().all(|key| FIGURES.contains(&key.as_str()));
+        let only_figures = only_figures(&self.server, status, &changes);
         let report = match (changes.is_empty(), only_figures) {
             (true, _) => self.next_heartbeat,
             (false, true) => self.next_figures.min(self.next_heartbeat),
@@ -130,7 +131,7 @@ impl Reporter {
     async fn write(&mut self, status: &PilotStatus) {
         let now = Instant::now();
         let changes = patch(&self.server, status);
-        let only_figures = changes.keys().all(|key| FIGURES.contains(&key.as_str()));
+        let only_figures = only_figures(&self.server, status, &changes);
         let beat = now >= self.next_heartbeat;
         let wanted = !changes.is_empty() && (!only_figures || now >= self.next_figures);
         let report = wanted && now >= self.next_report;
@@ -184,6 +185,15 @@ async fn at(due: Option<Instant>) {
     }
 }
 
+/// May these changes wait?
+fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String, Value>) -> bool {
+    let rules = |status: &PilotStatus| -> BTreeSet<String> {
+        status.blockers.iter().map(|blocker| blocker.predicate.clone()).collect()
+    };
+    let figures = changes.keys().all(|key| FIGURES.contains(&key.as_str()));
+    figures && rules(server) == rules(wanted)
+}
+
 /// What must be merged into `server` to make it `wanted`. The heartbeat's time is left alone.
 fn patch(server: &PilotStatus, wanted: &PilotStatus) -> Map<String, Value> {
     let fields = |status: &PilotStatus| match serde_json::to_value(status) {
@@ -230,7 +240,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::{Pilot, PilotPhase, Process},
+        api::v1beta1::{Blocker, Pilot, PilotPhase, Process},
         pilot::{flavour::CASSANDRA, intent::Intent},
     };
 
@@ -293,6 +303,28 @@ mod tests {
         wanted.process = Some(Process { pid: 9, start_time: None, restarts: 0 });
         let expected = json!({"version": null, "process": {"pid": 9}});
         assert_eq!(Value::Object(patch(&server, &wanted)), expected);
+    }
+
+    #[test]
+    fn a_rule_that_begins_or_ceases_to_hold_does_not_wait_for_the_next_figures() {
+        let status = |rules: &[&str], second| {
+            let blocker = |rule: &&str| Blocker {
+                predicate: (*rule).to_owned(),
+                message: String::new(),
+                since: None,
+                observed_time: Some(Time(Timestamp::from_second(second).unwrap())),
+            };
+            let blockers = rules.iter().map(blocker).collect();
+            PilotStatus { blockers, ..PilotStatus::default() }
+        };
+        let waits = |server: &PilotStatus, wanted: &PilotStatus| {
+            only_figures(server, wanted, &patch(server, wanted))
+        };
+        let before = status(&["PeersUp"], 1);
+        assert!(waits(&before, &status(&["PeersUp"], 2)), "judged again");
+        for rules in [&[][..], &["StreamsIdle"], &["PeersUp", "StreamsIdle"]] {
+            assert!(!waits(&before, &status(rules, 2)), "{rules:?}");
+        }
     }
 
     #[test]

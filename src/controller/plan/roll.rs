@@ -10,17 +10,17 @@
 
 use super::{Block, OperationType, Plan, Step, wanted};
 use crate::{
-    api::v1beta1::PilotSpec,
+    api::{schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
     controller::{
         desired::{Desired, Pool},
-        observe::{Member, Observed, PilotFacts},
+        observe::{Member, Observed, ObservedPool, PilotFacts},
     },
     engine::revision::config_hash,
 };
 
 /// Is the pod, or what its pilot was told, older than what is wanted?
 pub(super) fn told_otherwise(member: &Member, wanted: &Pool) -> bool {
-    let pod = member.pod.as_ref().is_some_and(|pod| pod.hash != wanted.pod_hash);
+    let pod = member.pod.as_ref().is_some_and(|pod| !wanted.makes(&pod.hash));
     let pilot = member
         .pilot
         .as_ref()
@@ -30,7 +30,7 @@ pub(super) fn told_otherwise(member: &Member, wanted: &Pool) -> bool {
 
 /// Does the pod that is there fit what is wanted? Then its pilot can be told without a new one.
 pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
-    let pod = member.pod.as_ref().is_some_and(|pod| pod.hash == wanted.pod_hash);
+    let pod = member.pod.as_ref().is_some_and(|pod| wanted.makes(&pod.hash));
     pod && member.pilot.as_ref().is_some_and(|pilot| pilot.spec.version == wanted.pilot.version)
 }
 
@@ -95,9 +95,14 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         None => outdated_members.first()?,
     };
     let (pool, member) = next;
-    let blocked = blocks(desired, member);
+    let blocked = blocks(desired, observed, member);
     if !blocked.is_empty() {
         return Plan::blocked(operation, blocked);
+    }
+    if !desired.strategy.skips(PEERS_READY)
+        && let Some(message) = unheard(observed, member)
+    {
+        return Plan::wait(operation, "RecreatePod", &member.name, message);
     }
     let pod = member.pod.as_ref()?.uid.clone();
     let restart = Step::Restart { pilot: member.name.clone(), pod };
@@ -119,55 +124,61 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
 
 fn canary_held(current: u32) -> Block {
     Block {
-        predicate: "CanaryHeld",
+        predicate: "CanaryHeld".into(),
         step: "RecreatePod".to_owned(),
         message: format!("held after {current} nodes on the new revision"),
         hint: "remove spec.updateStrategy.canary to go on, or revert the spec".to_owned(),
     }
 }
 
-/// Predicates of `blockedBy` that pilots report; another name in `blockers` counts as the first.
-const REPORTED: &[&str] = &[
-    "RangesKeepQuorum",
-    "RingSettled",
-    "PeersUp",
-    "RackAtATime",
-    "SchemaAgreement",
-    "StreamsIdle",
-    "SeedAvailable",
-    "DiskHeadroom",
-    "HealthNotRed",
-    "NoShardMovement",
-    "ShardCopyElsewhere",
-    "QuorumKept",
-    "OneMasterAtATime",
-    "NonMastersFirst",
-];
+/// Rules by which the word of every pilot must be fresh before one is gone by.
+const PEERS_READY: &str = "PeersReady";
 
-/// What speaks against stopping this node now: its own pilot's blockers, or that its pilot has
-/// not judged lately.
-fn blocks(desired: &Desired, member: &Member) -> Vec<Block> {
-    let Some(pilot) = &member.pilot else { return Vec::new() };
-    let block = |predicate: &'static str, message: String| Block {
-        predicate,
+/// What speaks against stopping this node now: that a pilot is silent, its own or another's, or
+/// what its own reports.
+fn blocks(desired: &Desired, observed: &Observed, member: &Member) -> Vec<Block> {
+    let block = |predicate: &str, message: String| Block {
+        hint: hint(predicate),
+        predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
         message,
-        hint: format!("or add {predicate} to spec.updateStrategy.skipPredicates"),
     };
-    if pilot.stale {
-        let message = format!("the pilot of {} has not reported for a minute", member.name);
-        return [block("PeersReady", message)]
-            .into_iter()
-            .filter(|block| !desired.strategy.skips(block.predicate))
-            .collect();
+    let silent = spoken(observed).find(|(_, pilot)| pilot.hearing.is_over());
+    if let Some((name, _)) = silent.filter(|_| !desired.strategy.skips(PEERS_READY)) {
+        let message = format!("the pilot of {name} has not reported for a minute");
+        return vec![block(PEERS_READY, message)];
     }
-    pilot
-        .blockers
-        .iter()
+    let reported = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
+    reported
         .filter(|(predicate, _)| !desired.strategy.skips(predicate))
-        .map(|(predicate, message)| {
-            let known = REPORTED.iter().find(|known| *known == predicate);
-            block(known.unwrap_or(&REPORTED[0]), message.clone())
-        })
+        .map(|(predicate, message)| block(predicate, message.clone()))
         .collect()
+}
+
+/// A pilot newer than our API server may name a rule that cannot be skipped by its name.
+fn hint(predicate: &str) -> String {
+    let named = SKIPPABLE_PREDICATES.contains(&predicate).then_some(predicate);
+    format!("or add {} to spec.updateStrategy.skipPredicates", named.unwrap_or("* (every rule)"))
+}
+
+/// The nodes that run, with what their pilots said.
+fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotFacts)> {
+    let members = observed.pools.iter().flat_map(ObservedPool::running);
+    let members = members.filter_map(|(_, member)| member);
+    members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
+}
+
+/// Whose word is waited for before this node is stopped. Its own pilot, the one of this very pod,
+/// must have judged after every other node came back; and each must have been heard at all.
+fn unheard(observed: &Observed, member: &Member) -> Option<String> {
+    let pilot = member.pilot.as_ref()?;
+    let name = &member.name;
+    if pilot.instance.as_deref() != member.pod.as_ref().map(|pod| pod.uid.as_str()) {
+        return Some(format!("waits for a report of {name} from its new pod"));
+    }
+    if let Some((other, _)) = spoken(observed).find(|(_, pilot)| !pilot.hearing.heard) {
+        return Some(format!("waits for a report of {other}"));
+    }
+    let later = spoken(observed).find(|(_, other)| other.hearing.returned <= pilot.hearing.ago);
+    later.map(|(other, _)| format!("waits until {name} has judged again, since {other} came back"))
 }

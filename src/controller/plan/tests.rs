@@ -1,9 +1,12 @@
 //! Every state and the step that follows from it, and random walks through a whole world.
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
 use crate::controller::{
+    heard::Hearing,
     observe::{PilotFacts, PodFacts, Trouble},
     world::{World, desired, observed, roles},
 };
@@ -182,7 +185,7 @@ fn a_node_that_may_have_joined_is_never_given_up() {
         ("it is or was a member", |o| pilot(o, 0, 1).identity = true),
         ("its database answered once", |o| pilot(o, 0, 1).answered = true),
         ("its database runs", |o| pilot(o, 0, 1).idle = false),
-        ("its pilot is silent", |o| pilot(o, 0, 1).stale = true),
+        ("its pilot is silent", |o| pilot(o, 0, 1).hearing.ago = MINUTE),
         ("the pilot of another pod said so", |o| pilot(o, 0, 1).instance = Some("x".into())),
         ("its pod is ready", |o| pod(o, 0, 1).ready = true),
         ("a person holds it", |o| pilot(o, 0, 1).spec.phase = Some(PilotIntent::Fenced)),
@@ -191,6 +194,8 @@ fn a_node_that_may_have_joined_is_never_given_up() {
     for (why, change) in changes {
         let plan = with_a_node_that_never_served(|_, o| change(o));
         assert!(!matches!(plan.step, Some(Step::Remove { .. })), "{why}: {plan:?}");
+        let way_out = plan.waiting.is_some_and(|waiting| waiting.message.contains("want it again"));
+        assert!(way_out || plan.blocked[0].hint.contains("back to Running"), "{why}");
     }
     let unread = with_a_node_that_never_served(|_, o| {
         pilot(o, 0, 1).created = Some(Timestamp::UNIX_EPOCH);
@@ -375,7 +380,7 @@ fn masters_leave_last_and_the_last_of_them_never() {
     assert_eq!(step([("m", 1), ("d", 1)]), drain("cass-demo-d-1"));
     assert_eq!(step([("m", 1), ("d", 2)]), drain("cass-demo-m-2"));
     let plan = planned(&[("m", 0), ("d", 1)], &[("m", 1), ("d", 1)], |_, o| with_masters(o, None));
-    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "QuorumKept"));
+    assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "QuorumKept"));
 }
 
 #[test]
@@ -394,7 +399,7 @@ fn a_blocker_of_its_own_pilot_holds_a_restart_until_a_person_skips_it() {
         pilot(o, 0, 0).blockers = vec![("RangesKeepQuorum".into(), "a range has one copy".into())];
     };
     let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| blocked(o));
-    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "RangesKeepQuorum"));
+    assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "RangesKeepQuorum"));
     let plan = planned(&[("a", 1)], &[("a", 1)], |d, o| {
         blocked(o);
         d.strategy.skip_predicates.insert("RangesKeepQuorum".into());
@@ -406,9 +411,65 @@ fn a_blocker_of_its_own_pilot_holds_a_restart_until_a_person_skips_it() {
 fn a_judgement_that_is_old_counts_as_blocking() {
     let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| {
         pod(o, 0, 0).hash = "old".into();
-        pilot(o, 0, 0).stale = true;
+        pilot(o, 0, 0).hearing.ago = MINUTE;
     });
-    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "PeersReady"));
+    assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "PeersReady"));
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Node 1 of two is outdated, and both are heard.
+fn about_to_restart(change: impl FnOnce(&mut Desired, &mut Observed)) -> Plan {
+    planned(&[("a", 2)], &[("a", 2)], |d, o| {
+        pod(o, 0, 1).hash = "old".into();
+        change(d, o);
+    })
+}
+
+#[test]
+fn a_node_restarts_only_while_every_pilot_is_heard() {
+    let restart = Step::Restart { pilot: "cass-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!(about_to_restart(|_, _| ()).step, Some(restart.clone()));
+    let silent = about_to_restart(|_, o| pilot(o, 0, 0).hearing.ago = MINUTE);
+    assert_eq!((silent.step, &*silent.blocked[0].predicate), (None, "PeersReady"));
+    assert!(silent.blocked[0].message.contains("cass-demo-a-0"), "{:?}", silent.blocked);
+    // After a change of the controller nobody was heard yet.
+    let unheard = about_to_restart(|_, o| pilot(o, 0, 0).hearing.heard = false);
+    assert_eq!((unheard.step, unheard.waiting.unwrap().pilot.as_str()), (None, "cass-demo-a-1"));
+    let skipped = about_to_restart(|d, o| {
+        d.strategy.skip_predicates.insert("PeersReady".into());
+        pilot(o, 0, 0).hearing = Hearing::default();
+    });
+    assert_eq!(skipped.step, Some(restart));
+}
+
+#[test]
+fn a_judgement_counts_that_is_younger_than_the_last_return_and_of_this_pod() {
+    let judged = |ago, returned| {
+        let plan = about_to_restart(|_, o| {
+            pilot(o, 0, 1).hearing.ago = Duration::from_secs(ago);
+            pilot(o, 0, 0).hearing.returned = Duration::from_secs(returned);
+        });
+        (plan.step.is_some(), plan.waiting.is_some())
+    };
+    assert_eq!(judged(10, 20), (true, false));
+    assert_eq!(judged(20, 10), (false, true));
+    let other = about_to_restart(|_, o| pilot(o, 0, 1).instance = Some("earlier".into()));
+    assert_eq!((other.step, other.waiting.is_some()), (None, true));
+}
+
+#[test]
+fn a_rule_that_a_newer_pilot_brought_is_told_by_its_name() {
+    let block = |rule: &str| {
+        let blocker = (rule.to_owned(), "so it is".to_owned());
+        let mut plan = about_to_restart(|_, o| pilot(o, 0, 1).blockers = vec![blocker]);
+        plan.blocked.remove(0)
+    };
+    let known = block("PeersUp");
+    assert!(known.hint.contains("add PeersUp to"), "{known:?}");
+    let unknown = block("BackupsDone");
+    assert_eq!(unknown.predicate, "BackupsDone");
+    assert!(unknown.hint.contains("add * (every rule) to"), "{unknown:?}");
 }
 
 #[test]
@@ -419,7 +480,7 @@ fn a_canary_holds_the_roll_and_cannot_be_skipped() {
         pod(o, 0, 0).hash = "old".into();
         pod(o, 0, 1).hash = "old".into();
     });
-    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "CanaryHeld"));
+    assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "CanaryHeld"));
 }
 
 #[test]
@@ -428,7 +489,7 @@ fn a_broken_pod_takes_the_newest_spec_whatever_else_is_wrong() {
         pod(o, 0, 0).ready = false;
         let pod = pod(o, 0, 1);
         (pod.ready, pod.hash) = (false, "old".into());
-        pod.trouble = Some(Trouble { reason: "ImagePullFailed", message: String::new() });
+        pod.trouble = Some(Trouble { reason: "ImagePullFailed", ..Trouble::default() });
     });
     let mend = Step::Mend { pilot: "cass-demo-a-1".into(), pod: "pod-1".into() };
     assert_eq!(plan.step, Some(mend));
@@ -440,7 +501,7 @@ fn a_phase_that_a_person_wrote_is_left_alone_and_said() {
         pod(o, 0, 1).ready = false;
         pilot(o, 0, 1).spec.phase = Some(PilotIntent::Fenced);
     });
-    assert_eq!((plan.step, plan.blocked[0].predicate), (None, "PhaseHeld"));
+    assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "PhaseHeld"));
 }
 
 #[test]

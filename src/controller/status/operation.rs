@@ -122,8 +122,11 @@ fn steps(
         step.name == name && step.pilot == pilot && step.completion_time.is_none()
     };
     let start = before.steps.iter().find(|step| is_current(step));
+    let moved = start.is_some_and(|step| has_moved(step.message.as_deref(), message.as_deref()));
+    let progress = start.and_then(|step| step.last_progress_time.clone());
     let mut steps = vec![OperationStep {
         start_time: start.and_then(|step| step.start_time.clone()).or(Some(now.clone())),
+        last_progress_time: if moved { Some(now.clone()) } else { progress },
         name: name.clone(),
         pilot: pilot.clone(),
         phase: phase.to_owned(),
@@ -146,6 +149,14 @@ fn steps(
     steps
 }
 
+/// Progress is what moves the figures in a sentence: bytes, percents. Other words are none: a
+/// database that crashes again and again is told in two sentences by turns.
+fn has_moved(before: Option<&str>, now: Option<&str>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return false };
+    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    before != now && words(before) == words(now)
+}
+
 fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy> {
     let since = |predicate: &str, step: &str| {
         let entry = before
@@ -158,9 +169,9 @@ fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy>
         .blocked
         .iter()
         .map(|block| BlockedBy {
-            predicate: block.predicate.to_owned(),
+            predicate: block.predicate.clone().into_owned(),
             step: Some(block.step.clone()),
-            since: since(block.predicate, &block.step).or(Some(Time(seconds(now)))),
+            since: since(&block.predicate, &block.step).or(Some(Time(seconds(now)))),
             message: Some(block.message.clone()),
             hint: Some(block.hint.clone()),
         })
@@ -178,24 +189,19 @@ pub(super) fn overdue(
     now: Timestamp,
 ) -> Option<Stalled> {
     let step = operation?.steps.first().filter(|step| step.phase == "Running")?;
-    let begun = step.start_time.as_ref()?;
+    let since = step.last_progress_time.as_ref().or(step.start_time.as_ref())?;
     let deadline = desired.strategy.progress_deadline;
-    if now.duration_since(begun.0).as_secs() < i64::try_from(deadline.as_secs()).ok()? {
+    if now.duration_since(since.0).as_secs() < i64::try_from(deadline.as_secs()).ok()? {
         return None;
     }
-    // A changed message is progress.
-    let before = desired.status.operation.as_ref().and_then(|before| before.steps.first());
-    let moved = before.is_some_and(|before| {
-        before.name == step.name && before.pilot == step.pilot && before.message != step.message
-    });
     let pilot = step.pilot.as_deref().unwrap_or_default();
-    (!moved).then(|| Stalled {
+    Some(Stalled {
         reason: "ProgressDeadlineExceeded",
         message: format!(
-            "{} {pilot} has not ended within {} s: {}",
+            "{} {pilot} has made no progress for {} s: {}",
             step.name,
             deadline.as_secs(),
-            step.message.as_deref().unwrap_or("no progress was reported")
+            step.message.as_deref().unwrap_or("nothing was reported")
         ),
     })
 }

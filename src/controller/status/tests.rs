@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::controller::{
-    observe::condition,
+    observe::{Trouble, condition},
     plan::{OperationType, Step, plan},
     world::{desired, observed},
 };
@@ -109,6 +109,48 @@ fn a_step_without_progress_is_stalled_after_its_deadline() {
     let done = look(&mut cluster, &observed(&[("a", 2)], "new"), 200);
     assert_eq!(reason(&done, "Stalled"), "");
     assert_eq!(reason(&done, "Ready"), "True/AllNodesReady");
+}
+
+#[test]
+fn a_crash_loop_told_in_two_sentences_by_turns_stays_stalled_and_moving_figures_are_progress() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    cluster.strategy.progress_deadline = Duration::from_secs(100);
+    let mut said = |says: &str, seconds| {
+        let mut world = observed(&[("a", 2)], "new");
+        let member = world.pools[0].members.get_mut(&1).unwrap();
+        member.pod.as_mut().unwrap().ready = false;
+        member.pilot.as_mut().unwrap().not_ready = Some(says.to_owned());
+        reason(&look(&mut cluster, &world, seconds), "Stalled")
+    };
+    let stalled = "True/ProgressDeadlineExceeded";
+    for (seconds, says) in (0..).step_by(40).zip(["Starting", "crashed", "Starting"]) {
+        assert_eq!(said(says, seconds), "", "{seconds}");
+    }
+    for (seconds, says) in (120..).step_by(15).zip(["crashed", "Starting", "crashed"]) {
+        assert_eq!(said(says, seconds), stalled, "{seconds}");
+    }
+    assert_eq!(said("received 1 bytes", 170), stalled);
+    for seconds in (180..400).step_by(90) {
+        assert_eq!(said(&format!("received {seconds} bytes"), seconds), "", "{seconds}");
+    }
+    assert_eq!(said("received 360 bytes", 460), stalled, "they stand still");
+}
+
+#[test]
+fn a_slow_registry_is_told_and_stalls_nothing() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    let mut look_at = |lasts: bool| {
+        let mut world = observed(&[("a", 2)], "new");
+        let pod = world.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap();
+        let message = "cass-demo-a-1: ErrImagePull".to_owned();
+        (pod.ready, pod.trouble) =
+            (false, Some(Trouble { reason: "ImagePullFailed", message, lasts }));
+        let after = look(&mut cluster, &world, 0);
+        let told = condition(&after.conditions, "Ready").unwrap().message.contains("ErrImagePull");
+        (reason(&after, "Stalled"), told)
+    };
+    assert_eq!(look_at(false), (String::new(), true));
+    assert_eq!(look_at(true), ("True/ImagePullFailed".to_owned(), true));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::{
         context::Context,
         events::Events,
         flavour::Settings,
+        heard::Heard,
         metrics::Metrics,
         queue::{Key, Outcome},
         reconcile::reconcile,
@@ -151,16 +152,27 @@ impl Rig {
         self.api.server().objects.values().cloned().collect()
     }
 
+    /// What a leader with caches that were just filled works with.
+    pub(super) fn leading(&self) -> Context {
+        let until = Instant::now() + Duration::from_secs(3600);
+        let (_lead, claim) = watch::channel(Claim::Held { until, transition: 0 });
+        self.context(&self.caches(), claim)
+    }
+
     /// One look of a leader with these caches; `None` when the process died.
     pub(super) async fn look_with(&self, caches: &[Value]) -> Option<(Outcome, &'static str)> {
         let until = Instant::now() + Duration::from_secs(3600);
         self.look_as(caches, Claim::Held { until, transition: 0 }).await
     }
 
+    /// What a process with these caches works with. It has heard every pilot just now.
     pub(super) fn context(&self, caches: &[Value], claim: watch::Receiver<Claim>) -> Context {
         let client = self.api.client();
+        let (stores, heard) = (Stores::holding(caches), Heard::default());
+        heard.hear_all(&stores.pilots.state());
         Context {
-            stores: Stores::holding(caches),
+            stores,
+            heard,
             settings: Settings { pilot_image: self.image.into(), store_id: STORE.into() },
             events: Events::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),

@@ -86,7 +86,11 @@ fn is_managed(key: &str) -> bool {
     managed::ELASTICSEARCH.iter().any(|pattern| managed::covers(pattern, key))
 }
 
-fn flatten(prefix: &str, settings: &Map<String, Value>, keys: &mut BTreeMap<String, Value>) {
+pub(super) fn flatten(
+    prefix: &str,
+    settings: &Map<String, Value>,
+    keys: &mut BTreeMap<String, Value>,
+) {
     for (key, value) in settings {
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {

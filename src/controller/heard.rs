@@ -1,0 +1,222 @@
+//! When each pilot was heard, by our own clock.
+//!
+//! A report counts from the moment at which we saw it change: a pilot whose clock is wrong is
+//! neither silent nor fresh for that. Decides nothing.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::observe::condition;
+use crate::api::v1beta1::Pilot;
+
+/// Shared by the watch, which hears, and those who ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heard(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// By uid of the Pilot.
+    pilots: HashMap<String, Voice>,
+    /// When the API was last found to be away: nobody could be heard until then.
+    deaf: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Voice {
+    report: u64,
+    ready: bool,
+    /// When the report was seen to change last, or was seen first.
+    at: Instant,
+    /// It changed before our eyes; else nobody knows how old it is.
+    moved: bool,
+    /// When the node was seen to become ready, or was seen first.
+    returned: Option<Instant>,
+}
+
+/// A pilot that has not reported for so long may be gone; it reports every 30 s.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What is known of one pilot at a moment; by default that it has just been seen for the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hearing {
+    /// How long ago it reported last.
+    pub(crate) ago: Duration,
+    /// It reported before our eyes.
+    pub(crate) heard: bool,
+    /// How long ago its node became ready, as far as we were there to see.
+    pub(crate) returned: Duration,
+}
+
+impl Hearing {
+    /// One that reports all the time, of a node that has long been there.
+    #[cfg(test)]
+    pub(crate) const STEADY: Self =
+        Self { ago: Duration::ZERO, heard: true, returned: Duration::MAX };
+
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.heard && !self.is_over()
+    }
+
+    /// Its last report is so old that it counts for nothing.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ago >= FRESH
+    }
+}
+
+impl Heard {
+    /// Notes what a watch showed.
+    pub(crate) fn note(&self, pilot: &Pilot, now: Instant) {
+        let ready = condition(&pilot.status.conditions, "Ready");
+        // That is what we wrote ourselves.
+        if ready.is_some_and(|ready| ready.reason == "PilotSilent") {
+            return;
+        }
+        let ready = ready.is_some_and(|ready| ready.status == "True");
+        let mut hasher = DefaultHasher::new();
+        serde_json::to_string(&pilot.status).unwrap_or_default().hash(&mut hasher);
+        let report = hasher.finish();
+        let mut state = self.state();
+        let uid = pilot.metadata.uid.clone().unwrap_or_default();
+        let voice = state.pilots.entry(uid).or_insert(Voice {
+            report,
+            ready,
+            at: now,
+            moved: false,
+            returned: Some(now),
+        });
+        if voice.report != report {
+            (voice.report, voice.at, voice.moved) = (report, now, true);
+        }
+        if ready && !voice.ready {
+            voice.returned = Some(now);
+        }
+        voice.ready = ready;
+    }
+
+    /// The API cannot be asked: until it can, and for as long again as a pilot needs to find that
+    /// out, silence means nothing.
+    pub(crate) fn deaf(&self, now: Instant) {
+        self.state().deaf = Some(now);
+    }
+
+    /// By uid of the Pilot.
+    pub(crate) fn of(&self, pilot: &str, now: Instant) -> Hearing {
+        let state = self.state();
+        let hearing = |voice: &Voice| Hearing {
+            ago: now.duration_since(voice.at),
+            heard: voice.moved,
+            returned: voice.returned.map_or(Duration::MAX, |at| now.duration_since(at)),
+        };
+        state.pilots.get(pilot).map(hearing).unwrap_or_default()
+    }
+
+    /// Every pilot reported just now, of nodes that have long been there.
+    #[cfg(test)]
+    pub(crate) fn hear_all(&self, pilots: &[Arc<Pilot>]) {
+        for pilot in pilots {
+            self.note(pilot, Instant::now());
+        }
+        for voice in self.state().pilots.values_mut() {
+            (voice.moved, voice.returned) = (true, None);
+        }
+    }
+
+    /// How long this pilot could have been heard and was not.
+    pub(crate) fn silence(&self, pilot: &Pilot, now: Instant) -> Duration {
+        let ago = self.of(pilot.metadata.uid.as_deref().unwrap_or_default(), now).ago;
+        let deaf = self.state().deaf;
+        deaf.map_or(ago, |deaf| ago.min(now.duration_since(deaf)))
+    }
+
+    pub(crate) fn forget_all_but(&self, pilots: &[Arc<Pilot>]) {
+        let alive: HashSet<_> =
+            pilots.iter().filter_map(|pilot| pilot.metadata.uid.as_deref()).collect();
+        self.state().pilots.retain(|uid, _| alive.contains(uid.as_str()));
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::{
+        apimachinery::pkg::apis::meta::v1::{Condition, Time},
+        jiff::Timestamp,
+    };
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn beating(at: i64) -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.metadata.uid = Some("u".into());
+        pilot.status.last_heartbeat_time = Some(Time(Timestamp::from_second(at).unwrap()));
+        pilot
+    }
+
+    fn saying(at: i64, status: &str, reason: &str) -> Pilot {
+        let mut pilot = beating(at);
+        pilot.status.conditions = vec![Condition {
+            type_: "Ready".into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: String::new(),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        }];
+        pilot
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_counts_from_the_last_report_seen_to_change_whatever_its_clock_says() {
+        let heard = Heard::default();
+        let silence = |pilot: &Pilot| {
+            heard.note(pilot, Instant::now());
+            heard.silence(pilot, Instant::now())
+        };
+        assert_eq!(silence(&beating(7200)), Duration::ZERO);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(silence(&beating(7200)), MINUTE);
+        // An hour in the past, but it moved. What we write ourselves is no report of its pilot.
+        assert_eq!(silence(&beating(3600)), Duration::ZERO);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(silence(&saying(3600, "Unknown", "PilotSilent")), MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_silent_while_the_api_is_away_nor_right_after() {
+        let heard = Heard::default();
+        heard.note(&beating(0), Instant::now());
+        tokio::time::advance(10 * MINUTE).await;
+        heard.deaf(Instant::now());
+        assert_eq!(heard.silence(&beating(0), Instant::now()), Duration::ZERO);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(heard.silence(&beating(0), Instant::now()), MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_returns_when_it_is_seen_to_become_ready() {
+        let heard = Heard::default();
+        let hearing = |pilot: &Pilot| {
+            heard.note(pilot, Instant::now());
+            heard.of("u", Instant::now())
+        };
+        let first = hearing(&saying(0, "True", "Up"));
+        assert_eq!((first.heard, first.returned), (false, Duration::ZERO), "nobody knows how old");
+        tokio::time::advance(MINUTE).await;
+        assert!(hearing(&saying(1, "True", "Up")).heard);
+        assert_eq!(hearing(&saying(2, "True", "Up")).returned, MINUTE);
+        hearing(&saying(3, "False", "Down"));
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(hearing(&saying(4, "True", "Up")).returned, Duration::ZERO);
+    }
+}

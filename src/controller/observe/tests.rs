@@ -1,0 +1,86 @@
+//! What is read out of objects, and what of it follows for a node.
+
+use k8s_openapi::jiff::ToSpan;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::controller::world;
+
+fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+/// What is seen of node 0 when its pod's status is this.
+fn pod(status: &Value) -> PodFacts {
+    let pod = json!({"metadata": {"name": "cass-demo-a-0", "uid": "p"}, "status": status});
+    let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
+    let desired = world::desired(&[("a", 1)], "x");
+    let mut observed = observe(&desired, &Objects { pods, ..Objects::default() }, now());
+    observed.pools[0].members.remove(&0).unwrap().pod.unwrap()
+}
+
+#[test]
+fn a_pod_that_waits_for_an_image_or_a_machine_is_told_at_once_and_lasts_after_two_minutes() {
+    let waits = |seconds: i64| {
+        let since = (now() - seconds.seconds()).to_string();
+        let condition = |type_: &str, reason: &str| {
+            json!([{
+                "type": type_, "status": "False", "reason": reason, "message": "why",
+                "lastTransitionTime": since,
+            }])
+        };
+        let image = json!({
+            "conditions": condition("Ready", "ContainersNotReady"),
+            "containerStatuses": [{
+                "name": "cassandra", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+                "state": {"waiting": {"reason": "ErrImagePull", "message": "slow"}},
+            }],
+        });
+        let machine = json!({"conditions": condition("PodScheduled", "Unschedulable")});
+        [image, machine].map(|status| {
+            let trouble = pod(&status).trouble.unwrap();
+            (trouble.reason, trouble.lasts)
+        })
+    };
+    assert_eq!(waits(1), [("ImagePullFailed", false), ("Unschedulable", false)]);
+    assert_eq!(waits(120), [("ImagePullFailed", true), ("Unschedulable", true)]);
+}
+
+/// Has the database of a node with this report ever answered?
+fn has_answered(status: Value) -> bool {
+    answered(&serde_json::from_value(status).unwrap())
+}
+
+#[test]
+fn whatever_comes_from_the_database_itself_shows_that_it_answered() {
+    for silent in [
+        json!({}),
+        json!({"phase": "Failed", "configHash": "x", "lastTermination": {"exitCode": 1}}),
+        json!({"elasticsearch": {"plugins": [{"name": "icu"}]}, "health": "Red"}),
+    ] {
+        assert!(!has_answered(silent.clone()), "{silent}");
+    }
+    for spoke in [
+        json!({"version": "5.0.6"}),
+        json!({"identity": {"nodeID": "x"}}),
+        json!({"endpoints": [{"name": "transport", "host": "10.0.0.1", "port": 7000}]}),
+        json!({"cassandra": {"operationMode": "JOINING"}}),
+        json!({"decommission": {"irreversible": false}}),
+    ] {
+        assert!(has_answered(spoke.clone()), "{spoke}");
+    }
+}
+
+#[test]
+fn only_a_claim_with_a_volume_behind_it_holds_data() {
+    let holds = |phase: &str, deleted: Option<&str>| {
+        let claim = json!({
+            "metadata": {"name": "c", "deletionTimestamp": deleted}, "status": {"phase": phase},
+        });
+        claim_facts(&serde_json::from_value(claim).unwrap()).holds_data
+    };
+    assert!(holds("Bound", None));
+    assert!(!holds("Pending", None), "a volume is made when its first pod is placed");
+    assert!(!holds("Lost", None));
+    assert!(!holds("Bound", Some("2026-01-01T00:00:00Z")), "a person deletes it");
+}

@@ -1,0 +1,109 @@
+//! Lays a pool's settings over its cluster's, whichever way each of them is spelled.
+//!
+//! To Elasticsearch `a.b` and `{a: {b: …}}` are one setting. Merged by structure alone both stand
+//! side by side, and the one that is rendered last wins, be it the cluster's.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::render::flatten;
+use crate::engine::settings::merge;
+
+/// The cluster's settings with the pool's over them, as they were spelled. Only what of the
+/// cluster's would win over the pool's is left out: what a node is told is compared by its spelling.
+pub fn merged(cluster: &Map<String, Value>, pool: &Map<String, Value>) -> Map<String, Value> {
+    let laid = |cluster: &Map<String, Value>| {
+        // Merging over nothing drops `null`s, which stand for "not set".
+        let mut merged = Map::new();
+        merge(&mut merged, cluster);
+        merge(&mut merged, pool);
+        merged
+    };
+    let merged = laid(cluster);
+    let mut rendered = BTreeMap::new();
+    flatten("", &merged, &mut rendered);
+    let mut said = BTreeMap::new();
+    leaves("", pool, &mut said);
+    said.retain(|path, value| rendered.get(path).unwrap_or(&Value::Null) != value);
+    if said.is_empty() {
+        return merged;
+    }
+    let mut yielding = cluster.clone();
+    without("", &mut yielding, &said);
+    laid(&yielding)
+}
+
+/// Every setting by its dotted name, `null`s too.
+fn leaves(prefix: &str, settings: &Map<String, Value>, into: &mut BTreeMap<String, Value>) {
+    for (key, value) in settings {
+        match value {
+            Value::Object(inner) => leaves(&dotted(prefix, key), inner, into),
+            value => {
+                into.insert(dotted(prefix, key), value.clone());
+            }
+        }
+    }
+}
+
+fn without(prefix: &str, settings: &mut Map<String, Value>, said: &BTreeMap<String, Value>) {
+    settings.retain(|key, value| {
+        let path = dotted(prefix, key);
+        match value {
+            Value::Object(inner) => {
+                without(&path, inner, said);
+                !inner.is_empty()
+            }
+            _ => !said.contains_key(&path),
+        }
+    });
+}
+
+fn dotted(prefix: &str, key: &str) -> String {
+    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn over(cluster: &Value, pool: &Value) -> Value {
+        json!(merged(cluster.as_object().unwrap(), pool.as_object().unwrap()))
+    }
+
+    #[test]
+    fn a_pool_wins_whichever_way_it_and_the_cluster_spell_a_setting() {
+        let spelled = |value: Value| {
+            [
+                json!({"a.b.c": value.clone()}),
+                json!({"a": {"b.c": value.clone()}}),
+                json!({"a.b": {"c": value.clone()}}),
+                json!({"a": {"b": {"c": value}}}),
+            ]
+        };
+        let rendered = |cluster: &Value, pool: &Value| {
+            let mut rendered = BTreeMap::new();
+            flatten("", over(cluster, pool).as_object().unwrap(), &mut rendered);
+            rendered
+        };
+        for cluster in spelled(json!(1)) {
+            for pool in spelled(json!(2)) {
+                let wanted = [("a.b.c".to_owned(), json!(2))].into();
+                assert_eq!(rendered(&cluster, &pool), wanted, "{cluster} {pool}");
+            }
+            for pool in spelled(Value::Null) {
+                assert_eq!(rendered(&cluster, &pool), BTreeMap::new(), "{cluster} {pool}: not set");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_right_before_is_told_as_before() {
+        let cluster = json!({"a": {"b": 1, "x": 1}, "d": {"e": 1}, "n": {"z": null}});
+        let pool = json!({"a.b": 2, "d": {"f": 3}});
+        let told = json!({"a": {"b": 1, "x": 1}, "a.b": 2, "d": {"e": 1, "f": 3}, "n": {}});
+        assert_eq!(over(&cluster, &pool), told);
+    }
+}
