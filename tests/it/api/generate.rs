@@ -400,6 +400,7 @@ fn operation(tape: &mut Tape<'_>) -> Operation {
                 phase: tape.word(&["Pending", "Running"]),
                 message: tape.maybe_text(SENTENCES),
                 start_time: tape.maybe(Tape::time),
+                last_progress_time: tape.maybe(Tape::time),
                 completion_time: tape.maybe(Tape::time),
             })
             .collect(),
