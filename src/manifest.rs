@@ -148,6 +148,8 @@ fn apiserver_access() -> Vec<Value> {
     let api_services: Vec<&str> = api_services.iter().map(String::as_str).collect();
     let cluster_rules = json!([
         rule("", &["namespaces"], &[], &["get", "list", "watch"]),
+        // Whose clusters a store without a record would have to hold.
+        rule("apps", &["statefulsets"], &[], &["list"]),
         rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),
     ]);
     let own_rules = json!([

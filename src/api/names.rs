@@ -38,6 +38,8 @@ pub mod annotation {
     pub const FORCE_DELETE: &str = "navigator.jetstack.io/force-delete";
     /// `"true"` on a Pilot: a person says that data without a mark are this node's.
     pub const ADOPT_DATA: &str = "navigator.jetstack.io/adopt-data";
+    /// On the record of the store: the id of the store that a person accepts as it is.
+    pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";
     /// Identity of our store, on every object that we own.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";

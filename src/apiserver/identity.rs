@@ -1,37 +1,33 @@
 //! Is this our store? Losing a store must never delete a database (invariant 5).
 //!
 //! Kubernetes' garbage collector deletes what an absent owner owned. So an empty or foreign
-//! store must not answer 404: the id of the store in use is recorded in a ConfigMap outside of
-//! it, and as long as the two differ, every resource answers 503. `docs/store.md` says how to
-//! accept a new store.
+//! store, or one without its latest writes, must not answer 404: the id of the store in use and
+//! how far it has come are recorded in a ConfigMap outside of it, and as long as the two differ,
+//! every resource answers 503. `docs/store.md` says how to accept a store.
+//!
+//! Owns the guard and when to look; what a look finds is [`judge`]'s.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod judge;
+mod orphans;
+mod record;
 
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, Client, api::PostParams};
+use std::{sync::Arc, time::Duration};
+
+use kube::Client;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::{
-    status::ApiError,
-    storage::{self, PageRequest, Prefix, Sight, Storage},
-};
-use crate::{
-    api::{self, names, scheme},
-    error::chain,
-    runtime::Runtime,
-};
+use self::judge::{Error, Judge};
+use super::{status::ApiError, storage::Storage};
+use crate::{error::chain, runtime::Runtime};
 
-/// Key of the ConfigMap that holds the store's id.
-const ID: &str = "id";
 /// Between looks while the verdict keeps us from serving.
 const SOON: Duration = Duration::from_secs(3);
 /// Between looks while all is well.
 const LATER: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
-
-const ACCEPTED: &str = "another store than the one that was opened has been accepted";
-const BACK: &str = "the store on record is back, in place of the one that was opened";
+/// For the last word on how far the store has come, before the process ends.
+const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// What is known about the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,26 +96,6 @@ impl Guard {
     }
 }
 
-/// A look that told nothing.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("failed to read the store's identity")]
-    Store(#[from] storage::Error),
-    #[error("failed to read or write ConfigMap {:?}", names::STORE_CONFIG_MAP)]
-    ConfigMap(#[source] Box<kube::Error>),
-    #[error(
-        "ConfigMap {:?} could not be read or written within {ANSWER:?}",
-        names::STORE_CONFIG_MAP
-    )]
-    Timeout,
-}
-
-impl From<kube::Error> for Error {
-    fn from(error: kube::Error) -> Self {
-        Self::ConfigMap(Box::new(error))
-    }
-}
-
 /// Starts judging `store`; the guard says what came of it. The last verdict holds while nobody
 /// can look.
 pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Runtime) -> Guard {
@@ -129,13 +105,9 @@ pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Run
     );
     let (sender, mut verdicts) = watch::channel(waiting);
     let guard = Guard(verdicts.clone());
-    let judge = Judge {
-        store,
-        records: Api::namespaced(client.clone(), namespace),
-        namespace: namespace.to_owned(),
-    };
     let alarmed = sender.clone();
-    judge.store.on_replaced(Box::new(move |reason| raise(&alarmed, reason)));
+    store.on_replaced(Box::new(move |reason| raise(&alarmed, reason)));
+    let mut judge = Judge::new(store, client, namespace);
     let shutdown = rt.shutdown();
     rt.tasks().spawn("store-identity", async move {
         loop {
@@ -143,7 +115,7 @@ pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Run
             // Writing the record is one request: dropped half-way it happened or it did not.
             let looked = tokio::select! {
                 looked = tokio::time::timeout(ANSWER, judge.look()) => looked,
-                () = shutdown.triggered() => return,
+                () = shutdown.triggered() => break,
             };
             match looked.unwrap_or(Err(Error::Timeout)) {
                 // Nobody but the store's alarm decides beside us; what was read before it is old.
@@ -165,8 +137,13 @@ pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Run
                 () = tokio::time::sleep(pause) => {}
                 // An alarm.
                 _ = verdicts.changed() => {}
-                () = shutdown.triggered() => return,
+                () = shutdown.triggered() => break,
             }
+        }
+        if *sender.borrow() == Verdict::Ours
+            && let Ok(Err(error)) = tokio::time::timeout(LAST_WORD, judge.last_word()).await
+        {
+            warn!(error = %chain(&error), "Failed to record how far the store has come");
         }
     });
     guard
@@ -194,99 +171,5 @@ fn announce(sender: &watch::Sender<Verdict>, verdict: Verdict) {
         Verdict::Foreign(message) if changed => error!(explanation = message, "Serving no objects"),
         Verdict::Ours if changed => info!("The store is the one on record"),
         _ => {}
-    }
-}
-
-struct Judge {
-    store: Arc<dyn Storage>,
-    records: Api<ConfigMap>,
-    namespace: String,
-}
-
-impl Judge {
-    async fn look(&self) -> Result<Verdict, Error> {
-        let Sight { id, revision: _, other, lost } = self.store.sight().await?;
-        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?;
-        let Some(record) = record else {
-            return match id.filter(|_| other.is_none() && lost.is_none()) {
-                Some(id) => self.record(&id).await,
-                None => Ok(Verdict::Over(ACCEPTED.to_owned())),
-            };
-        };
-        let recorded = record.data.as_ref().and_then(|data| data.get(ID));
-        let recorded = recorded.map(String::as_str).unwrap_or_default();
-        Ok(match id {
-            Some(id) if id == recorded => match (other, lost) {
-                (Some(_), _) => Verdict::Over(BACK.to_owned()),
-                (None, Some(lost)) => Verdict::Foreign(self.explain_loss(&lost)),
-                (None, None) => Verdict::Ours,
-            },
-            id => Verdict::Foreign(self.explain(id.as_deref(), recorded)),
-        })
-    }
-
-    /// Records the store in use as ours. Of several replicas that try, one succeeds and the
-    /// others compare themselves with it.
-    async fn record(&self, id: &str) -> Result<Verdict, Error> {
-        if self.holds_objects().await? {
-            warn!(
-                id,
-                config_map = names::STORE_CONFIG_MAP,
-                "The record of the store is missing although the store holds objects; recording \
-                 the store again"
-            );
-        }
-        let record = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(names::STORE_CONFIG_MAP.to_owned()),
-                ..ObjectMeta::default()
-            },
-            data: Some(BTreeMap::from([(ID.to_owned(), id.to_owned())])),
-            ..ConfigMap::default()
-        };
-        match self.records.create(&PostParams::default(), &record).await {
-            Ok(_) => {
-                info!(id, config_map = names::STORE_CONFIG_MAP, "Recorded the store in use");
-                Ok(Verdict::Ours)
-            }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                Ok(Verdict::Unknown("another replica has just recorded its store".to_owned()))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn holds_objects(&self) -> Result<bool, Error> {
-        for kind in scheme::kinds() {
-            let prefix = Prefix::resource(api::GROUP, kind.plural())
-                .expect("our group and plurals are valid parts of a key");
-            let request = PageRequest { limit: Some(1), ..PageRequest::default() };
-            if !self.store.list(&prefix, request).await?.entries.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn explain(&self, id: Option<&str>, recorded: &str) -> String {
-        let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
-        let has = id.map_or("is empty".to_owned(), |id| format!("has the id {id:?}"));
-        format!(
-            "the store of Navigator's API server {has}, but this installation has been using \
-             {recorded:?}, says ConfigMap {namespace}/{record}: the store was lost or replaced. No \
-             object is served, so that nothing is garbage-collected. Bring the old store back; or \
-             read docs/store.md and accept the new one with: kubectl --namespace {namespace} \
-             delete configmap {record}"
-        )
-    }
-
-    fn explain_loss(&self, lost: &str) -> String {
-        let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
-        format!(
-            "the store of Navigator's API server lost its latest writes: {lost}. No object is \
-             served, so that nothing is garbage-collected. Bring the latest state back; or read \
-             docs/store.md and accept this one with: kubectl --namespace {namespace} delete \
-             configmap {record}"
-        )
     }
 }

@@ -89,7 +89,7 @@ pub enum Error {
     Embedded(#[from] embedded::OpenError),
     #[error("the connection to etcd cannot be set up")]
     Etcd(#[from] etcd::ConnectError),
-    #[error("only a new process may serve the store: {0}")]
+    #[error("only a new process can serve the store: {0}")]
     Store(String),
 }
 
@@ -136,12 +136,16 @@ pub async fn run(config: Config, rt: Runtime) -> Result<(), Error> {
         let setup = async {
             let certificates = follow_certificates(&config, files, serving, &client, &rt);
             let install = Box::pin(async {
-                let (installed, mut guard) =
+                let (installed, mut guard, store) =
                     install(&config, &client, &metrics, &rt, &closing).await?;
                 chain.install(installed);
                 drop(starting);
                 info!("Serving");
-                Err(Error::Store(guard.until_over().await))
+                let why = tokio::select! {
+                    why = guard.until_over() => why,
+                    why = store.failed() => why,
+                };
+                Err(Error::Store(why))
             });
             futures::future::try_join(certificates, install).await.map(|((), ())| ())
         };
@@ -212,7 +216,7 @@ async fn install(
     metrics: &Arc<Metrics>,
     rt: &Runtime,
     closing: &Shutdown,
-) -> Result<(Installed, Guard), Error> {
+) -> Result<(Installed, Guard, Arc<dyn Storage>), Error> {
     let (trust, store) = tokio::try_join!(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
@@ -231,7 +235,7 @@ async fn install(
         authorizer: Authorizer::new(reviews, Arc::clone(metrics)),
         router: handlers::router(state),
     };
-    Ok((installed, guard))
+    Ok((installed, guard, store))
 }
 
 /// Opens the store. An etcd that does not answer is waited for; while it does, the server is

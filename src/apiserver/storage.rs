@@ -67,9 +67,19 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// `<resource>/<namespace>/<name>`, as people name an object to a tool.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(self.as_str(), |(_, name)| name)
+    }
 }
 
 impl Prefix {
+    /// Every object.
+    pub fn group(group: &str) -> Result<Self, InvalidKey> {
+        Ok(Self(format!("{}/", checked(group)?)))
+    }
+
     /// Every object of a resource.
     pub fn resource(group: &str, resource: &str) -> Result<Self, InvalidKey> {
         Ok(Self(format!("{}/{}/", checked(group)?, checked(resource)?)))
@@ -193,8 +203,17 @@ pub struct Sight {
     pub revision: Revision,
     /// How it shows that another store was opened.
     pub other: Option<String>,
-    /// How it shows that the latest writes are missing.
-    pub lost: Option<String>,
+    /// The latest writes are missing, or may be.
+    pub lost: Option<Loss>,
+}
+
+/// A store that lacks writes that it acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// How it shows.
+    pub why: String,
+    /// How far it had come, as far as is known.
+    pub reached: Revision,
 }
 
 /// An ordered, revisioned key-value store.
@@ -239,6 +258,17 @@ pub trait Storage: Send + Sync + 'static {
             let (id, revision) = (self.id().await?, self.current_revision().await?);
             Ok(Sight { id: Some(id), revision, other: None, lost: None })
         })
+    }
+    /// Leaves every revision up to `past` behind and forgets the history, so that whoever knows an
+    /// older state has to list again. Returns the latest revision.
+    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>>;
+    /// Creations and deletions that this process had acknowledged.
+    fn births_and_deaths(&self) -> u64 {
+        0
+    }
+    /// Waits until the store can never work again in this process, and says why. Cancel-safe.
+    fn failed(&self) -> BoxFuture<'_, String> {
+        Box::pin(std::future::pending())
     }
     /// Whom to tell that the store was replaced. One that only this process can change has
     /// nothing to tell.

@@ -22,13 +22,14 @@ use tokio::sync::{broadcast, watch};
 use super::client::{Client, SERVICE};
 
 /// Resources that it keeps, by the last part of their collections' paths.
-const COLLECTIONS: [(&str, &str, &str); 6] = [
+const COLLECTIONS: [(&str, &str, &str); 7] = [
     ("configmaps", "v1", "ConfigMap"),
     ("events", "v1", "Event"),
     ("pods", "v1", "Pod"),
     ("secrets", "v1", "Secret"),
     ("namespaces", "v1", "Namespace"),
     ("apiservices", "apiregistration.k8s.io/v1", "APIService"),
+    ("statefulsets", "apps/v1", "StatefulSet"),
 ];
 
 /// A running server; everything about it can be changed while it runs.
@@ -269,10 +270,19 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
         (&Method::GET, Some((_, version, kind))) => {
             let state = kube.lock();
             let below = format!("{path}/");
+            // A list of all namespaces names none.
+            let group = path.strip_suffix(plural).unwrap_or_default();
+            let of_any_namespace = |key: &str| {
+                let rest = key.strip_prefix(group).and_then(|key| key.strip_prefix("namespaces/"));
+                rest.is_some_and(|rest| rest.split('/').nth(1) == Some(plural))
+            };
             let items: Vec<_> = state
                 .objects
                 .iter()
-                .filter(|(key, _)| key.strip_prefix(&below).is_some_and(|n| !n.contains('/')))
+                .filter(|(key, _)| {
+                    let named = key.strip_prefix(&below);
+                    named.is_some_and(|name| !name.contains('/')) || of_any_namespace(key)
+                })
                 .map(|(_, object)| object.clone())
                 .collect();
             reply_json(

@@ -10,7 +10,7 @@ use crate::apiserver::{
     cache::{Cached, Event, Watcher},
     options::{ListOptions, revision},
     selector::Selector,
-    status::Result,
+    status::{ApiError, Result},
     storage::Revision,
 };
 
@@ -55,7 +55,10 @@ impl Registry {
         let at_least = match asked {
             None => Some(self.cache.catch_up().await.map_err(|e| self.cache_error(e))?),
             Some(Revision(0)) => None,
-            Some(asked) => Some(asked),
+            Some(asked) => {
+                self.not_of_another_life(asked).await?;
+                Some(asked)
+            }
         };
         let (initial, from) = if shows_state {
             let (objects, revision) = self.shown(namespace, &range, &selector, at_least).await?;
@@ -66,6 +69,20 @@ impl Registry {
         let watcher =
             self.cache.watch(range, from).await.map_err(|error| self.cache_error(error))?;
         Ok(Events { kind: self.kind, selector, watcher, initial })
+    }
+
+    /// A revision that the store itself has not reached was never given out by it: what its client
+    /// knows was lost, so it has to list again. Waiting would let it go on across the gap.
+    async fn not_of_another_life(&self, asked: Revision) -> Result<()> {
+        if asked <= self.cache.revision() {
+            return Ok(());
+        }
+        let latest = self.store.current_revision().await.map_err(|e| self.store_error("", &e))?;
+        if asked > latest {
+            let why = format!("too large resource version: {asked}, current: {latest}");
+            return Err(ApiError::expired(why, None));
+        }
+        Ok(())
     }
 
     /// What ended a watch, in a client's words.

@@ -4,6 +4,7 @@
 //! ([`writer`]). A write is answered after it was synced to the disk. Which directory may be
 //! opened is [`open`]'s, how the file looks is [`layout`]'s.
 
+mod disk;
 mod layout;
 mod open;
 mod watch;
@@ -11,15 +12,18 @@ mod writer;
 
 use std::{
     io,
-    path::Path,
-    sync::{Arc, PoisonError, RwLock},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use redb::Database;
+use redb::{Database, StorageBackend};
 use tokio::sync::{mpsc, oneshot, watch as latest};
 
 pub use self::open::OpenError;
@@ -27,7 +31,10 @@ use self::{
     layout::{Change, Snapshot},
     writer::{Command, Writer},
 };
-use super::{Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream};
+use super::{
+    Entry, Error, Key, Loss, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
+    WatchStream,
+};
 
 /// The largest value: etcd's limit, so that what one store takes the other takes too.
 pub const MAX_VALUE_BYTES: usize = 3 << 19;
@@ -56,6 +63,8 @@ impl Default for History {
 pub struct Embedded {
     shared: Arc<Shared>,
     id: String,
+    /// Creations and deletions that were acknowledged.
+    births_and_deaths: AtomicU64,
     /// Absent only while it is dropped.
     commands: Option<mpsc::Sender<Command>>,
     writer: Option<JoinHandle<()>>,
@@ -73,8 +82,16 @@ impl Embedded {
         Self::open_by(open::open_present, directory, history).await
     }
 
+    /// Makes a store with the id of another one, where there is not a trace of one. It says that
+    /// its latest writes may be missing, and why, until somebody accepts it.
+    pub async fn make(directory: &Path, id: &str, doubt: &str) -> Result<Self, OpenError> {
+        let new = open::New { id: id.to_owned(), doubt: Some(doubt.to_owned()) };
+        let make = move |directory: &Path| open::make(directory, &new);
+        Self::open_by(make, directory, History::default()).await
+    }
+
     async fn open_by(
-        open: fn(&Path) -> Result<open::Opened, OpenError>,
+        open: impl FnOnce(&Path) -> Result<open::Opened, OpenError> + Send + 'static,
         directory: &Path,
         history: History,
     ) -> Result<Self, OpenError> {
@@ -83,27 +100,54 @@ impl Embedded {
             tokio::task::spawn_blocking(move || open(&path)).await.map_err(|error| {
                 OpenError::Open { file: directory.to_owned(), source: error.into() }
             })??;
-        let open::Opened { database, file, summary } = opened;
+        let file = opened.file.clone();
+        Self::begin(opened, Some(file), history)
+    }
+
+    /// A store in no file but in what a test made, to decide what a disk does.
+    pub fn on(backend: impl StorageBackend, history: History) -> Result<Self, OpenError> {
+        Self::begin(open::on(backend)?, None, history)
+    }
+
+    fn begin(
+        opened: open::Opened,
+        file: Option<PathBuf>,
+        history: History,
+    ) -> Result<Self, OpenError> {
+        let open::Opened { database, file: named, summary, sync_failed } = opened;
         let shared = Arc::new(Shared::new(database, summary.revision));
+        shared.doubt(summary.doubt);
         let (commands, receiver) = mpsc::channel(QUEUE);
         let writer = Writer {
             shared: Arc::clone(&shared),
             commands: receiver,
             history,
-            file: file.clone(),
+            file,
             log_bytes: summary.log_bytes,
+            sync_failed,
         };
         let writer = thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
-            .map_err(|source| OpenError::Open { file, source: source.into() })?;
-        Ok(Self { shared, id: summary.id, commands: Some(commands), writer: Some(writer) })
+            .map_err(|source| OpenError::Open { file: named, source: source.into() })?;
+        Ok(Self {
+            shared,
+            id: summary.id,
+            births_and_deaths: AtomicU64::new(0),
+            commands: Some(commands),
+            writer: Some(writer),
+        })
     }
 
     async fn write(&self, key: &Key, change: Change) -> Result<Revision> {
+        let updates = matches!(change, Change::Update { .. });
         let (reply, answer) = oneshot::channel();
         self.send(Command::Write { key: key.clone(), change, reply }).await?;
-        answer.await.map_err(|_| closed())?
+        let written = answer.await.map_err(|_| closed())??;
+        if !updates {
+            self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(written)
     }
 
     async fn send(&self, command: Command) -> Result<()> {
@@ -191,6 +235,38 @@ impl Storage for Embedded {
     fn id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(async { Ok(self.id.clone()) })
     }
+
+    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+        Box::pin(async {
+            let (id, revision) = (Some(self.id.clone()), self.current_revision().await?);
+            let lost = self.shared.doubts().map(|why| Loss { why, reached: revision });
+            Ok(Sight { id, revision, other: None, lost })
+        })
+    }
+
+    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            self.send(Command::Advance { past, reply }).await?;
+            answer.await.map_err(|_| closed())?
+        })
+    }
+
+    fn births_and_deaths(&self) -> u64 {
+        self.births_and_deaths.load(Ordering::SeqCst)
+    }
+
+    fn failed(&self) -> BoxFuture<'_, String> {
+        let mut ended = self.shared.ended.subscribe();
+        Box::pin(async move {
+            let said = ended.wait_for(Option::is_some).await.ok().and_then(|why| *why);
+            match said {
+                Some(why) => why.to_owned(),
+                // The store is dropped, and nobody serves it.
+                None => std::future::pending().await,
+            }
+        })
+    }
 }
 
 /// What readers, watchers and the writer share.
@@ -198,6 +274,10 @@ struct Shared {
     /// Absent while the store is closed, or opened again after its file failed.
     database: RwLock<Option<Arc<Database>>>,
     published: latest::Sender<Revision>,
+    /// Why the latest writes may be missing.
+    doubt: RwLock<Option<String>>,
+    /// Why the store will not work again.
+    ended: latest::Sender<Option<&'static str>>,
 }
 
 impl Shared {
@@ -205,7 +285,27 @@ impl Shared {
         Self {
             database: RwLock::new(Some(Arc::new(database))),
             published: latest::Sender::new(revision),
+            doubt: RwLock::default(),
+            ended: latest::Sender::default(),
         }
+    }
+
+    fn doubt(&self, why: Option<String>) {
+        *self.doubt.write().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    fn doubts(&self) -> Option<String> {
+        self.doubt.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn latest(&self) -> Revision {
+        *self.published.borrow()
+    }
+
+    /// Nothing helps but a new process.
+    fn end(&self, why: &'static str) {
+        self.ended.send_replace(Some(why));
+        self.close();
     }
 
     fn database(&self) -> Result<Arc<Database>> {

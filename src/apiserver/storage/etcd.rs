@@ -8,9 +8,16 @@
 mod compaction;
 mod connect;
 mod standing;
+mod version;
 mod watch;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use etcd_client::{
@@ -43,6 +50,8 @@ pub struct Etcd {
     /// Before every key: `/registry/navigator.jetstack.io/`.
     root: String,
     standing: Arc<Standing>,
+    /// Creations and deletions that were acknowledged.
+    births_and_deaths: Arc<AtomicU64>,
     /// The latest revision that somebody waits for watches to reach.
     wanted: latest::Sender<Revision>,
 }
@@ -53,7 +62,13 @@ impl Etcd {
     pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
         let client = connect::client(config).await?;
         let root = format!("{}/", config.prefix.trim_end_matches('/'));
-        Ok(Self { client, root, standing: Arc::default(), wanted: latest::Sender::default() })
+        Ok(Self {
+            client,
+            root,
+            standing: Arc::default(),
+            births_and_deaths: Arc::default(),
+            wanted: latest::Sender::default(),
+        })
     }
 
     fn kv(&self) -> KvClient {
@@ -255,7 +270,10 @@ impl Storage for Etcd {
         Box::pin(async move {
             let size = value.len();
             let put = TxnOp::put(self.path(key), value, None);
-            self.write(key, Revision(0), put).await.map_err(|error| sized(error, size))
+            let created = self.write(key, Revision(0), put).await;
+            let created = created.map_err(|error| sized(error, size))?;
+            self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
+            Ok(created)
         })
     }
 
@@ -273,9 +291,11 @@ impl Storage for Etcd {
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(
-            async move { self.change(key, expected, TxnOp::delete(self.path(key), None)).await },
-        )
+        Box::pin(async move {
+            let deleted = self.change(key, expected, TxnOp::delete(self.path(key), None)).await?;
+            self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
+            Ok(deleted)
+        })
     }
 
     fn watch<'a>(
@@ -326,7 +346,7 @@ impl Storage for Etcd {
     fn id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(async move {
             let Sight { id, revision: _, other, lost } = self.sight().await?;
-            match (other.or(lost), id) {
+            match (other.or(lost.map(|lost| lost.why)), id) {
                 (None, Some(id)) => Ok(id),
                 (reason, _) => {
                     let reason = reason.unwrap_or_else(|| standing::NO_ID.to_owned());
@@ -338,6 +358,14 @@ impl Storage for Etcd {
 
     fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
         Box::pin(self.look(ANSWER_WITHIN))
+    }
+
+    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(self.burn(past))
+    }
+
+    fn births_and_deaths(&self) -> u64 {
+        self.births_and_deaths.load(Ordering::SeqCst)
     }
 
     fn on_replaced(&self, alarm: Alarm) {

@@ -153,4 +153,8 @@ impl Storage for Faulty {
     fn id(&self) -> BoxFuture<'_, Result<String>> {
         self.inner.id()
     }
+
+    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        self.inner.advance(past)
+    }
 }

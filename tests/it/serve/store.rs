@@ -11,6 +11,7 @@ use std::{
 
 use futures::future::join_all;
 use http::Request;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -218,8 +219,7 @@ async fn a_wiped_etcd_misleads_nobody_and_is_served_once_a_person_accepts_it() {
 
     world.kube.delete(RECORD);
     // What this process remembers is another store's.
-    assert_eq!(server.ended().await.code(), Some(1), "{}", server.log());
-    assert!(server.log().contains("has been accepted"), "{}", server.log());
+    ended_because_accepted(&mut server).await;
     let server = world.start("unused", &["--store=etcd", "--etcd-servers", etcd.url()]);
     server.until_ready().await;
     let client = Client::new(server.address, Some(&world.proxy()), None);
@@ -244,6 +244,7 @@ async fn an_etcd_restored_under_a_running_server_misleads_nobody() {
         let made = send(&client, "POST", &namespaced(kind), object(kind, "a-later-one")).await;
         assert_eq!(made.status, 201, "{}", brief(&made));
     }
+    let known = latest(&client).await;
     let restored = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         etcd.restore();
@@ -251,6 +252,61 @@ async fn an_etcd_restored_under_a_running_server_misleads_nobody() {
     let asked = under_load(&client, "a-later-one", restored).await;
     assert!(asked >= ENOUGH, "only {asked} answers");
     all_refused(&server, &client, "lost its latest writes").await;
+    drop(server);
+
+    // Nor does the next process forget it, although the store has the id on record.
+    let arguments = ["--store=etcd", "--etcd-servers", etcd.url()];
+    let mut server = world.start("unused", &arguments);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    all_refused(&server, &client, "lost its latest writes").await;
+    accept(&world);
+    ended_because_accepted(&mut server).await;
+    let server = world.start("unused", &arguments);
+    served_as_of_the_backup(&world, &server, known).await;
+}
+
+/// What it remembers goes on across the gap.
+async fn ended_because_accepted(server: &mut Server) {
+    assert_eq!(server.ended().await.code(), Some(1), "{}", server.log());
+    assert!(server.log().contains("has been accepted"), "{}", server.log());
+}
+
+/// What a person types, as far as it is not the shell's.
+fn accept(world: &World) {
+    let mut record = world.kube.get(RECORD).expect("the store is recorded");
+    record["metadata"]["annotations"]["navigator.jetstack.io/accept-store"] =
+        record["data"]["id"].clone();
+    let (collection, name) = RECORD.rsplit_once('/').unwrap();
+    world.kube.put(collection, name, record);
+}
+
+/// The backup is served; who knew a later state is told to list again, now and for ever.
+async fn served_as_of_the_backup(world: &World, server: &Server, known: u64) {
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    let range = namespaced("pilots");
+    let list = async || send(&client, "GET", &range, String::new()).await;
+    server
+        .until("the backup is served", async || {
+            let reply = list().await;
+            if reply.status == 200 { Ok(()) } else { Err(brief(&reply)) }
+        })
+        .await;
+    let listed = list().await.json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
+    let now: u64 = listed["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert!(now > known, "revision {now} of the backup was given out before, up to {known}");
+    for seen in [known, known - 1] {
+        let path = format!("{range}?watch=1&timeoutSeconds=60&resourceVersion={seen}");
+        let reply = send(&client, "GET", &path, String::new()).await;
+        assert!(reply.body.contains("\"code\":410"), "{seen}: {}", brief(&reply));
+    }
+    let record = world.kube.get(RECORD).unwrap();
+    let annotations = &record["metadata"]["annotations"];
+    assert!(annotations["navigator.jetstack.io/accept-store"].is_null(), "{record}");
+    assert!(record["data"]["lost"].is_null(), "{record}");
+    let recorded: u64 = record["data"]["revision"].as_str().unwrap().parse().unwrap();
+    assert!(recorded > known, "{record}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -274,6 +330,142 @@ async fn an_etcd_that_restarts_with_its_data_is_served_on_by_the_same_process() 
                 }
             }
             Ok(())
+        })
+        .await;
+}
+
+/// The revision that a list shows.
+async fn latest(client: &Client) -> u64 {
+    let list = send(client, "GET", &namespaced("pilots"), String::new()).await.json();
+    list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+async fn create(client: &Client, name: &str) {
+    let made = send(client, "POST", &namespaced("pilots"), object("pilots", name)).await;
+    assert_eq!(made.status, 201, "{}", brief(&made));
+}
+
+fn copy(from: &str, to: &str) {
+    drop(std::fs::remove_dir_all(to));
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), std::path::Path::new(to).join(entry.file_name())).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_volume_answers_503_until_a_person_accepts_it() {
+    let world = World::new().await;
+    let [volume, backup] = ["store", "backup"].map(|name| world.path(name));
+    for name in ["kept", "a-later-one"] {
+        let mut server = world.start("store", &[]);
+        server.until_ready().await;
+        let client = Client::new(server.address, Some(&world.proxy()), None);
+        create(&client, name).await;
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.ended().await.code(), Some(0), "{}", server.log());
+        if name == "kept" {
+            copy(&volume, &backup);
+        }
+    }
+    let known: u64 = {
+        let record = world.kube.get(RECORD).unwrap();
+        record["data"]["revision"].as_str().expect("the last word says it").parse().unwrap()
+    };
+    copy(&backup, &volume);
+    let mut server = world.start("store", &[]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    all_refused(&server, &client, "accept-store=").await;
+    accept(&world);
+    ended_because_accepted(&mut server).await;
+    drop(server);
+    let server = world.start("store", &[]);
+    served_as_of_the_backup(&world, &server, known).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_created_is_on_record_before_the_server_ends() {
+    let world = World::new().await;
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    create(&client, "kept").await;
+    let created = latest(&client).await;
+    server
+        .until("the record says how far the store has come", async || {
+            let record = world.kube.get(RECORD).unwrap_or_default();
+            let recorded = record["data"]["revision"].as_str().and_then(|text| text.parse().ok());
+            if recorded >= Some(created) { Ok(()) } else { Err(record.to_string()) }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_an_older_release_gets_its_revision_and_keeps_the_rest() {
+    let world = World::new().await;
+    let mut server = world.start("store", &[]);
+    server.until_ready().await;
+    server.signal(Signal::SIGTERM);
+    server.ended().await;
+    let mut record = world.kube.get(RECORD).unwrap();
+    record["data"] = json!({"id": record["data"]["id"], "note": "mine"});
+    let (collection, name) = RECORD.rsplit_once('/').unwrap();
+    world.kube.put(collection, name, record);
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    server
+        .until("the record has a revision", async || {
+            let record = world.kube.get(RECORD).unwrap_or_default();
+            let whole = record["data"]["revision"].is_string() && record["data"]["note"] == "mine";
+            if whole { Ok(()) } else { Err(record.to_string()) }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_record_and_store_the_databases_clusters_are_missed() {
+    let world = World::new().await;
+    let owned = |kind: &str| {
+        json!({"metadata": {"namespace": "db", "ownerReferences": [{
+            "apiVersion": "navigator.jetstack.io/v1beta1", "kind": kind, "name": "demo",
+            "uid": "00000000-0000-0000-0000-000000000001", "controller": true,
+        }]}})
+    };
+    let sets = "/apis/apps/v1/namespaces/db/statefulsets";
+    world.kube.put(sets, "cass-demo-a", owned("CassandraCluster"));
+    world.kube.put(sets, "somebody-elses", json!({"metadata": {"namespace": "db"}}));
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    all_refused(&server, &client, "own the StatefulSets db/cass-demo-a. No object").await;
+    assert_eq!(world.kube.get(RECORD), None, "an empty store was recorded");
+
+    // One way out: nobody would delete it any more.
+    world.kube.put(sets, "cass-demo-a", json!({"metadata": {"namespace": "db"}}));
+    server
+        .until("the store is accepted", async || {
+            let reply = send(&client, "GET", &namespaced("pilots"), String::new()).await;
+            if reply.status == 200 { Ok(()) } else { Err(brief(&reply)) }
+        })
+        .await;
+    let record = world.kube.get(RECORD).expect("it is recorded");
+    drop(server);
+
+    // The other: a person writes the record.
+    world.kube.delete(RECORD);
+    world.kube.put(sets, "cass-demo-a", owned("CassandraCluster"));
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    all_refused(&server, &client, "--from-literal=id=").await;
+    let (collection, name) = RECORD.rsplit_once('/').unwrap();
+    world.kube.put(collection, name, json!({"data": {"id": record["data"]["id"]}}));
+    server
+        .until("the store is accepted", async || {
+            let reply = send(&client, "GET", &namespaced("pilots"), String::new()).await;
+            if reply.status == 200 { Ok(()) } else { Err(brief(&reply)) }
         })
         .await;
 }

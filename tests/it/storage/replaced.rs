@@ -9,13 +9,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use navigator::apiserver::storage::{
-    Error, PageRequest, Revision, Storage,
-    conformance::{key, pilots},
-    etcd::{Config, Etcd},
+use futures::{StreamExt, future::BoxFuture};
+use navigator::{
+    apiserver::storage::{
+        Error, PageRequest, Revision, Storage,
+        conformance::{key, pilots},
+        etcd::{Config, Etcd},
+    },
+    runtime::Shutdown,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{connect, etcd_server::Server};
 
@@ -179,4 +182,71 @@ async fn an_id_is_made_once_and_never_by_looking() {
     assert_eq!(sight.id, None, "a wiped etcd got a new id");
     assert!(sight.other.is_some(), "{sight:?}");
     assert!(store.id().await.is_err());
+}
+
+/// The oldest revision that is known, if `from` is older. Something was written after `from`.
+async fn forgotten(store: &Etcd, from: Revision) -> Option<Revision> {
+    let first = match store.watch(&pilots(), from).await {
+        Ok(mut events) => timeout(Duration::from_secs(60), events.next()).await.unwrap().unwrap(),
+        Err(error) => Err(error),
+    };
+    match first {
+        Err(Error::Compacted { oldest, .. }) => Some(oldest),
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn an_accepted_backup_leaves_every_revision_behind_that_was_given_out() {
+    let server = Server::start();
+    let store = connect(server.url(), PREFIX).await;
+    let created = store.create(&key("ns", "there"), VALUE).await.unwrap();
+    let past = Revision(created.0 + 3_000);
+    let advanced = store.advance(past).await.unwrap();
+    assert!(advanced > past, "{advanced}");
+    assert_eq!(store.current_revision().await.unwrap(), advanced);
+    for old in [created, past] {
+        let oldest = forgotten(&store, old).await;
+        assert!(oldest > Some(past), "{old}: {oldest:?}");
+    }
+    assert!(store.get(&key("ns", "there")).await.unwrap().is_some());
+    // One that would take for ever says what to do.
+    let too_far = store.advance(Revision(advanced.0 + 10_000_000)).await.unwrap_err();
+    assert!(navigator::error::chain(&too_far).to_string().contains("--bump-revision"), "{too_far}");
+}
+
+#[tokio::test]
+async fn servers_of_one_etcd_take_turns_to_forget_its_history() {
+    let server = Server::start();
+    let store = connect(server.url(), PREFIX).await;
+    let first = store.create(&key("ns", "there"), VALUE).await.unwrap();
+    let mut last = first;
+    for _ in 0..10 {
+        last = store.update(&key("ns", "there"), last, VALUE).await.unwrap();
+    }
+    let shutdown = Shutdown::new();
+    let mut compacting = Vec::new();
+    for _ in 0..2 {
+        let (store, shutdown) = (connect(server.url(), PREFIX).await, shutdown.clone());
+        #[expect(clippy::disallowed_methods, reason = "joined below")]
+        compacting.push(tokio::spawn(async move {
+            store.compact_periodically(Duration::from_millis(50), shutdown).await;
+        }));
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let oldest = loop {
+        match forgotten(&store, first).await {
+            Some(oldest) => break oldest,
+            None => assert!(Instant::now() < deadline, "history is kept for ever"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    };
+    assert!(oldest > first, "{oldest}");
+    let found = store.get(&key("ns", "there")).await.unwrap().unwrap();
+    assert_eq!(found.revision, last, "the latest values stay");
+    shutdown.trigger();
+    for task in compacting {
+        task.await.unwrap();
+    }
 }

@@ -28,6 +28,12 @@ const REVISION: &str = "revision";
 const COMPACTED: &str = "compacted";
 const FORMAT_NUMBER: &str = "format";
 const ID: &str = "id";
+/// Why the latest writes may be missing; absent when nothing speaks for it.
+const DOUBT: &str = "doubt";
+
+/// Revisions that are skipped when a store without its latest writes is accepted: more than
+/// can have been lost since a backup.
+const JUMP: u64 = 1_000_000;
 
 /// Unix seconds; key; value (absent: deleted); revision and value before (absent: created).
 type Record<'a> = (u64, &'a str, Option<&'a [u8]>, Option<(u64, &'a [u8])>);
@@ -69,6 +75,8 @@ pub(super) struct Summary {
     pub revision: Revision,
     /// Size of the log in bytes, as [`Batch::trim`] counts them.
     pub log_bytes: u64,
+    /// Why the latest writes may be missing.
+    pub doubt: Option<String>,
 }
 
 /// Reads the whole log; the text of the error says what is wrong with the file.
@@ -79,8 +87,8 @@ pub(super) fn summarize(database: &Database) -> Result<Summary> {
         let reason = format!("its format is {format}, this binary reads format {FORMAT}");
         return Err(Error::Corrupt { reason });
     }
-    let id = snapshot.0.open_table(TEXTS).map_err(failed)?.get(ID).map_err(failed)?;
-    let id = id.map(|id| id.value().to_owned()).unwrap_or_default();
+    let id = snapshot.text(ID)?.unwrap_or_default();
+    let doubt = snapshot.text(DOUBT)?;
     let (revision, compacted) = (snapshot.number(REVISION)?, snapshot.number(COMPACTED)?);
     let (mut expected, mut log_bytes) = (compacted, 0);
     let log = snapshot.0.open_table(LOG).map_err(failed)?;
@@ -97,7 +105,22 @@ pub(super) fn summarize(database: &Database) -> Result<Summary> {
         let reason = format!("the log ends at revision {expected}, not {revision}");
         return Err(Error::Corrupt { reason });
     }
-    Ok(Summary { id, revision: Revision(revision), log_bytes })
+    Ok(Summary { id, revision: Revision(revision), log_bytes, doubt })
+}
+
+/// Notes down that the latest writes may be missing. The next opening would find nothing wrong.
+pub(super) fn doubt(database: &Database, why: &str) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(TEXTS)?.insert(DOUBT, why)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Somebody accepted the store as it is.
+pub(super) fn trust(transaction: &WriteTransaction) -> Result<()> {
+    let mut texts = transaction.open_table(TEXTS).map_err(failed)?;
+    drop(texts.remove(DOUBT).map_err(failed)?);
+    Ok(())
 }
 
 fn size((_, key, value, previous): &Record<'_>) -> u64 {
@@ -129,6 +152,12 @@ impl Snapshot {
     /// The oldest revision whose state is known.
     pub(super) fn compacted(&self) -> Result<Revision> {
         self.number(COMPACTED).map(Revision)
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>> {
+        let texts = self.0.open_table(TEXTS).map_err(failed)?;
+        let text = texts.get(name).map_err(failed)?;
+        Ok(text.map(|text| text.value().to_owned()))
     }
 
     fn number(&self, name: &str) -> Result<u64> {
@@ -378,6 +407,15 @@ impl<'t> Batch<'t> {
             self.forget_oldest()?;
         }
         Ok(())
+    }
+
+    /// Leaves every revision up to `past`, and some more, behind.
+    pub(super) fn advance(&mut self, past: Revision) -> Result<Revision> {
+        while self.log.pop_first().map_err(failed)?.is_some() {}
+        self.revision = self.revision.max(past.0).saturating_add(JUMP);
+        self.compacted = self.revision;
+        self.log_bytes = 0;
+        Ok(Revision(self.revision))
     }
 
     /// Forgets what lies beyond the limits.

@@ -16,11 +16,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use redb::{Builder, Database, DatabaseError};
+use redb::{Builder, Database, DatabaseError, StorageBackend, backends::FileBackend};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
-use super::layout::{self, Summary};
+use super::{
+    disk::{self, Disk, SyncFailed},
+    layout::{self, Summary},
+};
 
 const STORE: &str = "store.redb";
 const MARKER: &str = "store.id";
@@ -29,6 +32,11 @@ const CORRUPT_PREFIX: &str = "store.redb.corrupt-";
 
 /// Pages that redb keeps in memory: some thousand objects of a few KiB with their history.
 const PAGE_CACHE_BYTES: usize = 64 << 20;
+
+/// What a file of redb begins with.
+const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
+const REPAIRED: &str =
+    "its file was damaged and recovered to its last sound state; the latest writes may be lost";
 
 /// Why a store was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +47,8 @@ pub enum OpenError {
     Open { file: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("there is no store in {directory:?}")]
     Absent { directory: PathBuf },
+    #[error("there is a store in {directory:?} already, or what is left of one")]
+    Present { directory: PathBuf },
     #[error("failed to create store {file:?}")]
     Create { file: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
@@ -73,11 +83,45 @@ pub enum OpenError {
     Corrupt { file: PathBuf, marker: PathBuf, copy: PathBuf, reason: String },
 }
 
+impl OpenError {
+    /// Does it help nothing to try again?
+    pub(super) fn is_final(&self) -> bool {
+        match self {
+            Self::Directory { .. } | Self::Open { .. } | Self::InUse { .. } => false,
+            Self::Absent { .. }
+            | Self::Present { .. }
+            | Self::Create { .. }
+            | Self::Empty { .. }
+            | Self::MarkerMissing { .. }
+            | Self::StoreMissing { .. }
+            | Self::Foreign { .. }
+            | Self::Corrupt { .. } => true,
+        }
+    }
+}
+
+/// A store that is in no file: for tests that decide what a disk does.
+pub(super) fn on(backend: impl StorageBackend) -> Result<Opened, OpenError> {
+    let file = PathBuf::new();
+    let failed = |error: redb::Error| OpenError::Open { file: file.clone(), source: error.into() };
+    let sync_failed = SyncFailed::default();
+    let new = backend.len().map_err(|error| failed(error.into()))? == 0;
+    let database = builder().create_with_backend(Disk::new(backend, sync_failed.clone()));
+    let database = database.map_err(|error| failed(error.into()))?;
+    if new {
+        layout::initialize(&database, "in-no-file").map_err(failed)?;
+    }
+    let summary = layout::summarize(&database)
+        .map_err(|error| OpenError::Open { file: file.clone(), source: error.into() })?;
+    Ok(Opened { database, file, summary, sync_failed })
+}
+
 /// An opened store.
 pub(super) struct Opened {
     pub database: Database,
     pub file: PathBuf,
     pub summary: Summary,
+    pub sync_failed: SyncFailed,
 }
 
 /// Opens the store in `directory`; makes one when there is not a trace of one.
@@ -99,7 +143,7 @@ pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
         Err(error) => return Err(in_directory(error)),
     };
     match (size, marked) {
-        (None, None) => create(directory, &file, &marker, &creating)?,
+        (None, None) => create(directory, &file, &marker, &creating, &New::default())?,
         (None, Some(id)) => finish_creation(directory, &file, &marker, &creating, &id)?,
         (Some(_), None) => return Err(OpenError::MarkerMissing { file, marker }),
         (Some(0), Some(_)) => return Err(OpenError::Empty { file, marker }),
@@ -124,12 +168,43 @@ pub(super) fn reopen(file: &Path) -> Result<Opened, OpenError> {
     open_existing(file.to_owned(), file.with_file_name(MARKER))
 }
 
-fn create(directory: &Path, file: &Path, marker: &Path, creating: &Path) -> Result<(), OpenError> {
+/// What a new store says about itself.
+pub(super) struct New {
+    pub id: String,
+    pub doubt: Option<String>,
+}
+
+impl Default for New {
+    fn default() -> Self {
+        Self { id: Uuid::new_v4().to_string(), doubt: None }
+    }
+}
+
+/// Makes a store in `directory`, which must not hold a trace of one.
+pub(super) fn make(directory: &Path, new: &New) -> Result<Opened, OpenError> {
+    let in_directory = |source| OpenError::Directory { directory: directory.to_owned(), source };
+    fs::create_dir_all(directory).map_err(in_directory)?;
+    let [file, marker, creating] = [STORE, MARKER, CREATING].map(|name| directory.join(name));
+    for path in [&file, &marker] {
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(OpenError::Present { directory: directory.to_owned() });
+        }
+    }
+    create(directory, &file, &marker, &creating, new)?;
+    open_existing(file, marker)
+}
+
+fn create(
+    directory: &Path,
+    file: &Path,
+    marker: &Path,
+    creating: &Path,
+    New { id, doubt }: &New,
+) -> Result<(), OpenError> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| OpenError::Create {
         file: file.to_owned(),
         source,
     };
-    let id = Uuid::new_v4().to_string();
     // Left by a start that was killed before it wrote the marker: it never held anything.
     if let Err(error) = fs::remove_file(creating)
         && error.kind() != io::ErrorKind::NotFound
@@ -138,7 +213,10 @@ fn create(directory: &Path, file: &Path, marker: &Path, creating: &Path) -> Resu
     }
     let new = private().create_new(true).open(creating).map_err(|error| failed(error.into()))?;
     let database = builder().create_file(new).map_err(|error| failed(error.into()))?;
-    layout::initialize(&database, &id).map_err(|error| failed(error.into()))?;
+    layout::initialize(&database, id).map_err(|error| failed(error.into()))?;
+    if let Some(doubt) = doubt {
+        layout::doubt(&database, doubt).map_err(|error| failed(error.into()))?;
+    }
     drop(database);
     let mut marked =
         private().create_new(true).open(marker).map_err(|error| failed(error.into()))?;
@@ -183,7 +261,8 @@ fn open_existing(file: PathBuf, marker: PathBuf) -> Result<Opened, OpenError> {
         .map_err(|source| OpenError::Open { file: file.clone(), source: source.into() })?
         .trim()
         .to_owned();
-    let (database, summary) = match checked(&file) {
+    let sync_failed = SyncFailed::default();
+    let (database, summary) = match checked(&file, &sync_failed) {
         Ok(checked) => checked,
         Err(Refusal::InUse) => return Err(OpenError::InUse { file }),
         Err(Refusal::Other(source)) => return Err(OpenError::Open { file, source }),
@@ -196,13 +275,19 @@ fn open_existing(file: PathBuf, marker: PathBuf) -> Result<Opened, OpenError> {
     if summary.id != outside {
         return Err(OpenError::Foreign { file, marker, inside: summary.id, outside });
     }
-    Ok(Opened { database, file, summary })
+    Ok(Opened { database, file, summary, sync_failed })
 }
 
 enum Refusal {
     InUse,
     Corrupt(String),
     Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Other(error.into())
+    }
 }
 
 impl From<DatabaseError> for Refusal {
@@ -226,16 +311,22 @@ impl From<DatabaseError> for Refusal {
 
 /// Opens the file, lets redb recover from a crash, and verifies every page. redb trusts pages
 /// when it reads them, so this is where damage is found.
-fn checked(file: &Path) -> Result<(Database, Summary), Refusal> {
+fn checked(path: &Path, sync_failed: &SyncFailed) -> Result<(Database, Summary), Refusal> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    disk::forget_pages(&file);
+    let mut magic = [0; MAGIC.len()];
+    // A backend of ours would be given a new store in place of one that is all zeros.
+    if (&file).read_exact(&mut magic).is_err() || magic != MAGIC {
+        return Err(Refusal::Corrupt("it is no file of redb".to_owned()));
+    }
     // redb asserts about pages that it trusts; a damaged file can trip such an assertion.
     let opened = catch_unwind(AssertUnwindSafe(|| {
-        let mut database = builder().open(file)?;
+        let backend = Disk::new(FileBackend::new(file)?, sync_failed.clone());
+        let mut database = builder().create_with_backend(backend)?;
         let sound = database.check_integrity()?;
         if !sound {
-            error!(
-                store = %file.display(),
-                "Store was damaged and recovered to its last sound state; the latest writes may be lost"
-            );
+            error!(store = %path.display(), "{REPAIRED}");
+            layout::doubt(&database, REPAIRED).map_err(|error| Refusal::Other(error.into()))?;
         }
         match layout::summarize(&database) {
             Ok(summary) => Ok((database, summary)),

@@ -2,13 +2,14 @@
 //! the revision, answers.
 //!
 //! Owns the order commit (with fsync) → publish → answer, so nobody is told of a write that a
-//! crash could undo. When the file fails under it, everything waiting is answered
-//! `Unavailable` and the store is opened again; what the disk then holds is the truth, and
-//! watchers read it from the log.
+//! crash could undo. When a write fails, because the disk is full say, everything waiting is
+//! answered `Unavailable` and the store is opened again; what the disk then holds is the truth,
+//! and watchers read it from the log. After a sync that failed, and after a panic, nothing that is
+//! read back can be believed: then the process has to end.
 
 use std::{
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -20,7 +21,8 @@ use tracing::{error, info};
 use super::{
     super::{Error, Key, Result, Revision},
     History, Shared,
-    layout::{Batch, Change, Limits, failed},
+    disk::SyncFailed,
+    layout::{self, Batch, Change, Limits, failed},
     open,
 };
 use crate::error::chain;
@@ -32,25 +34,30 @@ const BATCH: usize = 256;
 const TRIM_STEP: usize = 4 * BATCH;
 /// Between two attempts to open a store whose file failed.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
+const LOST: &str = "the store's file lacks writes that were acknowledged";
 
 /// What the thread is asked to do.
 pub(super) enum Command {
     Write { key: Key, change: Change, reply: oneshot::Sender<Result<Revision>> },
     Compact { revision: Revision, reply: oneshot::Sender<Result<()>> },
+    Advance { past: Revision, reply: oneshot::Sender<Result<Revision>> },
 }
 
 pub(super) struct Writer {
     pub shared: Arc<Shared>,
     pub commands: mpsc::Receiver<Command>,
     pub history: History,
-    pub file: PathBuf,
+    /// Absent for a store that is in no file.
+    pub file: Option<PathBuf>,
     pub log_bytes: u64,
+    pub sync_failed: SyncFailed,
 }
 
 /// What becomes of a command once the batch is committed.
 enum Outcome {
     Written(Result<Revision>),
     Compacted(Result<()>),
+    Advanced(Result<Revision>),
 }
 
 impl Writer {
@@ -65,9 +72,19 @@ impl Writer {
                     }
                 }
                 Err(error) => {
-                    error!(error = %chain(&error), "Store failed; opening it again");
+                    error!(error = %chain(&error), "Store failed");
                     batch.drain(..).for_each(refuse);
-                    self.reopen();
+                    if self.sync_failed.is_set() {
+                        self.shared.end("the disk did not take what was written to the store");
+                        return;
+                    }
+                    let Some(file) = self.file.clone() else {
+                        self.shared.end("the store failed");
+                        return;
+                    };
+                    if !self.reopen(&file) {
+                        return;
+                    }
                 }
             }
         }
@@ -81,6 +98,7 @@ impl Writer {
         let before = (tables.revision, tables.compacted);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut outcomes = Vec::with_capacity(batch.len());
+        let mut trusted = false;
         for command in batch {
             outcomes.push(match command {
                 Command::Write { key, change, .. } => {
@@ -88,6 +106,10 @@ impl Writer {
                 }
                 Command::Compact { revision, .. } => {
                     Outcome::Compacted(sorted(tables.compact(*revision))?)
+                }
+                Command::Advance { past, .. } => {
+                    trusted = true;
+                    Outcome::Advanced(sorted(tables.advance(*past))?)
                 }
             });
         }
@@ -105,15 +127,23 @@ impl Writer {
         })?;
         let (revision, log_bytes) = (tables.revision, tables.log_bytes);
         tables.finish()?;
+        if trusted {
+            layout::trust(&transaction)?;
+        }
         transaction.commit().map_err(failed)?;
         self.log_bytes = log_bytes;
+        if trusted {
+            self.shared.doubt(None);
+        }
         self.shared.publish(Revision(revision));
         Ok(outcomes)
     }
 
-    /// Opens the file again, until that works or nobody is left to serve. redb refuses all work
-    /// on a file after an I/O error, such as a full disk, until then.
-    fn reopen(&mut self) {
+    /// Opens the file again, until that works, nobody is left to serve, or it is clear that it
+    /// never will: then false. redb refuses all work on a file after an I/O error, such as a full
+    /// disk, until then.
+    fn reopen(&mut self, file: &Path) -> bool {
+        let acknowledged = self.shared.latest();
         self.shared.close();
         loop {
             // Readers let go of the old handle within one read; until then the file is locked.
@@ -122,17 +152,31 @@ impl Writer {
                 match self.commands.try_recv() {
                     Ok(command) => refuse(command),
                     Err(mpsc::error::TryRecvError::Empty) => break,
-                    Err(mpsc::error::TryRecvError::Disconnected) => return,
+                    Err(mpsc::error::TryRecvError::Disconnected) => return false,
                 }
             }
-            match open::reopen(&self.file) {
+            match open::reopen(file) {
+                Ok(opened) if opened.summary.revision < acknowledged => {
+                    if let Err(error) = layout::doubt(&opened.database, LOST) {
+                        error!(error = %chain(&error), "Failed to note that writes were lost");
+                    }
+                    self.shared.end(LOST);
+                    return false;
+                }
                 Ok(opened) => {
                     info!(revision = opened.summary.revision.0, "Store works again");
                     self.log_bytes = opened.summary.log_bytes;
+                    self.sync_failed = opened.sync_failed;
                     self.shared.replace(opened.database, opened.summary.revision);
-                    return;
+                    return true;
                 }
-                Err(error) => error!(error = %chain(&error), "Store does not open"),
+                Err(error) => {
+                    error!(error = %chain(&error), "Store does not open");
+                    if error.is_final() {
+                        self.shared.end("the store cannot be opened again");
+                        return false;
+                    }
+                }
             }
         }
     }
@@ -141,6 +185,9 @@ impl Writer {
 impl Drop for Writer {
     /// Also when the thread panics: a store that cannot write says so to everybody.
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.shared.end("the thread that writes the store panicked");
+        }
         self.shared.close();
     }
 }
@@ -156,18 +203,20 @@ fn sorted<T>(result: Result<T>) -> Result<Result<T>> {
 fn answer(command: Command, outcome: Outcome) {
     // Who does not wait for the answer any more has given up on it.
     match (command, outcome) {
-        (Command::Write { reply, .. }, Outcome::Written(result)) => drop(reply.send(result)),
+        (Command::Write { reply, .. }, Outcome::Written(result))
+        | (Command::Advance { reply, .. }, Outcome::Advanced(result)) => drop(reply.send(result)),
         (Command::Compact { reply, .. }, Outcome::Compacted(result)) => drop(reply.send(result)),
         (command, _) => refuse(command),
     }
 }
 
 fn refuse(command: Command) {
-    let unavailable = || Error::Unavailable {
-        source: io::Error::other("the store's file failed; it is opened again").into(),
-    };
+    let unavailable =
+        || Error::Unavailable { source: io::Error::other("the store's file failed").into() };
     match command {
-        Command::Write { reply, .. } => drop(reply.send(Err(unavailable()))),
+        Command::Write { reply, .. } | Command::Advance { reply, .. } => {
+            drop(reply.send(Err(unavailable())));
+        }
         Command::Compact { reply, .. } => drop(reply.send(Err(unavailable()))),
     }
 }

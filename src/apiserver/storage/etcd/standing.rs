@@ -11,14 +11,20 @@ use std::sync::{
 };
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use futures::future::try_join_all;
 use uuid::Uuid;
 
 use super::{
-    super::{Alarm, Error, Result, Revision, Sight},
+    super::{Alarm, Error, Loss, Result, Revision, Sight, Storage},
     ANSWER_WITHIN, Duration, Etcd, header, within,
 };
 
 pub(super) const NO_ID: &str = "etcd holds no store of ours";
+
+/// Revisions that are skipped one write at a time: some ten seconds' worth.
+const FARTHEST: u64 = 100_000;
+/// Writes on their way at one time meanwhile.
+const TOGETHER: usize = 64;
 
 /// What is known of the store that was opened.
 #[derive(Default)]
@@ -26,7 +32,7 @@ pub(super) struct Standing {
     /// Absent before [`Etcd::establish`]: then nothing is compared.
     id: OnceLock<String>,
     /// How it showed that writes were lost. A lost store that is written to soon looks whole.
-    lost: OnceLock<String>,
+    lost: OnceLock<Loss>,
     /// The latest revision that this store, and certainly no other, has shown.
     latest: AtomicU64,
     alarm: OnceLock<Alarm>,
@@ -43,18 +49,19 @@ impl Standing {
     }
 
     /// How an answer at `now`, which can show no revision below `least`, is a sign of loss.
-    pub(super) fn went_back(&self, least: Revision, now: Revision) -> Option<String> {
-        let latest = self.latest();
+    pub(super) fn went_back(&self, least: Revision, now: Revision) -> Option<Loss> {
+        let reached = self.latest();
         (self.id.get().is_some() && now < least).then(|| {
-            format!(
-                "etcd answered at revision {now} and was at {latest} before: it was wiped or \
+            let why = format!(
+                "etcd answered at revision {now} and was at {reached} before: it was wiped or \
                  restored"
-            )
+            );
+            Loss { why, reached }
         })
     }
 
     /// Remembers the first sign that the store lost writes, until the process ends.
-    fn lost(&self, sign: Option<String>) -> Option<String> {
+    fn lost(&self, sign: Option<Loss>) -> Option<Loss> {
         if let Some(sign) = sign {
             drop(self.lost.set(sign));
         }
@@ -91,29 +98,64 @@ impl Etcd {
     /// from this store. Two servers that start together agree: the transaction lets one of them
     /// win.
     pub async fn establish(&self) -> Result<String> {
+        self.establish_as(&Uuid::new_v4().to_string()).await
+    }
+
+    /// The same, with the id that a store gets where none is.
+    pub async fn establish_as(&self, new: &str) -> Result<String> {
+        self.require_version().await?;
         let found = self.look(ANSWER_WITHIN).await?.id;
-        let id = if let Some(id) = found { id } else { self.make_id().await? };
+        let id = if let Some(id) = found { id } else { self.make_id(new).await? };
         let known = self.standing.id.get_or_init(|| id).clone();
         self.verify(ANSWER_WITHIN).await?;
         Ok(known)
     }
 
-    async fn make_id(&self) -> Result<String> {
-        let (path, id) = (self.id_path(), Uuid::new_v4().to_string());
+    async fn make_id(&self, id: &str) -> Result<String> {
+        let path = self.id_path();
         let absent = Compare::mod_revision(path.clone(), CompareOp::Equal, 0);
-        let put = TxnOp::put(path, id.clone(), None);
+        let put = TxnOp::put(path, id, None);
         let transaction = Txn::new().when(vec![absent]).and_then(vec![put]);
         if within(ANSWER_WITHIN, self.kv().txn(transaction)).await?.succeeded() {
-            return Ok(id);
+            return Ok(id.to_owned());
         }
         let other = self.look(ANSWER_WITHIN).await?.id;
         other.ok_or_else(|| Error::Replaced { reason: NO_ID.to_owned() })
     }
 
+    /// Writes until the latest revision is past `past`: etcd has no other way to skip some while
+    /// it runs. Then forgets what led there, so that whoever knows an older state lists again.
+    pub(super) async fn burn(&self, past: Revision) -> Result<Revision> {
+        let mut now = self.verify(ANSWER_WITHIN).await?;
+        let id = self.standing.id.get().cloned().unwrap_or_default();
+        let missing = past.0.saturating_sub(now.0);
+        if missing > FARTHEST {
+            let source = format!(
+                "etcd would have to skip {missing} revisions, and can skip {FARTHEST} at most; \
+                 restore it once more, with: etcdutl snapshot restore --bump-revision \
+                 1000000000 --mark-compacted"
+            );
+            return Err(Error::Unavailable { source: source.into() });
+        }
+        while now <= past {
+            let puts = (0..TOGETHER).map(|_| async {
+                let mut kv = self.kv();
+                let put = kv.put(self.id_path(), id.clone(), None);
+                header(within(ANSWER_WITHIN, put).await?.header())
+            });
+            for written in try_join_all(puts).await? {
+                now = now.max(written);
+            }
+        }
+        self.standing.reached(now);
+        self.compact(now).await?;
+        Ok(now)
+    }
+
     /// The latest revision, of the store that was opened.
     pub(super) async fn verify(&self, limit: Duration) -> Result<Revision> {
         let Sight { id: _, revision, other, lost } = self.look(limit).await?;
-        match other.or(lost) {
+        match other.or(lost.map(|lost| lost.why)) {
             Some(reason) => Err(self.standing.replaced(reason)),
             None => Ok(revision),
         }
@@ -121,12 +163,12 @@ impl Etcd {
 
     /// The error for an answer that is a sign of loss: is this another store, or ours without its
     /// latest writes?
-    pub(super) async fn refused(&self, sign: String) -> Error {
+    pub(super) async fn refused(&self, sign: Loss) -> Error {
         let other = self.look(ANSWER_WITHIN).await.ok().and_then(|sight| sight.other);
         if other.is_none() {
             self.standing.lost(Some(sign.clone()));
         }
-        self.standing.replaced(other.unwrap_or(sign))
+        self.standing.replaced(other.unwrap_or(sign.why))
     }
 
     /// Reads the id beside the objects: what is there, ours or not.

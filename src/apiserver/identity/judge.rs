@@ -1,0 +1,267 @@
+//! One look at the store and at its record: what may be served, and what a person has to do.
+//!
+//! The record is read first: others only move it forward, so the store is never behind a record
+//! that was read before it. Its revision is moved in steps, so that heartbeats alone hardly
+//! write it, and at once after something was created or deleted.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, api::PostParams};
+use tracing::{info, warn};
+
+use super::{
+    super::storage::{self, PageRequest, Prefix, Revision, Sight, Storage},
+    ANSWER, Verdict, orphans,
+    record::Record,
+};
+use crate::api::{
+    self,
+    names::{self, annotation},
+    scheme,
+};
+
+/// Revisions between two records of a store in which nothing is created or deleted: two and a
+/// half hours of one pilot's heartbeats.
+const STEP: u64 = 1000;
+
+const ACCEPTED: &str = "another state than the one that was opened has been accepted";
+const BACK: &str = "the store on record is back, in place of the one that was opened";
+
+/// A look that told nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("failed to read the store's identity")]
+    Store(#[from] storage::Error),
+    #[error("failed to read or write ConfigMap {:?}", names::STORE_CONFIG_MAP)]
+    ConfigMap(#[source] Box<kube::Error>),
+    #[error(
+        "failed to list StatefulSets, to see whether the store is the one that their clusters are \
+         in; the ClusterRole {:?} allows it",
+        names::APISERVER
+    )]
+    StatefulSets(#[source] Box<kube::Error>),
+    #[error(
+        "ConfigMap {:?} could not be read or written within {ANSWER:?}",
+        names::STORE_CONFIG_MAP
+    )]
+    Timeout,
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::ConfigMap(Box::new(error))
+    }
+}
+
+pub(super) struct Judge {
+    store: Arc<dyn Storage>,
+    client: Client,
+    records: Api<ConfigMap>,
+    namespace: String,
+    /// Creations and deletions up to the record that was written last.
+    noted: u64,
+    /// This process has seen the store without its latest writes. Its caches go on from there,
+    /// across the gap, so it serves no store that was accepted since.
+    seen_lost: bool,
+}
+
+impl Judge {
+    pub(super) fn new(store: Arc<dyn Storage>, client: &Client, namespace: &str) -> Self {
+        let records = Api::namespaced(client.clone(), namespace);
+        let namespace = namespace.to_owned();
+        Self { store, client: client.clone(), records, namespace, noted: 0, seen_lost: false }
+    }
+
+    pub(super) async fn look(&mut self) -> Result<Verdict, Error> {
+        let births = self.store.births_and_deaths();
+        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(Record::from);
+        let Sight { id, revision, other, lost } = self.store.sight().await?;
+        let Some(record) = record else {
+            let opened = id.filter(|_| other.is_none());
+            return match opened {
+                Some(id) => match self.without_record(&id, revision).await {
+                    // What this process remembers is not what is there.
+                    Err(Error::Store(storage::Error::Replaced { .. })) => {
+                        Ok(Verdict::Over(ACCEPTED.to_owned()))
+                    }
+                    judged => judged,
+                },
+                None => Ok(Verdict::Over(ACCEPTED.to_owned())),
+            };
+        };
+        let accepted = id.is_some() && record.accepted == id;
+        let found = id.clone();
+        let Some(id) = id.filter(|id| accepted || *id == record.id) else {
+            return Ok(Verdict::Foreign(self.explain_other(found.as_deref(), &record.id)));
+        };
+        if other.is_some() {
+            let why = if id == record.id { BACK } else { ACCEPTED };
+            return Ok(Verdict::Over(why.to_owned()));
+        }
+        if accepted {
+            return self.accept(&id, revision, record).await;
+        }
+        if let Some(lost) = lost {
+            self.seen_lost = true;
+            let explanation = self.explain_loss(&id, &lost.why);
+            if record.lost.is_none() {
+                // The next process will not have seen it.
+                let revision = record.revision.map_or(lost.reached, |old| old.max(lost.reached));
+                let (revision, lost) = (Some(revision), Some(lost.why));
+                self.write(Record { revision, lost, ..record }).await?;
+            }
+            return Ok(Verdict::Foreign(explanation));
+        }
+        if let Some(lost) = &record.lost {
+            self.seen_lost = true;
+            return Ok(Verdict::Foreign(self.explain_loss(&id, lost)));
+        }
+        if let Some(reached) = record.revision.filter(|reached| revision < *reached) {
+            self.seen_lost = true;
+            let lost = format!("it is at revision {revision} and had reached {reached}");
+            return Ok(Verdict::Foreign(self.explain_loss(&id, &lost)));
+        }
+        if self.seen_lost {
+            return Ok(Verdict::Over(ACCEPTED.to_owned()));
+        }
+        let due = record.revision.is_none_or(|reached| {
+            revision.0 >= reached.0 + STEP || (births != self.noted && revision > reached)
+        });
+        if due && self.write(Record { revision: Some(revision), ..record }).await? {
+            self.noted = births;
+        }
+        Ok(Verdict::Ours)
+    }
+
+    /// Records how far the store has come before nobody looks any more.
+    pub(super) async fn last_word(&self) -> Result<(), Error> {
+        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(Record::from);
+        let Sight { id, revision, other, lost } = self.store.sight().await?;
+        if let (Some(record), None, None) = (record, other, lost)
+            && id.as_ref() == Some(&record.id)
+            && record.lost.is_none()
+            && record.revision.is_none_or(|reached| reached < revision)
+        {
+            self.write(Record { revision: Some(revision), ..record }).await?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the record that was read; false when another replica was faster.
+    async fn write(&self, record: Record) -> Result<bool, Error> {
+        let config_map = record.into_config_map();
+        let name = names::STORE_CONFIG_MAP;
+        match self.records.replace(name, &PostParams::default(), &config_map).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A person accepts the store as it is. Whoever knows a later state of it has to list again.
+    async fn accept(&self, id: &str, now: Revision, record: Record) -> Result<Verdict, Error> {
+        let past = record.revision.map_or(now, |reached| reached.max(now));
+        let revision = match self.store.advance(past).await {
+            Ok(revision) => revision,
+            // What this process remembers is not what is there.
+            Err(storage::Error::Replaced { .. }) => {
+                return Ok(Verdict::Over(ACCEPTED.to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let record = Record {
+            id: id.to_owned(),
+            revision: Some(revision),
+            lost: None,
+            accepted: None,
+            ..record
+        };
+        if self.write(record).await? {
+            warn!(id, revision = revision.0, "The store is accepted as it is");
+            let over = Verdict::Over(ACCEPTED.to_owned());
+            return Ok(if self.seen_lost { over } else { Verdict::Ours });
+        }
+        Ok(Verdict::Unknown("another replica has just accepted the store".to_owned()))
+    }
+
+    /// Records the store in use as ours, unless a database would be deleted for it. Of several
+    /// replicas that try, one succeeds and the others compare themselves with it.
+    async fn without_record(&self, id: &str, revision: Revision) -> Result<Verdict, Error> {
+        let orphans = orphans::find(&self.client, &*self.store).await?;
+        if !orphans.is_empty() {
+            return Ok(Verdict::Foreign(self.explain_orphans(id, &orphans)));
+        }
+        let mut revision = revision;
+        if self.holds_objects().await? {
+            warn!(
+                id,
+                config_map = names::STORE_CONFIG_MAP,
+                "The record of the store is missing although the store holds objects; recording \
+                 the store again"
+            );
+            // Nobody knows how far it had come.
+            revision = self.store.advance(revision).await?;
+        }
+        let record = Record::new(id, revision).into_config_map();
+        match self.records.create(&PostParams::default(), &record).await {
+            Ok(_) => {
+                info!(id, config_map = names::STORE_CONFIG_MAP, "Recorded the store in use");
+                Ok(Verdict::Ours)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Ok(Verdict::Unknown("another replica has just recorded its store".to_owned()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn holds_objects(&self) -> Result<bool, Error> {
+        for kind in scheme::kinds() {
+            let prefix = Prefix::resource(api::GROUP, kind.plural())
+                .expect("our group and plurals are valid parts of a key");
+            let request = PageRequest { limit: Some(1), ..PageRequest::default() };
+            if !self.store.list(&prefix, request).await?.entries.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn explain_other(&self, id: Option<&str>, recorded: &str) -> String {
+        let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
+        let has = id.map_or("is empty".to_owned(), |id| format!("has the id {id:?}"));
+        format!(
+            "the store of Navigator's API server {has}, but this installation has been using \
+             {recorded:?}, says ConfigMap {namespace}/{record}: the store was lost or replaced. No \
+             object is served, so that nothing is garbage-collected. Bring the old store back; or \
+             read docs/store.md and accept the new one with: kubectl --namespace {namespace} \
+             delete configmap {record}"
+        )
+    }
+
+    fn explain_loss(&self, id: &str, lost: &str) -> String {
+        let (namespace, record, accept) =
+            (&self.namespace, names::STORE_CONFIG_MAP, annotation::ACCEPT_STORE);
+        format!(
+            "the store of Navigator's API server lost its latest writes: {lost}. No object is \
+             served, so that nothing is garbage-collected. Bring the latest state back; or read \
+             docs/store.md and accept the store as it is with: kubectl --namespace {namespace} \
+             annotate configmap {record} {accept}={id}"
+        )
+    }
+
+    fn explain_orphans(&self, id: &str, orphans: &[String]) -> String {
+        let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
+        let more = if orphans.len() > orphans::NAMED { " and others" } else { "" };
+        let names = orphans[..orphans.len().min(orphans::NAMED)].join(", ");
+        format!(
+            "there is no ConfigMap {namespace}/{record} that says which store this installation \
+             uses, and the store of Navigator's API server lacks the clusters that own the \
+             StatefulSets {names}{more}. No object is served, so that they are not \
+             garbage-collected. Bring the old store back; or read docs/store.md, take their owner \
+             references away, or give them up with: kubectl --namespace {namespace} create \
+             configmap {record} --from-literal=id={id}"
+        )
+    }
+}

@@ -1,0 +1,64 @@
+//! StatefulSets whose cluster the store does not have: those that the garbage collector would
+//! delete next.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::{Api, Client, api::ListParams};
+use serde_json::Value;
+
+use super::{
+    super::storage::{Key, Storage},
+    judge::Error,
+};
+use crate::api::{GROUP, scheme};
+
+/// StatefulSets that one request reads.
+const PAGE: u32 = 500;
+/// Names that a message has room for.
+pub(super) const NAMED: usize = 3;
+
+/// `namespace/name` of each, and of no more than a message needs.
+pub(super) async fn find(client: &Client, store: &dyn Storage) -> Result<Vec<String>, Error> {
+    let sets: Api<StatefulSet> = Api::all(client.clone());
+    let mut found = Vec::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = sets.list_metadata(&page).await.map_err(|e| Error::StatefulSets(Box::new(e)))?;
+        for set in list.items {
+            let namespace = set.metadata.namespace.unwrap_or_default();
+            for owner in set.metadata.owner_references.unwrap_or_default() {
+                let ours = owner.api_version.split('/').next() == Some(GROUP);
+                if ours && !holds(store, &owner.kind, &namespace, &owner.name, &owner.uid).await? {
+                    let name = set.metadata.name.as_deref().unwrap_or_default();
+                    found.push(format!("{namespace}/{name}"));
+                    break;
+                }
+            }
+            if found.len() > NAMED {
+                return Ok(found);
+            }
+        }
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Does the store have this very object? An object that cannot be read is there.
+async fn holds(
+    store: &dyn Storage,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<bool, Error> {
+    let Some(kind) = scheme::kinds().iter().find(|known| known.kind() == kind) else {
+        return Ok(false);
+    };
+    let Ok(key) = Key::new(GROUP, kind.plural(), namespace, name) else { return Ok(false) };
+    let Some(entry) = store.get(&key).await? else { return Ok(false) };
+    Ok(match serde_json::from_slice::<Value>(&entry.value) {
+        Ok(object) => object["metadata"]["uid"].as_str().is_none_or(|stored| stored == uid),
+        Err(_) => true,
+    })
+}

@@ -1,0 +1,105 @@
+//! The record of the store in use: ConfigMap `navigator-store`, outside of the store.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+
+use super::super::storage::Revision;
+use crate::api::names::{self, annotation};
+
+const ID: &str = "id";
+const REVISION: &str = "revision";
+const LOST: &str = "lost";
+
+/// What is recorded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    pub id: String,
+    /// A revision that the store has reached; absent in records of older releases.
+    pub revision: Option<Revision>,
+    /// How it showed that the store lost writes; absent again once a person accepted it.
+    pub lost: Option<String>,
+    /// The id of the store that a person accepts as it is.
+    pub accepted: Option<String>,
+    /// As it was read, to be written back.
+    pub read: ConfigMap,
+}
+
+impl Record {
+    pub(super) fn new(id: &str, revision: Revision) -> Self {
+        let metadata =
+            ObjectMeta { name: Some(names::STORE_CONFIG_MAP.to_owned()), ..ObjectMeta::default() };
+        let read = ConfigMap { metadata, ..ConfigMap::default() };
+        Self { id: id.to_owned(), revision: Some(revision), read, ..Self::default() }
+    }
+
+    /// The ConfigMap to write. What others put into it stays.
+    pub(super) fn into_config_map(self) -> ConfigMap {
+        let Self { id, revision, lost, accepted, mut read } = self;
+        let data = read.data.get_or_insert_default();
+        let texts = [(ID, Some(id)), (REVISION, revision.map(|r| r.to_string())), (LOST, lost)];
+        for (key, text) in texts {
+            set(data, key, text);
+        }
+        let annotations = read.metadata.annotations.get_or_insert_default();
+        set(annotations, annotation::ACCEPT_STORE, accepted);
+        read
+    }
+}
+
+impl From<ConfigMap> for Record {
+    fn from(read: ConfigMap) -> Self {
+        let data = |key| read.data.as_ref().and_then(|data| data.get(key)).cloned();
+        let accepted = read.metadata.annotations.as_ref();
+        Self {
+            id: data(ID).unwrap_or_default(),
+            // A revision beyond what any store counts to is somebody's mistake.
+            revision: data(REVISION)
+                .and_then(|text| text.parse().ok())
+                .filter(|revision| *revision < u64::MAX / 4)
+                .map(Revision),
+            lost: data(LOST),
+            accepted: accepted.and_then(|all| all.get(annotation::ACCEPT_STORE)).cloned(),
+            read,
+        }
+    }
+}
+
+fn set(texts: &mut BTreeMap<String, String>, key: &str, text: Option<String>) {
+    match text {
+        Some(text) => drop(texts.insert(key.to_owned(), text)),
+        None => drop(texts.remove(key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_what_others_wrote_and_loses_what_is_settled() {
+        let mut config_map = Record::new("a", Revision(7)).into_config_map();
+        config_map.data.get_or_insert_default().insert("note".into(), "mine".into());
+        let annotations = config_map.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::ACCEPT_STORE.into(), "a".into());
+        annotations.insert("other".into(), "stays".into());
+        let record = Record::from(config_map);
+        assert_eq!((record.id.as_str(), record.revision), ("a", Some(Revision(7))));
+        assert_eq!(record.accepted.as_deref(), Some("a"));
+        let settled = Record { revision: Some(Revision(9)), accepted: None, ..record };
+        let config_map = settled.into_config_map();
+        let data = config_map.data.unwrap();
+        assert_eq!((data["note"].as_str(), data["revision"].as_str()), ("mine", "9"));
+        let annotations = config_map.metadata.annotations.unwrap();
+        assert_eq!(annotations.keys().collect::<Vec<_>>(), ["other"]);
+    }
+
+    #[test]
+    fn a_record_of_an_older_release_has_no_revision_and_nonsense_is_none() {
+        for text in [None, Some("x"), Some("-1"), Some("18446744073709551615")] {
+            let mut config_map = Record::new("a", Revision(1)).into_config_map();
+            set(config_map.data.get_or_insert_default(), REVISION, text.map(str::to_owned));
+            assert_eq!(Record::from(config_map).revision, None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The file under the store, and whether it may still be believed.
+//!
+//! A sync that failed leaves pages that nobody can tell about: the kernel reports the failure
+//! once, marks them clean, and shows them to whoever reads them although the disk never got them.
+//! So after it nothing is read back, and opening reads from the disk.
+
+use std::{
+    fs::File,
+    io,
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use redb::{BackendError, StorageBackend};
+
+/// Did a sync fail? Shared by a backend and by who decides what to do about it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SyncFailed(Arc<AtomicBool>);
+
+impl SyncFailed {
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A backend of redb that remembers a failed sync.
+#[derive(Debug)]
+pub(super) struct Disk<B> {
+    inner: B,
+    failed: SyncFailed,
+}
+
+impl<B: StorageBackend> Disk<B> {
+    pub(super) fn new(inner: B, failed: SyncFailed) -> Self {
+        Self { inner, failed }
+    }
+}
+
+/// Lets go of what the kernel remembers of a file, as far as the disk has it: what is read next
+/// comes from the disk. Advice only; a file system may ignore it.
+pub(super) fn forget_pages(file: &File) {
+    posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).ok();
+}
+
+impl<B: StorageBackend> StorageBackend for Disk<B> {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.inner.sync_data().inspect_err(|_| self.failed.0.store(true, Ordering::SeqCst))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.inner.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.inner.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.query_lock_range(start, end)
+    }
+}
