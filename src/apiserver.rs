@@ -23,5 +23,6 @@ pub mod selector;
 pub mod serve;
 pub mod status;
 pub mod storage;
+pub mod store_tools;
 pub mod url;
 pub mod view;

@@ -45,7 +45,12 @@ pub enum Error {
     TooOld { asked: Revision, oldest: Revision },
     /// An object in the range lies in the store in a form that this binary cannot read. Leaving
     /// it out would look like a deletion, so the whole read fails.
-    #[error("stored object {key:?} cannot be read: {reason}")]
+    #[error(
+        "stored object {:?} cannot be read: {reason}; restore it, run a release that reads it, or \
+         remove it with: navigator apiserver store forget {} (docs/store.md)",
+        key.as_str(),
+        key.name()
+    )]
     Undecodable { key: Key, reason: String },
     #[error("failed to read the store")]
     Store(#[from] storage::Error),

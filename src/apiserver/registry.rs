@@ -30,7 +30,7 @@ pub use watch::{Events, Initial, Observed};
 use super::{
     admission::{Admit, Attributes, Operation},
     authn::User,
-    cache::Cache,
+    cache::{self, Cache},
     options::{FieldValidation, WriteOptions},
     status::{ApiError, Resource, Result},
     storage::{self, Entry, Key, Prefix, Revision, Storage},
@@ -234,7 +234,8 @@ impl Registry {
     /// What a store keeps, as it was written and in hub form.
     fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<(Value, Object)> {
         let unreadable = |why: String| {
-            ApiError::internal(format!("stored object {:?} is unreadable: {why}", key.as_str()))
+            let (key, reason) = (key.clone(), why);
+            ApiError::internal(cache::Error::Undecodable { key, reason })
         };
         let stored: Value =
             serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;

@@ -2,6 +2,7 @@
 
 mod migrate_storage;
 mod store;
+mod store_tasks;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -28,8 +29,8 @@ use crate::{
 ///
 /// It reaches kube-apiserver with in-cluster credentials or a kubeconfig and needs there: the
 /// ClusterRole system:auth-delegator; the Role extension-apiserver-authentication-reader in
-/// kube-system; get, list and watch of namespaces; get and patch of its two APIServices; and in
-/// its own namespace get and create of ConfigMaps, get, create and update of Secrets.
+/// kube-system; get, list and watch of namespaces; list of StatefulSets; get and patch of its two
+/// APIServices; and in its own namespace get, create and update of ConfigMaps and Secrets.
 ///
 /// Exit codes: 0 ended as asked, 1 failed, 64 unusable arguments or settings, 70 a bug.
 #[derive(Debug, clap::Args)]
@@ -67,6 +68,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Task {
     MigrateStorage(migrate_storage::Args),
+    Store(store_tasks::Args),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -154,6 +156,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(mut args: Args) -> u8 {
     match args.task.take() {
         Some(Task::MigrateStorage(args)) => migrate_storage::run(args),
+        Some(Task::Store(args)) => store_tasks::run(args),
         None => serve(args),
     }
 }

@@ -7,6 +7,8 @@ mod process;
 mod reviews;
 mod seats;
 mod store;
+mod store_docs;
+mod store_tools;
 mod trail;
 mod watch_prefix;
 mod whole;

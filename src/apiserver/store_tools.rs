@@ -1,0 +1,151 @@
+//! What can be done with a store beside serving it: `navigator apiserver store …`.
+//!
+//! Owns the form of an export: JSON lines, a head with the store's id and revision, one line for
+//! each object with the bytes as they are stored, and an end that counts them, so that one that
+//! was cut short is noticed. Opens a store at once or not at all.
+
+mod export;
+mod import;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use self::{
+    export::{Exported, export},
+    import::{Imported, import},
+};
+use super::{
+    run::Store,
+    storage::{self, Entry, Key, PageRequest, Prefix, Storage, embedded, etcd},
+};
+use crate::api::{GROUP, scheme};
+
+/// Objects that one request to the store reads.
+const PAGE: usize = 500;
+
+/// Why a task was not done, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to open the embedded store")]
+    Embedded(#[from] embedded::OpenError),
+    #[error("the connection to etcd cannot be set up")]
+    Etcd(#[from] etcd::ConnectError),
+    #[error("failed to read or write the store")]
+    Store(#[from] storage::Error),
+    #[error("there is no store of ours in this etcd, under this prefix")]
+    NoStore,
+    #[error("failed to write the export")]
+    Write(#[source] std::io::Error),
+    #[error("failed to read the export")]
+    Read(#[source] std::io::Error),
+    #[error("line {line} of the export: {why}")]
+    Form { line: usize, why: String },
+    #[error("the export ends after {objects} objects without its last line: it was cut short")]
+    CutShort { objects: usize },
+    #[error("the store holds objects already; import into an empty one")]
+    NotEmpty,
+    #[error("etcd holds the store {found:?}, the export is of {exported:?}; use another prefix")]
+    OtherStore { found: String, exported: String },
+    #[error(
+        "{key:?} cannot be read: {why}. Nothing was imported; to leave out what cannot be read, \
+         add --skip-unreadable"
+    )]
+    Unreadable { key: String, why: String },
+    #[error("{0:?} names no object; write RESOURCE/NAMESPACE/NAME, for example pilots/db/a")]
+    Name(String),
+    #[error("there is no object {0:?} in the store")]
+    NotFound(String),
+    #[error("{0:?} can be read; delete it with kubectl")]
+    Readable(String),
+}
+
+/// What `identity` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub id: String,
+    pub revision: u64,
+    pub objects: usize,
+    /// Key and reason of each object that cannot be read.
+    pub unreadable: Vec<(String, String)>,
+}
+
+/// What the store is, and what of it cannot be read.
+pub async fn identity(store: &Store) -> Result<Identity, Error> {
+    let store = open(store).await?;
+    let sight = store.sight().await?;
+    let id = sight.id.ok_or(Error::NoStore)?;
+    let mut found = Identity { id, revision: sight.revision.0, objects: 0, unreadable: Vec::new() };
+    each(&*store, |entry| {
+        found.objects += 1;
+        if let Some(why) = unreadable(&entry) {
+            found.unreadable.push((entry.key.as_str().to_owned(), why));
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Removes an object that cannot be read, for which every list that covers it fails. Returns its
+/// line of an export.
+pub async fn forget(store: &Store, name: &str) -> Result<String, Error> {
+    let name_of = |name: &str| Error::Name(name.to_owned());
+    let path = name.strip_prefix(GROUP).map_or(name, |rest| rest.trim_start_matches('/'));
+    let [resource, namespace, object] = path.split('/').collect::<Vec<_>>()[..] else {
+        return Err(name_of(name));
+    };
+    let key = Key::new(GROUP, resource, namespace, object).map_err(|_| name_of(name))?;
+    let store = open(store).await?;
+    let entry = store.get(&key).await?.ok_or_else(|| Error::NotFound(key.as_str().to_owned()))?;
+    if unreadable(&entry).is_none() {
+        return Err(Error::Readable(key.as_str().to_owned()));
+    }
+    let line = export::line(&entry);
+    store.delete(&key, entry.revision).await?;
+    Ok(line)
+}
+
+async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
+    Ok(match store {
+        Store::Embedded(path) => {
+            let history = embedded::History::default();
+            Arc::new(embedded::Embedded::open_present(path, history).await?)
+        }
+        Store::Etcd(config) => Arc::new(etcd::Etcd::connect(config).await?),
+    })
+}
+
+/// Every object as of one revision, which is returned.
+async fn each(
+    store: &dyn Storage,
+    mut visit: impl FnMut(Entry) -> Result<(), Error>,
+) -> Result<storage::Revision, Error> {
+    let all = Prefix::group(GROUP).expect("our group is a valid part of a key");
+    let mut request = PageRequest { limit: Some(PAGE), ..PageRequest::default() };
+    loop {
+        let page = store.list(&all, request.clone()).await?;
+        request.at = Some(page.revision);
+        request.after = page.entries.last().map(|entry| entry.key.clone());
+        for entry in page.entries {
+            visit(entry)?;
+        }
+        if !page.more {
+            return Ok(page.revision);
+        }
+    }
+}
+
+/// Why this binary cannot read an object.
+fn unreadable(entry: &Entry) -> Option<String> {
+    let plural = entry.key.as_str().split('/').nth(1).unwrap_or_default();
+    let Some(kind) = scheme::kind_by_plural(plural) else {
+        return Some(format!("this release knows no {plural}"));
+    };
+    let read = serde_json::from_slice::<Value>(&entry.value).map_err(|error| error.to_string());
+    match read.and_then(|stored| kind.decode_stored(&stored).map_err(|error| error.to_string())) {
+        Ok(hub) if hub["metadata"].is_object() => None,
+        Ok(_) => Some("it has no metadata".to_owned()),
+        Err(why) => Some(why),
+    }
+}

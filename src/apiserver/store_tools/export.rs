@@ -1,0 +1,90 @@
+//! A store as JSON lines.
+
+use std::io::Write;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+
+use super::{Error, each, open, unreadable};
+use crate::apiserver::{run::Store, storage::Entry};
+
+/// Raised when an older binary could not read an export any more.
+pub(super) const FORMAT: u64 = 1;
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub store: String,
+    /// The revision that the export shows.
+    pub revision: u64,
+    pub format: u64,
+}
+
+/// The line of an object. The value is kept byte by byte.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub key: String,
+    pub revision: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Box<RawValue>>,
+    /// In place of `value` where that is not JSON in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+}
+
+/// The last line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct End {
+    pub objects: usize,
+}
+
+/// What was exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    pub objects: usize,
+    /// Key and reason of each object that is in the export and cannot be read by this binary.
+    pub unreadable: Vec<(String, String)>,
+}
+
+/// Writes every object as of one revision.
+pub async fn export(store: &Store, out: &mut impl Write) -> Result<Exported, Error> {
+    let store = open(store).await?;
+    let sight = store.sight().await?;
+    let store_id = sight.id.ok_or(Error::NoStore)?;
+    let mut lines = Vec::new();
+    let mut found = Exported { objects: 0, unreadable: Vec::new() };
+    let revision = each(&*store, |entry| {
+        found.objects += 1;
+        if let Some(why) = unreadable(&entry) {
+            found.unreadable.push((entry.key.as_str().to_owned(), why));
+        }
+        lines.push(line(&entry));
+        Ok(())
+    })
+    .await?;
+    let head = Head { store: store_id, revision: revision.0, format: FORMAT };
+    let end = End { objects: found.objects };
+    let mut write = |text: &str| writeln!(out, "{text}").map_err(Error::Write);
+    write(&json!(head).to_string())?;
+    for line in lines {
+        write(&line)?;
+    }
+    write(&json!(end).to_string())?;
+    out.flush().map_err(Error::Write)?;
+    Ok(found)
+}
+
+/// An object's line.
+pub(super) fn line(entry: &Entry) -> String {
+    let text = std::str::from_utf8(&entry.value).ok().filter(|text| !text.contains('\n'));
+    // Only what comes back the same, not what merely means the same.
+    let value = text
+        .filter(|text| serde_json::from_str::<Value>(text).is_ok())
+        .and_then(|text| RawValue::from_string(text.to_owned()).ok())
+        .filter(|value| value.get().as_bytes() == &*entry.value);
+    let base64 = value.is_none().then(|| BASE64_STANDARD.encode(&entry.value));
+    let line =
+        Line { key: entry.key.as_str().to_owned(), revision: entry.revision.0, value, base64 };
+    serde_json::to_string(&line).expect("a line has string keys only")
+}

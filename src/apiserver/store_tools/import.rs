@@ -1,0 +1,137 @@
+//! A store from JSON lines.
+//!
+//! Everything is read and judged before anything is written. The store keeps the id that it had,
+//! so that the databases' objects stay its own, but not its revisions; an API server serves it
+//! once a person has accepted it.
+
+use std::{io::BufRead, sync::Arc};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{
+    Error,
+    export::{End, FORMAT, Head, Line},
+    unreadable,
+};
+use crate::{
+    api::GROUP,
+    apiserver::{
+        run::Store,
+        storage::{Entry, Key, PageRequest, Prefix, Revision, Storage, embedded, etcd},
+    },
+};
+
+/// What was imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// The id of the store, which is the exported one's.
+    pub id: String,
+    pub objects: usize,
+    /// Key and reason of each object that was left out.
+    pub skipped: Vec<(String, String)>,
+}
+
+/// Fills an empty store with an export.
+pub async fn import(
+    store: &Store,
+    input: impl BufRead,
+    skip_unreadable: bool,
+) -> Result<Imported, Error> {
+    let (head, mut entries) = read(input)?;
+    let mut skipped = Vec::new();
+    for entry in &entries {
+        let Some(why) = unreadable(entry) else { continue };
+        let key = entry.key.as_str().to_owned();
+        if !skip_unreadable {
+            return Err(Error::Unreadable { key, why });
+        }
+        skipped.push((key, why));
+    }
+    entries.retain(|entry| !skipped.iter().any(|(key, _)| key == entry.key.as_str()));
+    let store = make(store, &head).await?;
+    let all = Prefix::group(GROUP).expect("our group is a valid part of a key");
+    let one = PageRequest { limit: Some(1), ..PageRequest::default() };
+    if !store.list(&all, one).await?.entries.is_empty() {
+        return Err(Error::NotEmpty);
+    }
+    let objects = entries.len();
+    for Entry { key, value, revision: _ } in entries {
+        store.create(&key, value).await?;
+    }
+    Ok(Imported { id: head.store, objects, skipped })
+}
+
+async fn make(store: &Store, head: &Head) -> Result<Arc<dyn Storage>, Error> {
+    Ok(match store {
+        Store::Embedded(path) => {
+            let why = format!("it was imported from an export of revision {}", head.revision);
+            Arc::new(embedded::Embedded::make(path, &head.store, &why).await?)
+        }
+        Store::Etcd(config) => {
+            let store = etcd::Etcd::connect(config).await?;
+            let found = store.establish_as(&head.store).await?;
+            if found != head.store {
+                return Err(Error::OtherStore { found, exported: head.store.clone() });
+            }
+            Arc::new(store)
+        }
+    })
+}
+
+fn read(input: impl BufRead) -> Result<(Head, Vec<Entry>), Error> {
+    let mut head = None;
+    let mut entries = Vec::new();
+    let mut ended = false;
+    for (number, line) in input.lines().enumerate() {
+        let line = line.map_err(Error::Read)?;
+        let form = |why: String| Error::Form { line: number + 1, why };
+        if ended {
+            return Err(form("nothing follows the last line".to_owned()));
+        }
+        let wrong = |error: serde_json::Error| form(error.to_string());
+        if head.is_none() {
+            let found: Head = serde_json::from_str(&line).map_err(wrong)?;
+            if found.format != FORMAT {
+                let why = format!("its format is {}, this binary reads {FORMAT}", found.format);
+                return Err(form(why));
+            }
+            head = Some(found);
+            continue;
+        }
+        let fields: Value = serde_json::from_str(&line).map_err(wrong)?;
+        if fields.get("key").is_none() {
+            let End { objects } = serde_json::from_str(&line).map_err(wrong)?;
+            if objects != entries.len() {
+                return Err(form(format!(
+                    "{objects} objects were exported, not {}",
+                    entries.len()
+                )));
+            }
+            ended = true;
+            continue;
+        }
+        let Line { key, revision, value, base64 } = serde_json::from_str(&line).map_err(wrong)?;
+        let value = match (value, base64) {
+            (Some(value), None) => Bytes::copy_from_slice(value.get().as_bytes()),
+            (None, Some(base64)) => {
+                BASE64_STANDARD.decode(base64).map_err(|error| form(error.to_string()))?.into()
+            }
+            _ => return Err(form("it has not one value".to_owned())),
+        };
+        let key = parse(&key).ok_or_else(|| form(format!("{key:?} is no key of ours")))?;
+        entries.push(Entry { key, value, revision: Revision(revision) });
+    }
+    match head {
+        Some(head) if ended => Ok((head, entries)),
+        _ => Err(Error::CutShort { objects: entries.len() }),
+    }
+}
+
+fn parse(key: &str) -> Option<Key> {
+    let [GROUP, resource, namespace, name] = key.split('/').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    Key::new(GROUP, resource, namespace, name).ok()
+}

@@ -1,0 +1,132 @@
+//! `navigator apiserver store export|import|identity|forget`.
+
+use std::io::{self, BufReader, BufWriter, Write};
+
+use tracing::{error, info, warn};
+
+use super::store;
+use crate::{
+    apiserver::{
+        run::Store,
+        store_tools::{self, Error},
+    },
+    cli::{complain, logging},
+    error::{chain, exit},
+};
+
+/// Reads, writes and mends a store beside serving it.
+///
+/// An embedded store belongs to one process: stop its server first. With etcd the tasks run
+/// beside the servers.
+///
+/// Exit codes: 0 done, 1 failed, 64 unusable arguments or settings.
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, disable_help_subcommand = true)]
+#[command(after_help = "Examples:
+  navigator apiserver store export --store-path /var/lib/navigator > backup.jsonl
+  navigator apiserver store import --store-path /var/lib/navigator < backup.jsonl
+  navigator apiserver store identity --store-path /var/lib/navigator
+  navigator apiserver store forget pilots/db/a --store-path /var/lib/navigator")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Task {
+    /// Writes every object to standard output, as JSON lines, all as of one moment.
+    Export(Flags),
+    /// Fills an empty store with the export on standard input. The store gets the id that the
+    /// exported one has; a person accepts it before it is served.
+    Import {
+        /// Leave out, and name, what this release cannot read.
+        #[arg(long)]
+        skip_unreadable: bool,
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// Shows the store's id and revision, how many objects it holds, and which cannot be read.
+    Identity(Flags),
+    /// Removes one object that cannot be read and writes what it was to standard output.
+    Forget {
+        /// RESOURCE/NAMESPACE/NAME, for example pilots/db/a.
+        name: String,
+        #[command(flatten)]
+        flags: Flags,
+    },
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Flags {
+    #[command(flatten)]
+    store: store::Args,
+    #[command(flatten)]
+    logging: logging::Args,
+}
+
+pub(super) fn run(args: Args) -> u8 {
+    let Args { task } = args;
+    let (Task::Export(flags)
+    | Task::Import { flags, .. }
+    | Task::Identity(flags)
+    | Task::Forget { flags, .. }) = &task;
+    let Flags { store, logging } = flags.clone();
+    let store = match logging.init().and_then(|()| store.config()) {
+        Ok(store) => store,
+        Err(text) => {
+            complain(&text);
+            return exit::USAGE;
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("failed to start threads: {error}"));
+            return exit::FAILURE;
+        }
+    };
+    match runtime.block_on(perform(&task, &store)) {
+        Ok(()) => exit::OK,
+        Err(failure @ Error::Name(_)) => {
+            complain(&chain(&failure).to_string());
+            exit::USAGE
+        }
+        Err(failure) => {
+            error!(error = %chain(&failure), "The task failed");
+            exit::FAILURE
+        }
+    }
+}
+
+async fn perform(task: &Task, store: &Store) -> Result<(), Error> {
+    let say = |text: String| writeln!(io::stdout(), "{text}").map_err(Error::Write);
+    match task {
+        Task::Export(_) => {
+            let exported = store_tools::export(store, &mut BufWriter::new(io::stdout())).await?;
+            for (key, why) in exported.unreadable {
+                warn!(key, why, "Exported an object that this release cannot read");
+            }
+            info!(objects = exported.objects, "Exported the store");
+            Ok(())
+        }
+        Task::Import { skip_unreadable, .. } => {
+            let input = BufReader::new(io::stdin());
+            let imported = store_tools::import(store, input, *skip_unreadable).await?;
+            for (key, why) in imported.skipped {
+                warn!(key, why, "Left out an object that this release cannot read");
+            }
+            say(format!("imported {} objects into store {}", imported.objects, imported.id))
+        }
+        Task::Identity(_) => {
+            let found = store_tools::identity(store).await?;
+            say(format!("id: {}", found.id))?;
+            say(format!("revision: {}", found.revision))?;
+            say(format!("objects: {}", found.objects))?;
+            for (key, why) in found.unreadable {
+                say(format!("unreadable: {key} ({why})"))?;
+            }
+            Ok(())
+        }
+        Task::Forget { name, .. } => say(store_tools::forget(store, name).await?),
+    }
+}
