@@ -2,8 +2,10 @@
 
 mod embedded;
 pub(crate) mod etcd_server;
+mod forms;
 mod full_disk;
 mod kill;
+mod lossy;
 mod migration;
 mod model;
 mod replaced;
@@ -33,6 +35,10 @@ impl Scratch {
     fn path(&self) -> PathBuf {
         self.directory.path().join("store")
     }
+}
+
+pub(crate) async fn open_at(path: &std::path::Path) -> Embedded {
+    open(path).await
 }
 
 async fn open(path: &std::path::Path) -> Embedded {

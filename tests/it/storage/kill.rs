@@ -25,6 +25,7 @@ use rand::Rng;
 use super::open;
 
 const DIRECTORY: &str = "NAVIGATOR_TEST_KILL_DIRECTORY";
+const ROUND: &str = "NAVIGATOR_TEST_KILL_ROUND";
 const WRITERS: usize = 8;
 
 #[test]
@@ -45,19 +46,21 @@ pub(crate) fn write_if_told() {
     let Some(directory) = env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let store = open(&directory).await;
-        join_all((0..WRITERS).map(|n| write(&store, n))).await;
+        #[expect(clippy::disallowed_methods, reason = "this process was started with it")]
+        let round = env::var(ROUND).unwrap();
+        join_all((0..WRITERS).map(|n| write(&store, n, &round))).await;
     });
 }
 
 /// Creates, updates and deletes one key for ever; prints each acknowledgement in one write.
-async fn write(store: &dyn Storage, n: usize) {
+async fn write(store: &dyn Storage, n: usize, round: &str) {
     let key = key("ns", &format!("k{n}"));
     let mut at = store.get(&key).await.unwrap().map(|entry| entry.revision);
     for count in 0_u64.. {
-        let value = Bytes::from(format!("{count}-{}", "x".repeat(500)));
+        let value = Bytes::from(format!("{round}-{count}-{}", "x".repeat(500)));
         let (what, revision) = match at {
             None => ("put", store.create(&key, value).await.unwrap()),
-            Some(at) if count % 7 == 6 => ("del", store.delete(&key, at).await.unwrap()),
+            Some(at) if is_deletion(count) => ("del", store.delete(&key, at).await.unwrap()),
             Some(at) => ("put", store.update(&key, at, value).await.unwrap()),
         };
         at = (what == "put").then_some(revision);
@@ -66,11 +69,17 @@ async fn write(store: &dyn Storage, n: usize) {
     }
 }
 
-/// The last acknowledged write of a key.
+/// Every seventh write of a process to a key that is there.
+fn is_deletion(count: u64) -> bool {
+    count % 7 == 6
+}
+
+/// What is known of a key: its last acknowledged write, or what was found after a kill.
 #[derive(Clone, Debug, Default)]
-struct Acknowledged {
+struct Known {
     revision: Revision,
     present: bool,
+    round: usize,
     count: u64,
 }
 
@@ -79,31 +88,32 @@ pub(crate) fn rounds(rounds: usize, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let acknowledged: Arc<Mutex<BTreeMap<usize, Acknowledged>>> = Arc::default();
+    let acknowledged: Arc<Mutex<BTreeMap<usize, Known>>> = Arc::default();
     let (mut slowest, mut total) = (Duration::ZERO, 0);
     for round in 0..rounds {
-        let lines = write_and_kill(&path, &acknowledged, arguments);
+        let lines = write_and_kill(&path, &acknowledged, round, arguments);
         total += lines;
         let started = Instant::now();
         let store = runtime.block_on(open(&path));
         slowest = slowest.max(started.elapsed());
-        runtime.block_on(check(&store, &acknowledged.lock().unwrap(), round));
+        runtime.block_on(check(&store, &mut acknowledged.lock().unwrap(), round));
     }
     assert!(total > rounds, "the processes hardly wrote: {total} writes");
-    assert!(slowest < Duration::from_secs(1), "reopening took {slowest:?}");
     format!("{rounds} kills, {total} acknowledged writes, slowest reopening {slowest:?}")
 }
 
 /// Runs a writer, kills it at a random moment, returns how many writes it acknowledged.
 fn write_and_kill(
     path: &Path,
-    acknowledged: &Arc<Mutex<BTreeMap<usize, Acknowledged>>>,
+    acknowledged: &Arc<Mutex<BTreeMap<usize, Known>>>,
+    round: usize,
     arguments: &[&str],
 ) -> usize {
     #[expect(clippy::disallowed_methods, reason = "the process that is killed")]
     let mut writer = Command::new(env::current_exe().unwrap())
         .args(arguments)
         .env(DIRECTORY, path)
+        .env(ROUND, round.to_string())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -123,7 +133,7 @@ fn write_and_kill(
                 continue;
             };
             let (revision, present) = (Revision(revision), what == "put");
-            acknowledged.lock().unwrap().insert(n, Acknowledged { revision, present, count });
+            acknowledged.lock().unwrap().insert(n, Known { revision, present, round, count });
             lines += 1;
             first.send(()).ok();
         }
@@ -136,30 +146,34 @@ fn write_and_kill(
     reader.join().unwrap()
 }
 
-/// What the store shows is what was acknowledged last, or one write further: each writer had at
-/// most one write on its way.
-async fn check(store: &dyn Storage, acknowledged: &BTreeMap<usize, Acknowledged>, round: usize) {
+/// What the store shows of a key is what was acknowledged last, or what its writer had on its way
+/// then: the next write of the same process, or the first of this one.
+async fn check(store: &dyn Storage, known: &mut BTreeMap<usize, Known>, round: usize) {
     let current = store.current_revision().await.unwrap();
     let page = store.list(&pilots(), PageRequest::default()).await.unwrap();
-    for (n, last) in acknowledged {
+    for (n, last) in known {
         assert!(current >= last.revision, "round {round}: {current} before {last:?}");
         let key = key("ns", &format!("k{n}"));
-        let entry = page.entries.iter().find(|entry| entry.key == key);
-        match entry {
-            Some(entry) if entry.revision == last.revision => {
-                let value = String::from_utf8_lossy(&entry.value);
-                assert!(last.present && value.starts_with(&format!("{}-", last.count)), "{last:?}");
-            }
-            Some(entry) => assert!(
-                entry.revision > last.revision,
-                "round {round}: key {n} is at {}, but {last:?} was acknowledged",
-                entry.revision
-            ),
-            // A deletion that came through, acknowledged or not.
-            None => assert!(
-                !last.present || current > last.revision,
-                "round {round}: {last:?} was acknowledged, but key {n} is gone"
-            ),
+        let next = if last.round == round { last.count + 1 } else { 0 };
+        let Some(entry) = page.entries.iter().find(|entry| entry.key == key) else {
+            let deleted = last.present && is_deletion(next);
+            assert!(!last.present || deleted, "round {round}: {last:?}, but key {n} is gone");
+            *last = Known { revision: current, present: false, round, count: next };
+            continue;
+        };
+        let value = String::from_utf8_lossy(&entry.value);
+        let mut fields = value.split('-').map(|field| field.parse::<u64>().ok());
+        let (Some(Some(of)), Some(Some(count))) = (fields.next(), fields.next()) else {
+            panic!("round {round}: key {n} holds {value:?}");
+        };
+        let acknowledged = last.present && entry.revision == last.revision;
+        if acknowledged {
+            assert_eq!((of, count), (last.round as u64, last.count), "round {round}: key {n}");
+        } else {
+            assert!(entry.revision > last.revision, "round {round}: key {n} went back: {last:?}");
+            assert_eq!((of, count), (round as u64, next), "round {round}: key {n} after {last:?}");
+            let revision = entry.revision;
+            *last = Known { revision, present: true, round, count };
         }
     }
 }
