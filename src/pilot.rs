@@ -30,6 +30,7 @@ pub mod probes;
 pub mod registration;
 pub mod report;
 pub mod reporter;
+mod ring;
 pub mod runner;
 pub mod supervisor;
 pub mod takeover;

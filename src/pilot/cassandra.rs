@@ -50,6 +50,11 @@ const DRAIN: Duration = Duration::from_secs(60);
 /// While nodes are down, how often the ranges are looked at: the tables may be large.
 const RANGES_EVERY: Duration = Duration::from_secs(20);
 
+/// Do files of Cassandra lie in this data directory?
+pub fn has_data(data: &Path) -> bool {
+    configure::has_data(data)
+}
+
 /// One Cassandra node.
 #[derive(Debug)]
 pub struct Cassandra {
@@ -320,6 +325,7 @@ mod tests {
             shared: place.join("shared"),
             memory_limit: None,
             may_found: false,
+            ring: None,
         }
     }
 

@@ -38,6 +38,16 @@ pub struct Node {
     pub memory_limit: Option<u64>,
     /// This node was recorded as the founder and may found a new database cluster.
     pub may_found: bool,
+    /// The ring that the node was let into, where one is recorded.
+    pub ring: Option<Ring>,
+}
+
+/// The ring of a cluster, as its LeaderLease records it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ring {
+    pub id: String,
+    /// It was there before the cluster object: it may miss members that no Pilot stands for.
+    pub remade: bool,
 }
 
 /// A process to start. Secrets go into files or the environment, never into arguments.

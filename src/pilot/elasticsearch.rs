@@ -44,6 +44,11 @@ use crate::{
 /// A flush writes what is in memory, so that the next start has nothing to replay.
 const FLUSH: Duration = Duration::from_secs(30);
 
+/// Do files of Elasticsearch lie in this data directory?
+pub fn has_data(data: &Path) -> bool {
+    configure::has_data(data)
+}
+
 /// One Elasticsearch node.
 #[derive(Debug)]
 pub struct Elasticsearch {
@@ -302,6 +307,7 @@ mod tests {
             shared: place.join("shared"),
             memory_limit: None,
             may_found: false,
+            ring: None,
         }
     }
 }

@@ -43,6 +43,10 @@ pub struct Mark {
     pub since: Option<Time>,
     /// Id of the founding that this node recorded in the cluster's LeaderLease.
     pub founding: Option<String>,
+    /// Id of the ring that the data belong to, as the LeaderLease records it (see `ring`).
+    /// Volumes that were marked before rings had ids have none yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring: Option<String>,
 }
 
 /// A run of the database that has begun and not ended.

@@ -1,6 +1,9 @@
 //! The databases that this build can run: one entry each, and nothing else names them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::{
     cassandra::Cassandra, database::Database, elasticsearch::Elasticsearch, volume::Volume,
@@ -38,6 +41,10 @@ pub struct Flavour {
     pub joins_elsewhere: fn(&Pilot) -> bool,
     /// The rule that forbids to stop a node that does not say how it is.
     pub unseen: &'static str,
+    /// Do files of the database lie in this data directory?
+    pub has_data: fn(&Path) -> bool,
+    /// Prefix of the name of a node's claim, followed by the name of the pod.
+    pub claim: &'static str,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
     /// Makes the flavour from its configuration folder, its data directory and the way to that.
@@ -68,6 +75,8 @@ pub const CASSANDRA: Flavour = Flavour {
         pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
     unseen: "PeersUp",
+    has_data: super::cassandra::has_data,
+    claim: names::cassandra::DATA_VOLUME,
     preparation: None,
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
 };
@@ -86,6 +95,8 @@ pub const ELASTICSEARCH: Flavour = Flavour {
     lease: names::elasticsearch::leader_lease,
     joins_elsewhere: |_| false,
     unseen: "HealthNotRed",
+    has_data: super::elasticsearch::has_data,
+    claim: names::elasticsearch::DATA_VOLUME,
     preparation: Some(Preparation {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",

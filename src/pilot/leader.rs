@@ -1,25 +1,32 @@
 //! Which of a cluster's pilots leads: the one that does chores for the whole database cluster.
 //!
 //! Owns the pilots' side of the election: the LeaderLease as what is fought for, and who may
-//! stand. The founder in the same object is another matter (`election`) and stays as it is.
+//! stand. The founder in the same object is another matter (`election`) and stays as it is; where
+//! none is recorded, whoever leads records the ring that it serves in.
 //! Leaves what a leader does to [`Database::tend`](super::database::Database::tend).
 //!
 //! Invariant: only a pilot whose node serves is elected, and none whose node is leaving; who
 //! leads and cannot renew stops by itself before another one may begin.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
+use tracing::{info, warn};
 
 use super::{
-    cluster::{Cluster, new_lease},
+    cluster::{self, Cluster, new_lease},
+    files::{Files, Mark},
     machine::{Life, State},
+    ring::{self, Belongs},
 };
 use crate::{
-    api::v1beta1::{LeaderLease, Pilot},
+    api::v1beta1::{Founder, LeaderLease, Pilot},
     runtime::{
         Shutdown,
         leader::{Claim, Config, Elector, Record, Store},
@@ -144,11 +151,61 @@ pub struct PilotsLease {
     name: String,
     /// Whose cluster owns a lease that is made.
     pilot: Pilot,
+    /// Where the ring's id is kept, when this cluster has one (see `ring`).
+    files: Option<Files>,
+    /// The volume carries the id that is recorded.
+    settled: AtomicBool,
 }
 
 impl PilotsLease {
     pub fn new(cluster: Cluster, name: String, pilot: Pilot) -> Self {
-        Self { cluster, name, pilot }
+        Self { cluster, name, pilot, files: None, settled: AtomicBool::new(false) }
+    }
+
+    /// Keeps the record of the ring too: whoever leads records it when it is missing, and the
+    /// volumes of nodes that serve learn its id.
+    #[must_use]
+    pub fn keeping(self, files: Files) -> Self {
+        Self { files: Some(files), ..self }
+    }
+
+    fn uid(&self) -> Option<&str> {
+        cluster::owner(&self.pilot).map(|owner| owner.uid.as_str())
+    }
+
+    /// A volume that was marked before rings had ids learns that of the ring in which its node
+    /// serves.
+    fn learn(&self, lease: &LeaderLease) {
+        let (Some(files), Some(founder)) = (&self.files, &lease.spec.founder) else { return };
+        if self.settled.load(Ordering::Relaxed) || ring::is_former(lease, &self.pilot) {
+            return;
+        }
+        let Ok(Some(mark)) = files.mark() else { return };
+        let unknown = mark.ring.is_none() && mark.node_id.is_some();
+        if unknown && mark.cluster_uid.as_deref() == self.uid() {
+            let ring = Some(founder.id.clone());
+            match files.set_mark(&Mark { ring, ..mark }) {
+                Ok(()) => info!(ring = founder.id, "Data of this node are of this ring"),
+                Err(error) => {
+                    warn!(%error, "The ring's id cannot be written down");
+                    return;
+                }
+            }
+        }
+        self.settled.store(true, Ordering::Relaxed);
+    }
+
+    /// What to record, when nothing is and this node has data.
+    fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
+        let files = self.files.as_ref()?;
+        if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {
+            return None;
+        }
+        let mark = files.mark().ok().flatten().filter(|mark| mark.node_id.is_some())?;
+        match ring::judge(&mark, self.cluster.name(), self.uid(), None) {
+            Belongs::Unrecorded(founder) => Some(founder),
+            Belongs::Here | Belongs::Elsewhere => None,
+        }
     }
 }
 
@@ -160,7 +217,11 @@ impl Store for PilotsLease {
     }
 
     async fn read(&self) -> kube::Result<Option<LeaderLease>> {
-        self.cluster.lease(&self.name).await
+        let lease = self.cluster.lease(&self.name).await?;
+        if let Some(lease) = &lease {
+            self.learn(lease);
+        }
+        Ok(lease)
     }
 
     fn record(lease: &LeaderLease) -> Record {
@@ -188,6 +249,7 @@ impl Store for PilotsLease {
         spec.acquire_time = acquired;
         spec.renew_time = renewed;
         spec.lease_transitions = transitions;
+        lease.spec.founder = lease.spec.founder.take().or_else(|| self.missing(&lease));
         if exists {
             self.cluster.replace_lease(&lease).await.map(drop)
         } else {

@@ -185,7 +185,7 @@ impl State {
                 self.life = Life::Turn;
                 effects.push(Effect::TakeTurn(attempt));
             }
-            (Event::PreflightFailed(of), Life::Preflight) if of == attempt => {
+            (Event::PreflightFailed(of), Life::Preflight | Life::Turn) if of == attempt => {
                 self.life = Life::Refused;
                 effects.push(Effect::Arm(Timer::Recheck, RECHECK));
             }

@@ -16,8 +16,51 @@ use kube::{
     },
 };
 
-use super::{backoff::Backoff, cluster::Cluster};
+use super::{
+    backoff::Backoff,
+    cluster::{self, Cluster},
+};
 use crate::api::v1beta1::{Endpoint, Pilot};
+
+/// The condition by which a Pilot says whether its volume holds data of a database.
+pub const VOLUME_HOLDS_DATA: &str = "VolumeHoldsData";
+
+/// What a Pilot says that its volume holds; `None` while its pilot has not looked. One of an
+/// earlier cluster of this name does not speak for the present one.
+pub fn holds_data(peer: &Pilot, own: &Pilot) -> Option<bool> {
+    let uid = |pilot| cluster::owner(pilot).map(|owner| &owner.uid);
+    if uid(peer) != uid(own) {
+        return None;
+    }
+    said(peer)
+}
+
+/// Is this a member of the database cluster, whose data are there as far as anybody knows?
+pub fn is_member(peer: &Pilot) -> bool {
+    was_member(peer) && said(peer) != Some(false)
+}
+
+/// Was it a member once? Its data may be lost.
+pub fn was_member(peer: &Pilot) -> bool {
+    peer.status.identity.as_ref().is_some_and(|identity| identity.node_id.is_some())
+}
+
+fn said(peer: &Pilot) -> Option<bool> {
+    let status = |type_: &str| {
+        let conditions = peer.status.conditions.iter();
+        conditions.clone().find(|c| c.type_ == type_).map(|c| c.status.as_str())
+    };
+    if status("Decommissioned") == Some("True") {
+        return Some(false);
+    }
+    match status(VOLUME_HOLDS_DATA) {
+        Some("True") => Some(true),
+        Some("False") => Some(false),
+        // A pilot of before that condition.
+        _ if was_member(peer) => Some(true),
+        _ => (status("PreflightPassed") == Some("True")).then_some(false),
+    }
+}
 
 /// Returns when the peers of `own` differ from `known`; never for a node without a cluster. An
 /// API that is away is waited for.
@@ -58,6 +101,7 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
 struct Standing {
     node_id: Option<String>,
     ready: bool,
+    holds: Option<bool>,
     endpoints: Vec<Endpoint>,
 }
 
@@ -67,6 +111,7 @@ impl Standing {
         Self {
             node_id: status.identity.as_ref().and_then(|identity| identity.node_id.clone()),
             ready: status.conditions.iter().any(is_ready),
+            holds: said(peer),
             endpoints: status.endpoints.clone(),
         }
     }

@@ -6,6 +6,7 @@ use super::{
     database::{FailedCheck, Observation},
     flavour::{Flavour, Preparation},
     machine::{Held, Life, State, Want},
+    peers::VOLUME_HOLDS_DATA,
     takeover::Successor,
 };
 use crate::{
@@ -31,6 +32,8 @@ pub struct Facts {
     pub generation: Option<i64>,
     /// Checks that failed last; `None` before the first preflight.
     pub preflight: Option<Vec<FailedCheck>>,
+    /// Do data of a database lie on the volume, or may they? `None` until it was looked at.
+    pub holds: Option<bool>,
     /// What a start waits for: another node, or a configuration that is not possible yet.
     pub waiting: Option<String>,
     /// Why the wanted configuration is not the running one.
@@ -68,6 +71,7 @@ pub fn status(
     let Facts {
         generation,
         preflight: _,
+        holds: _,
         waiting: _,
         rejected: _,
         preparation: _,
@@ -165,6 +169,7 @@ fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition>
         condition("Decommissioned", decommissioned(state, facts)),
     ];
     all.extend(preflight(state, facts).map(|verdict| condition("PreflightPassed", verdict)));
+    all.extend(holds(facts).map(|verdict| condition(VOLUME_HOLDS_DATA, verdict)));
     all.extend(config(facts).map(|verdict| condition("ConfigApplied", verdict)));
     if let Some(told) = &flavour.preparation {
         all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
@@ -306,6 +311,15 @@ fn preflight(state: &State, facts: &Facts) -> Option<Verdict> {
     Some(match failed.first() {
         None => (true, "PreflightPassed", "every check passed".into()),
         Some(first) => (false, first.reason, joined(failed.iter())),
+    })
+}
+
+/// Others wait for it before one of them begins a new database cluster.
+fn holds(facts: &Facts) -> Option<Verdict> {
+    Some(if facts.holds? {
+        (true, "HoldsData", "data of a database lie on the volume".into())
+    } else {
+        (false, "Empty", "no data of a database lie on the volume".into())
     })
 }
 

@@ -44,6 +44,7 @@ use super::{
     database::{
         self, Database, FailedCheck, FlavourStatus, Node, Observation, ProcessSpec, Retirement,
     },
+    election::{Start, Turn},
     files::{Files, Mark},
     intent::{self, Intent},
     leader::Standing,
@@ -55,7 +56,7 @@ use super::{
     report::{self, Facts},
     reporter,
     supervisor::{Child, Exit, Parked, Signals, Supervisor, inherited},
-    takeover::{self, Handoff, Policy, Start, Takeover},
+    takeover::{self, Handoff, Policy, Takeover},
     volume::Volume,
 };
 use crate::{
@@ -73,10 +74,11 @@ enum News {
     Checked {
         attempt: Attempt,
         failed: Vec<FailedCheck>,
+        holds: Option<bool>,
     },
     Turn {
         attempt: Attempt,
-        may_found: bool,
+        turn: Turn,
     },
     Waiting(String),
     Configured {
@@ -120,11 +122,11 @@ enum News {
 ///
 /// # Errors
 /// When signals or the probes' ports cannot be had. Nothing was started then.
-pub async fn run(settings: Settings, start: Start) -> io::Result<u8> {
+pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     let mut signals = Signals::new()?;
     let supervisor = Supervisor::new()?;
     let rt = Runtime::enduring();
-    let Start { program, every, handed } = start;
+    let takeover::Start { program, every, handed } = start;
     let takeover = Takeover::new(program, every);
     let Handoff { version, child, node, panics, .. } = handed.unwrap_or_default();
     let ready = node.as_ref().is_some_and(|node| node.serving);
@@ -221,7 +223,10 @@ struct Runner {
     /// The Pilot as last seen, and its spec when it was last acted upon.
     pilot: Option<Pilot>,
     peers: Vec<Pilot>,
-    may_found: bool,
+    /// How the node was let start last.
+    start: Start,
+    /// The data on the volume were of another ring when the node last took its turn.
+    foreign: bool,
     process: Option<ProcessSpec>,
     child: Option<Child>,
     restarts: i32,
@@ -308,7 +313,8 @@ impl Runner {
             intent,
             pilot: None,
             peers: Vec::new(),
-            may_found: false,
+            start: Start::default(),
+            foreign: false,
             process: None,
             child: None,
             restarts: -1,
@@ -419,12 +425,8 @@ impl Runner {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Checked { attempt, failed } => self.checked(attempt, failed),
-            News::Turn { attempt, may_found } => {
-                self.facts.waiting = None;
-                self.may_found = may_found;
-                self.step(Event::Turn { attempt, may_found });
-            }
+            News::Checked { attempt, failed, holds } => self.checked(attempt, failed, holds),
+            News::Turn { attempt, turn } => self.turned(attempt, turn),
             News::Waiting(what) => {
                 if self.facts.waiting.as_ref() != Some(&what) {
                     info!(what, "Waiting to start");
@@ -572,6 +574,7 @@ fn node(settings: &Settings, pilot: &Pilot, peers: &[Pilot], may_found: bool) ->
         shared: path(&settings.shared),
         memory_limit: super::cgroup::memory_limit(),
         may_found,
+        ring: None,
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod client;
 mod faults;
+mod kept;
 mod leaving;
 mod life;
 mod older;
@@ -16,6 +17,7 @@ pub(crate) mod upgrade;
 
 pub(crate) use self::{
     faults::a_node_comes_back_from_every_fault,
+    kept::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes,
     leaving::{
         a_node_stays_where_the_rest_has_no_room, departures_that_are_cut_off_go_on_to_their_end,
     },

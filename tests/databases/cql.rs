@@ -23,6 +23,7 @@ const SET: u16 = 0x22;
 pub(crate) enum Consistency {
     One = 1,
     Quorum = 4,
+    All = 5,
 }
 
 /// Cells of a result, as bytes; `None` where there is no value.

@@ -5,6 +5,7 @@
 mod bootstrap;
 mod demo;
 mod ensemble;
+mod kept;
 mod leaving;
 mod plugins;
 mod space;
@@ -15,6 +16,7 @@ mod writer;
 
 pub(crate) use self::{
     bootstrap::{many_foundings, one_version},
+    kept::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes,
     leaving::a_departure_is_cut_off_in_every_way_and_ends,
     plugins::plugins_come_and_go,
     space::a_node_stays_where_the_rest_has_no_room,

@@ -53,6 +53,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-rounds", Set::Full, |told| {
         Box::pin(cassandra::rings_are_founded_once_and_a_lost_volume_is_replaced(told))
     }),
+    ("cassandra-kept", Set::Full, |told| {
+        Box::pin(cassandra::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(told))
+    }),
     ("cassandra-older", Set::Full, |told| {
         Box::pin(cassandra::older_releases_found_join_and_return(told))
     }),
@@ -67,6 +70,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-founding", Set::Quick, |told| Box::pin(elasticsearch::many_foundings(2, told))),
     ("elasticsearch-founding-20", Set::Full, |told| {
         Box::pin(elasticsearch::many_foundings(20, told))
+    }),
+    ("elasticsearch-kept", Set::Full, |told| {
+        Box::pin(elasticsearch::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(told))
     }),
     ("elasticsearch-trouble", Set::Quick, |told| {
         Box::pin(elasticsearch::outage_and_bad_configuration(told))

@@ -12,6 +12,7 @@ mod harness;
 mod host;
 mod hung;
 mod installed;
+mod kept;
 mod leader;
 mod memory;
 mod orphans;

@@ -101,6 +101,16 @@ impl Ring {
         members.filter(|(_, member)| member.mode == mode).map(|(address, _)| address).collect()
     }
 
+    /// What nodes of another ring never heard of.
+    pub(crate) fn forget_members(&self) {
+        fs::remove_dir_all(self.root.join("ring/members")).unwrap();
+    }
+
+    /// What the ring knows of the node of a seat.
+    pub(crate) fn member_path(&self, seat: &Seat) -> PathBuf {
+        self.root.join("ring/members").join(seat.address.to_string())
+    }
+
     fn lines(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.root.join("ring").join(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

@@ -229,6 +229,8 @@ sub answer {
     } elsif ($asked =~ /getRangeToEndpointMap/) {
         my @replicas = map { $_->{address} } grep { $_->{mode} =~ /NORMAL|LEAVING/ } members();
         $value = qq({"[1, 2]":) . list(@replicas) . "}";
+    } elsif ($asked =~ /"operation":"get(Datacenter|Rack)/) {
+        $value = $1 eq "Rack" ? '"r"' : '"d"';
     } elsif ($bean =~ /StorageService$/) {
         $value = storage_service();
     } elsif ($bean =~ /StreamManager$/) {

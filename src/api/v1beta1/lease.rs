@@ -44,11 +44,17 @@ pub struct LeaderLeaseSpec {
 }
 
 /// A founding attempt.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Founder {
     /// Name of the Pilot.
     pub name: String,
-    /// Random id of this attempt; tells it from a later one of the same name.
+    /// Random id of this attempt; tells it from a later one of the same name. It is the id of the
+    /// ring that was founded, and every member's volume carries it.
     pub id: String,
+    /// Set when a node with data recorded a ring that was there before: what volumes are known by
+    /// that were marked before rings had ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub formerly: Vec<String>,
 }

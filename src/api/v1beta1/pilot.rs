@@ -255,6 +255,9 @@ pub struct Identity {
     /// When the node got this identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+    /// Id of the ring that its volume belongs to: that of its founding, in the LeaderLease.
+    #[serde(rename = "ringID", default, skip_serializing_if = "Option::is_none")]
+    pub ring_id: Option<String>,
 }
 
 /// Where a pilot runs.
@@ -426,4 +429,25 @@ pub struct PilotCassandraStatus {
     /// Bytes received while joining; 0 means that nothing was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_bytes_received: Option<i64>,
+    /// Members of the ring that this node sees down; absent while unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub unreachable: Option<Vec<CassandraPeer>>,
+}
+
+/// A member of a Cassandra ring, as another one knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CassandraPeer {
+    /// Its IP address.
+    pub address: String,
+    /// Its host id.
+    #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
+    pub host_id: Option<String>,
+    /// Datacenter that it was in last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datacenter: Option<String>,
+    /// Rack that it was in last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
 }

@@ -19,6 +19,8 @@ pub(super) struct Facts {
     pub(super) host_id: Option<String>,
     /// Own address, found by the own host id.
     pub(super) address: Option<IpAddr>,
+    /// Host ids of the members.
+    pub(super) ids: BTreeMap<IpAddr, String>,
     pub(super) live: BTreeSet<IpAddr>,
     pub(super) unreachable: BTreeSet<IpAddr>,
     pub(super) joining: BTreeSet<IpAddr>,
@@ -94,14 +96,15 @@ impl Facts {
             storage[name].as_str().filter(|text| !text.starts_with("ERROR")).map(str::to_owned)
         };
         let host_id = said("LocalHostId");
-        let ids = storage["EndpointToHostId"].as_object();
-        let members: Option<BTreeSet<IpAddr>> =
-            ids.map(|ids| ids.keys().filter_map(|endpoint| parse_address(endpoint)).collect());
-        let address = ids.and_then(|ids| {
-            ids.iter()
-                .find(|(_, id)| id.as_str().is_some() && id.as_str() == host_id.as_deref())
-                .and_then(|(endpoint, _)| parse_address(endpoint))
-        });
+        let members: Option<BTreeMap<IpAddr, String>> =
+            storage["EndpointToHostId"].as_object().map(|ids| {
+                let member = |(endpoint, id): (&String, &Value)| {
+                    Some((parse_address(endpoint)?, id.as_str().unwrap_or_default().to_owned()))
+                };
+                ids.iter().filter_map(member).collect()
+            });
+        let address = members.iter().flatten().find(|(_, id)| Some(*id) == host_id.as_ref());
+        let address = address.map(|(address, _)| *address);
         let count = |index: usize| part(index)["Count"].as_i64();
         Self {
             // Before the daemon registers its service, the JVM runs and Cassandra starts.
@@ -113,8 +116,9 @@ impl Facts {
             // Gossip remembers a node that left the ring for three days; only members are missed.
             unreachable: addresses(&storage["UnreachableNodes"])
                 .into_iter()
-                .filter(|node| members.as_ref().is_none_or(|members| members.contains(node)))
+                .filter(|node| members.as_ref().is_none_or(|members| members.contains_key(node)))
                 .collect(),
+            ids: members.unwrap_or_default(),
             joining: addresses(&storage["JoiningNodes"]),
             leaving: addresses(&storage["LeavingNodes"]),
             moving: addresses(&storage["MovingNodes"]),

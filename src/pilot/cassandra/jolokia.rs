@@ -25,6 +25,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) const STORAGE_SERVICE: &str = "org.apache.cassandra.db:type=StorageService";
 pub(super) const STREAM_MANAGER: &str = "org.apache.cassandra.net:type=StreamManager";
 pub(super) const FAILURE_DETECTOR: &str = "org.apache.cassandra.net:type=FailureDetector";
+pub(super) const SNITCH_INFO: &str = "org.apache.cassandra.db:type=EndpointSnitchInfo";
 pub(super) const GOSSIPER: &str = "org.apache.cassandra.net:type=Gossiper";
 
 /// The way into one JVM, for as long as its password lives.

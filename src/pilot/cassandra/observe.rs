@@ -9,7 +9,7 @@ use super::{facts::Facts, ranges::Ranges, seeds::TRANSPORT};
 use crate::{
     api::{
         names::port,
-        v1beta1::{Endpoint, Health, PilotCassandraStatus},
+        v1beta1::{CassandraPeer, Endpoint, Health, PilotCassandraStatus},
     },
     pilot::database::{FlavourStatus, Observation},
 };
@@ -75,12 +75,26 @@ pub(super) fn judge(
                 tokens: i32::try_from(facts.tokens).ok().filter(|tokens| *tokens > 0),
                 load_bytes: facts.load,
                 bootstrap_bytes_received: bootstrap_bytes,
+                unreachable: facts.is_member().then(|| missed(facts, ranges)),
             }),
             elasticsearch: None,
         },
         unsaved: None,
     };
     (observation, blockers(facts, ranges))
+}
+
+/// Most that are listed: a status has its bound.
+const MISSED: usize = 30;
+
+/// By what a node that comes in place of one of them knows it.
+fn missed(facts: &Facts, ranges: &Ranges) -> Vec<CassandraPeer> {
+    let peer = |node: &IpAddr| {
+        let (datacenter, rack) = ranges.places.get(node).cloned().unzip();
+        let host_id = facts.ids.get(node).cloned();
+        CassandraPeer { address: node.to_string(), host_id, datacenter, rack }
+    };
+    facts.unreachable.iter().take(MISSED).map(peer).collect()
 }
 
 fn blockers(facts: &Facts, ranges: &Ranges) -> Vec<(&'static str, String)> {

@@ -1,12 +1,15 @@
 //! Who shares the users' ranges with this node, and what a stop would mean for them.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use serde_json::{Value, json};
 
 use super::{
     facts::{Facts, addresses},
-    jolokia::{Jolokia, PATIENCE, STORAGE_SERVICE, exec, read},
+    jolokia::{Jolokia, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, exec, read},
 };
 use crate::{engine::cassandra::SYSTEM_KEYSPACES, pilot::database::Error};
 
@@ -17,12 +20,15 @@ pub(super) struct Ranges {
     pub(super) quorum_lost: bool,
     /// A keyspace whose range would lose its quorum if this node stopped as well.
     pub(super) stopping_loses: Option<String>,
+    /// Datacenter and rack of the nodes that are down.
+    pub(super) places: BTreeMap<IpAddr, (String, String)>,
 }
 
 impl Ranges {
     /// Asks who shares the users' ranges. Only worth it while somebody is down: with everybody
     /// up, no order of restarts is better than another.
     pub(super) async fn ask(jolokia: &Jolokia, facts: &Facts) -> Result<Self, Error> {
+        let places = places(jolokia, facts).await?;
         let keyspaces = user_keyspaces(jolokia).await?;
         let requests: Vec<Value> = keyspaces
             .iter()
@@ -30,11 +36,11 @@ impl Ranges {
                 exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
             })
             .collect();
+        let mut ranges = Self { places, ..Self::default() };
         if requests.is_empty() {
-            return Ok(Self::default());
+            return Ok(ranges);
         }
         let maps = jolokia.ask(&requests, PATIENCE).await?;
-        let mut ranges = Self::default();
         for (keyspace, map) in keyspaces.iter().zip(&maps) {
             for replicas in map.as_object().into_iter().flat_map(serde_json::Map::values) {
                 ranges.weigh(keyspace, &addresses(replicas), facts);
@@ -52,6 +58,29 @@ impl Ranges {
             self.stopping_loses.get_or_insert_with(|| keyspace.to_owned());
         }
     }
+}
+
+/// Where the nodes that are down are, or were: gossip itself forgets it when all restart.
+async fn places(
+    jolokia: &Jolokia,
+    facts: &Facts,
+) -> Result<BTreeMap<IpAddr, (String, String)>, Error> {
+    let down: Vec<IpAddr> = facts.unreachable.iter().copied().collect();
+    let requests: Vec<Value> = down
+        .iter()
+        .flat_map(|node| {
+            ["getDatacenter(java.lang.String)", "getRack(java.lang.String)"]
+                .map(|what| exec(SNITCH_INFO, what, &json!([node.to_string()])))
+        })
+        .collect();
+    if requests.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let answers = jolokia.ask(&requests, PATIENCE).await?;
+    let place = |(node, answer): (IpAddr, &[Value])| {
+        Some((node, (answer.first()?.as_str()?.to_owned(), answer.get(1)?.as_str()?.to_owned())))
+    };
+    Ok(down.into_iter().zip(answers.chunks(2)).filter_map(place).collect())
 }
 
 /// Keyspaces that users made.

@@ -6,10 +6,13 @@
 
 use std::net::IpAddr;
 
-use super::memory::Memory;
+use super::{configure::Intent, memory::Memory};
 use crate::{
-    api::v1beta1::{Pilot, PilotPhase},
-    pilot::database::{Error, Node},
+    api::v1beta1::{CassandraPeer, Pilot, PilotPhase},
+    pilot::{
+        database::{Error, Node},
+        peers::{is_member, was_member},
+    },
 };
 
 /// Seeds beyond a few add gossip and nothing else.
@@ -64,7 +67,48 @@ pub(super) fn choose(node: &Node, memory: &Memory, has_data: bool) -> Result<Way
         }
         return Ok(Way { seeds: vec![node.address.to_string()], founds: true, replaces: None });
     }
-    Ok(Way { seeds: others, founds: false, replaces: predecessor(node, memory, has_data) })
+    let remade = node.ring.as_ref().is_some_and(|ring| ring.remade);
+    let known = predecessor(node, memory, has_data);
+    let replaces = match known {
+        None if remade && !has_data => former_self(node)?,
+        known => known,
+    };
+    Ok(Way { seeds: others, founds: false, replaces })
+}
+
+/// The address of a member that the ring misses and no volume stands for, in a ring that was
+/// there before the cluster object: neither this Pilot nor any other knows who it was. Which of
+/// several empty nodes of a rack takes which place is all the same, as long as each takes another.
+fn former_self(node: &Node) -> Result<Option<IpAddr>, Error> {
+    let mut said = node.peers.iter().filter(|peer| is_ready(peer)).filter_map(|peer| {
+        let status = peer.status.cassandra.as_ref()?;
+        status.unreachable.as_ref()
+    });
+    let Some(first) = said.next() else {
+        let text = "waits for a ready node to say which members it misses";
+        return Err(Error::NotYet(text.to_owned()));
+    };
+    let intent = Intent::of(node)?;
+    let others: Vec<&Vec<CassandraPeer>> = said.collect();
+    let stands_for = |id: &str| {
+        let of = |pilot: &Pilot| pilot.status.identity.as_ref()?.node_id.clone();
+        node.peers.iter().any(|peer| of(peer).as_deref() == Some(id))
+    };
+    let mut missed: Vec<IpAddr> = first
+        .iter()
+        .filter(|gone| others.iter().all(|list| list.iter().any(|one| one.address == gone.address)))
+        .filter(|gone| gone.host_id.as_ref().is_some_and(|id| !stands_for(id)))
+        .filter(|gone| gone.datacenter.as_ref() == Some(&intent.datacenter))
+        .filter(|gone| gone.rack.as_ref() == Some(&intent.rack))
+        .filter_map(|gone| gone.address.parse().ok())
+        .collect();
+    missed.sort();
+    if missed.contains(&node.address) {
+        return Ok(Some(node.address));
+    }
+    let own = node.pilot.metadata.name.as_deref().unwrap_or_default();
+    let empty = node.peers.iter().filter(|peer| !is_member(peer) && name(peer) < own).count();
+    Ok(missed.get(empty).copied())
 }
 
 /// The address under which this very Pilot was a member before its volume was lost.
@@ -74,7 +118,7 @@ fn predecessor(node: &Node, memory: &Memory, has_data: bool) -> Option<IpAddr> {
     }
     let status = &node.pilot.status;
     let left = matches!(status.phase, Some(PilotPhase::Decommissioned));
-    if has_data || left || !is_member(&node.pilot) {
+    if has_data || left || !was_member(&node.pilot) || was_elsewhere(node) {
         return None;
     }
     let old = transport(&node.pilot)?.parse().ok()?;
@@ -86,8 +130,11 @@ fn predecessor(node: &Node, memory: &Memory, has_data: bool) -> Option<IpAddr> {
     (!taken).then_some(old)
 }
 
-fn is_member(pilot: &Pilot) -> bool {
-    pilot.status.identity.as_ref().is_some_and(|identity| identity.node_id.is_some())
+/// What the Pilot tells of is a member of another ring: one that was lost as a whole.
+fn was_elsewhere(node: &Node) -> bool {
+    let known = node.pilot.status.identity.as_ref().and_then(|known| known.ring_id.as_ref());
+    let ring = node.ring.as_ref().map(|ring| &ring.id);
+    known.is_some_and(|known| ring.is_some_and(|ring| ring != known))
 }
 
 fn is_ready(pilot: &Pilot) -> bool {
@@ -106,7 +153,10 @@ fn name(pilot: &Pilot) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::cassandra::tests::{node, peer};
+    use crate::pilot::{
+        cassandra::tests::{node, peer},
+        database::Ring,
+    };
 
     const DATA: bool = true;
     const EMPTY: bool = false;
@@ -171,6 +221,50 @@ mod tests {
     }
 
     #[test]
+    fn in_a_ring_that_was_there_before_an_empty_node_takes_the_place_of_one_that_nobody_is() {
+        let gone = |last: u8, rack: &str| CassandraPeer {
+            address: format!("10.0.0.{last}"),
+            host_id: Some(format!("id-{last}")),
+            datacenter: Some(crate::api::names::cassandra::DEFAULT_DATACENTER.to_owned()),
+            rack: Some(rack.to_owned()),
+        };
+        let says = |name: &str, missed: Vec<CassandraPeer>| {
+            let mut peer = peer(name, "10.0.0.2", true);
+            peer.status.cassandra.get_or_insert_default().unreachable = Some(missed);
+            peer
+        };
+        let chosen = |node: &Node| choose(node, &Memory::default(), EMPTY).unwrap().replaces;
+        let mut node = node();
+        let ring = |id: &str, remade| Some(Ring { id: id.to_owned(), remade });
+        node.ring = ring("r", true);
+        node.peers = vec![peer("b", "10.0.0.2", true)];
+        let waits = choose(&node, &Memory::default(), EMPTY);
+        assert!(matches!(waits, Err(Error::NotYet(_))), "nobody said whom it misses");
+        let missed = vec![gone(7, "r1"), gone(8, "r1"), gone(9, "r2")];
+        node.peers = vec![says("b", missed.clone())];
+        assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
+        // One of them has its volume, and comes back at another address.
+        let mut returns = peer("c", "10.0.0.3", false);
+        returns.status.identity.as_mut().unwrap().node_id = Some("id-7".to_owned());
+        node.peers.push(returns);
+        assert_eq!(chosen(&node), Some([10, 0, 0, 8].into()));
+        // A second one sees it.
+        node.peers.push(says("d", vec![gone(9, "r2")]));
+        assert_eq!(chosen(&node), None);
+        // Of two empty nodes each takes another place; the own address comes first.
+        node.peers = vec![says("b", missed.clone()), Pilot::default()];
+        assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
+        node.pilot.metadata.name = Some("z".to_owned());
+        node.peers[1].metadata.name = Some("y".to_owned());
+        assert_eq!(chosen(&node), Some([10, 0, 0, 8].into()));
+        node.address = [10, 0, 0, 7].into();
+        assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
+        // Of a ring that was founded under this cluster object every member has its Pilot.
+        node.ring = ring("r", false);
+        assert_eq!(chosen(&node), None);
+    }
+
+    #[test]
     fn an_empty_volume_of_a_known_member_takes_the_place_of_the_dead_one() {
         let mut node = node();
         node.pilot.status = peer("a", "10.0.0.9", false).status;
@@ -181,6 +275,12 @@ mod tests {
         // Remembered over a restart in the middle, when data lie there already.
         let memory = Memory { replacing: Some(old), ..Memory::default() };
         assert_eq!(choose(&node, &memory, DATA).unwrap().replaces, Some(old));
+        // That was in another ring, which was lost as a whole.
+        node.pilot.status.identity.as_mut().unwrap().ring_id = Some("lost".to_owned());
+        node.ring = Some(Ring { id: "new".to_owned(), remade: false });
+        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, None);
+        node.ring = Some(Ring { id: "lost".to_owned(), remade: false });
+        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, Some(old));
         // The address went to somebody else meanwhile.
         node.peers.push(peer("c", "10.0.0.9", true));
         assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, None);

@@ -9,7 +9,10 @@ use super::memory::Memory;
 use crate::{
     api::{names, v1beta1::Pilot},
     engine::elasticsearch::Release,
-    pilot::database::{Error, Node},
+    pilot::{
+        database::{Error, Node},
+        peers::is_member,
+    },
 };
 
 /// Name of the endpoint that other nodes connect to.
@@ -50,10 +53,6 @@ pub(super) fn choose(
 
 fn in_a_pod(node: &Node) -> bool {
     !node.address.is_loopback()
-}
-
-fn is_member(pilot: &Pilot) -> bool {
-    pilot.status.identity.as_ref().is_some_and(|identity| identity.node_id.is_some())
 }
 
 fn transport(pilot: &Pilot) -> Option<String> {

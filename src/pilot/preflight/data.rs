@@ -19,6 +19,7 @@ use crate::{
         database::{FailedCheck, Node},
         files::{FOLDER, Files, Mark},
         folder::Folder,
+        ring,
         volume::Lock,
     },
 };
@@ -163,10 +164,7 @@ pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
         pilot: node.pilot.metadata.name.clone().unwrap_or_default(),
         ..Mark::default()
     };
-    let annotations = node.pilot.metadata.annotations.as_ref();
-    let adopted = annotations
-        .and_then(|all| all.get(annotation::ADOPT_DATA))
-        .is_some_and(|value| value == "true");
+    let adopted = ring::is_adopted(&node.pilot);
     let hint =
         format!("if they are this node's, annotate the Pilot with {}=true", annotation::ADOPT_DATA);
     let Some(found) = files.mark().map_err(broken)? else {
@@ -175,16 +173,15 @@ pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
         }
         return files.set_mark(&wanted).map_err(broken);
     };
-    let Mark { cluster_id, node_id, since, founding, .. } = found.clone();
-    let kept = Mark { cluster_id, node_id, since, founding, ..wanted.clone() };
-    if found == kept {
-        return Ok(());
-    }
     // A cluster that was deleted and made again on its retained volumes has a new uid and the
-    // same names; a volume of another node or cluster has other names.
+    // same names; a volume of another node or cluster has other names. Whose ring the data are of
+    // is judged when the node takes its turn, and the uid written then.
     let same_place = (&found.kind, &found.namespace, &found.cluster, &found.pilot)
         == (&wanted.kind, &wanted.namespace, &wanted.cluster, &wanted.pilot);
-    if !same_place && !adopted {
+    if same_place {
+        return Ok(());
+    }
+    if !adopted {
         return Err(mismatch(format!(
             "{shown} holds the data of {} in cluster {}/{}; {hint}",
             found.pilot,
@@ -192,8 +189,9 @@ pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
             found.cluster.as_deref().unwrap_or("?"),
         )));
     }
-    info!(was = ?found.cluster_uid, now = ?kept.cluster_uid, "Adopted the data of this node");
-    files.set_mark(&kept).map_err(broken)
+    info!(was = found.pilot, of = ?found.cluster, "Adopted the data of another node");
+    let Mark { kind, namespace, cluster, pilot, .. } = wanted;
+    files.set_mark(&Mark { kind, namespace, cluster, pilot, ..found }).map_err(broken)
 }
 
 /// Nothing but what a new file system and we ourselves put there.

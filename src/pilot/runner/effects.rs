@@ -112,6 +112,7 @@ impl Runner {
                 info!(pid, program = %process.program.display(), "Started the database");
                 self.restarts += 1;
                 self.metrics.starts.inc();
+                self.facts.holds = Some(true);
                 let start_time = Time(Timestamp::now());
                 let run = Run {
                     pid,
@@ -145,6 +146,7 @@ impl Runner {
     pub(super) fn go_on(&mut self) {
         let effects = std::mem::take(&mut self.resumed);
         if let Some(pid) = self.child.as_ref().map(|child| child.pid) {
+            self.facts.holds = Some(true);
             self.begin_following(pid);
         }
         for effect in effects {
@@ -221,7 +223,7 @@ impl Runner {
         if !matches!(self.state.life, Life::Up(_)) {
             return;
         }
-        let node = node(&self.settings, pilot, &self.peers, self.may_found);
+        let node = node(&self.settings, pilot, &self.peers, self.start.may_found);
         let (database, volume) = (self.database.clone(), self.volume.clone());
         self.follow("refresh", async move {
             let told = match volume.during(async move { database.refresh(&node).await }).await {
@@ -301,5 +303,6 @@ pub(super) fn identity(mark: &Mark) -> Option<Identity> {
         cluster_id: mark.cluster_id.clone(),
         node_id: mark.node_id.clone(),
         since: mark.since.clone(),
+        ring_id: mark.ring.clone(),
     })
 }

@@ -40,7 +40,9 @@ impl Runner {
         let cluster = self.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
         let lease = cluster.map(|(cluster, of)| {
             let name = (self.settings.flavour.lease)(&of.name);
-            (PilotsLease::new(cluster, name.clone(), pilot.clone()), name)
+            let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
+            let elsewhere = (self.settings.flavour.joins_elsewhere)(pilot);
+            (if elsewhere { lease } else { lease.keeping(self.files.clone()) }, name)
         });
         self.shares_lead = lease.is_some();
         let (claim, claimed) = watch::channel(Claim::Waiting);

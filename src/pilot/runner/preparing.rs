@@ -35,7 +35,7 @@ pub(super) enum Failure {
 impl Runner {
     pub(super) fn run_programs(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
-        let node = node(&self.settings, &pilot, &self.peers, self.may_found);
+        let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
         let (database, news) = (self.database.clone(), self.news.clone());
         let (supervisor, user) = (self.supervisor.clone(), self.settings.user);
         let volume = self.volume.clone();

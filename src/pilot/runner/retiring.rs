@@ -21,7 +21,7 @@ impl Runner {
     pub(super) fn retire(&self) {
         let Some(pilot) = self.pilot.clone() else { return };
         let (settings, known, may_found) =
-            (self.settings.clone(), self.peers.clone(), self.may_found);
+            (self.settings.clone(), self.peers.clone(), self.start.may_found);
         let (cluster, database) = (self.cluster.clone(), self.database.clone());
         let (news, volume) = (self.news.clone(), self.volume.clone());
         self.follow("retire", async move {
@@ -63,7 +63,7 @@ impl Runner {
 
     pub(super) fn cancel_retirement(&self) {
         let Some(pilot) = &self.pilot else { return };
-        let node = node(&self.settings, pilot, &self.peers, self.may_found);
+        let node = node(&self.settings, pilot, &self.peers, self.start.may_found);
         let (database, news) = (self.database.clone(), self.news.clone());
         let volume = self.volume.clone();
         self.follow("cancel-retirement", async move {

@@ -14,8 +14,8 @@ use crate::{
     error::chain,
     pilot::{
         cluster::Cluster,
-        database::{self, FailedCheck, ProcessSpec},
-        election,
+        database::{self, FailedCheck, Node, ProcessSpec},
+        election::{self, Applicant, Turn},
         machine::{Attempt, Effect, Event},
         ownership, peers, preflight, report,
         volume::Hangs,
@@ -58,7 +58,7 @@ impl Runner {
 
     pub(super) fn preflight(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
-        let node = node(&self.settings, &pilot, &self.peers, self.may_found);
+        let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
         let host = preflight::Host {
             require_mount: self.settings.require_mount,
             ports: self.settings.flavour.ports.to_vec(),
@@ -66,9 +66,20 @@ impl Runner {
         };
         let (database, volume) = (self.database.clone(), self.volume.clone());
         let low = self.settings.allow_low_limits;
+        let has_data = self.settings.flavour.has_data;
         self.prepare("preflight", async move {
             let general = node.clone();
-            let checked = volume.visit(move |lock| preflight::check(&general, &host, lock)).await;
+            let checked = volume
+                .visit(move |lock| {
+                    let failed = preflight::check(&general, &host, lock);
+                    // The lock is held by whoever can read the volume, and alone.
+                    (failed, lock.is_some().then(|| has_data(&general.data)))
+                })
+                .await;
+            let (checked, holds) = match checked {
+                Ok((failed, holds)) => (Ok(failed), holds),
+                Err(hangs) => (Err(hangs), None),
+            };
             let failed = match checked {
                 Ok(failed) if failed.is_empty() => {
                     volume
@@ -79,54 +90,90 @@ impl Runner {
                 }
                 other => other,
             };
-            News::Checked { attempt, failed: failed.unwrap_or_else(|hangs| vec![hung(hangs)]) }
+            let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
+            News::Checked { attempt, failed, holds }
         });
     }
 
-    pub(super) fn checked(&mut self, attempt: Attempt, failed: Vec<FailedCheck>) {
+    pub(super) fn checked(
+        &mut self,
+        attempt: Attempt,
+        failed: Vec<FailedCheck>,
+        holds: Option<bool>,
+    ) {
+        self.facts.holds = holds.or(self.facts.holds);
         if failed.is_empty() {
             self.ours = true;
             self.remember_intent();
-            self.facts.preflight = Some(failed);
+            if !self.foreign {
+                // Else it stands until the next turn says otherwise.
+                self.facts.preflight = Some(failed);
+            }
             self.step(Event::PreflightPassed(attempt));
             return;
         }
+        if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
+            // Its pilot was killed after the node left and before it wrote so.
+            self.carry_out(Effect::RememberLeft);
+            self.step(Event::Left);
+        }
+        self.refused(failed);
+        self.step(Event::PreflightFailed(attempt));
+    }
+
+    fn refused(&mut self, failed: Vec<FailedCheck>) {
         if self.facts.preflight.as_ref() != Some(&failed) {
             for check in &failed {
                 warn!(reason = check.reason, explanation = check.message, "Preflight failed");
             }
         }
         self.metrics.preflight_failures.inc();
-        if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
-            // Its pilot was killed after the node left and before it wrote so.
-            self.carry_out(Effect::RememberLeft);
-            self.step(Event::Left);
-        }
         self.facts.preflight = Some(failed);
-        self.step(Event::PreflightFailed(attempt));
     }
 
     pub(super) fn take_turn(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
         let (cluster, files) = (self.cluster.clone(), self.files.clone());
-        let (flavour, news) = (self.settings.flavour, self.news.clone());
+        let (flavour, data) = (self.settings.flavour, self.settings.data.clone());
+        let news = self.news.clone();
         self.prepare("election", async move {
             // A full queue only delays what is said to people.
             let say = |what| drop(news.try_send(News::Waiting(what)));
-            let may_found =
-                election::take_turn(cluster.as_ref(), flavour, &pilot, &files, say).await;
-            News::Turn { attempt, may_found }
+            let node = Applicant { flavour, pilot: &pilot, files: &files, data: &data };
+            let turn = election::take_turn(cluster.as_ref(), node, say).await;
+            News::Turn { attempt, turn }
         });
+    }
+
+    pub(super) fn turned(&mut self, attempt: Attempt, turn: Turn) {
+        if !self.state.is_latest(attempt) {
+            return;
+        }
+        self.facts.waiting = None;
+        match turn {
+            Turn::Start(start) => {
+                let may_found = start.may_found;
+                self.start = start;
+                self.foreign = false;
+                self.facts.preflight = Some(Vec::new());
+                self.step(Event::Turn { attempt, may_found });
+            }
+            Turn::Refused(check) => {
+                self.foreign = true;
+                self.refused(vec![check]);
+                self.step(Event::PreflightFailed(attempt));
+            }
+        }
     }
 
     pub(super) fn configure(&mut self, attempt: Attempt, may_found: bool) {
         let Some(pilot) = self.pilot.clone() else { return };
         let (settings, known) = (self.settings.clone(), self.peers.clone());
         let (cluster, database) = (self.cluster.clone(), self.database.clone());
-        let volume = self.volume.clone();
+        let (volume, ring) = (self.volume.clone(), self.start.ring.clone());
         self.prepare("configure", async move {
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
-            let node = node(&settings, &pilot, &peers, may_found);
+            let node = Node { ring, ..node(&settings, &pilot, &peers, may_found) };
             let written = volume.during(async move {
                 let process = database.configure(&node).await?;
                 if let Some(user) = settings.user {
@@ -187,7 +234,7 @@ impl Runner {
     pub(super) fn judge(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
         self.judging = true;
-        let node = node(&self.settings, &pilot, &self.peers, self.may_found);
+        let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
         let (database, volume) = (self.database.clone(), self.volume.clone());
         let low = self.settings.allow_low_limits;
         let news = self.news.clone();

@@ -100,7 +100,7 @@ impl Runner {
             serving: up.is_some_and(|up| up.serving),
             retiring: self.state.is_retiring(),
             restart: up.is_some_and(|up| up.restart),
-            may_found: self.may_found,
+            may_found: self.start.may_found,
             failures: self.state.failures(),
             restarts: self.restarts,
             oom_kills: self.oom_kills,
@@ -147,7 +147,7 @@ impl Runner {
             listeners: _,
         } = node;
         self.restarts = restarts;
-        self.may_found = may_found;
+        self.start.may_found = may_found;
         self.oom_kills = oom_kills;
         let locked = |number| -> io::Result<Lock> {
             let folder = File::from(inherited(number)?);

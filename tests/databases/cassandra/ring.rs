@@ -9,7 +9,7 @@ use navigator::api::{names::label, v1beta1::Pilot};
 use serde_json::{Value, json};
 
 use crate::{
-    cql::Cql,
+    cql::{Cql, Row},
     host::{home, java_home, repository},
     support::{
         bed::{Bed, condition, member},
@@ -34,6 +34,8 @@ pub(crate) struct Ring {
     net: u8,
     spec: Value,
     root: tempfile::TempDir,
+    /// How often the cluster object was made again.
+    made: u32,
 }
 
 /// A host, and the pilot that runs on it.
@@ -53,7 +55,7 @@ impl Ring {
             "config": {"allocate_tokens_for_local_replication_factor": null},
         });
         json_patch::merge(&mut all, &spec);
-        Self { bed: Bed::start().await, hosts: Vec::new(), home, net, spec: all, root }
+        Self { bed: Bed::start().await, hosts: Vec::new(), home, net, spec: all, root, made: 0 }
     }
 
     /// Another host and its Pilot, not started. Returns its index.
@@ -73,6 +75,37 @@ impl Ring {
         self.bed.create(&pilot).await;
         self.hosts.push(Host { seat, running: None });
         index
+    }
+
+    /// The cluster object goes, and all that belongs to it but the volumes; another one of this
+    /// name comes, with Pilots for these hosts.
+    pub(crate) async fn make_again(&mut self, indexes: &[usize]) {
+        let none = kube::api::DeleteParams::default();
+        self.made += 1;
+        for index in 0..self.hosts.len() {
+            self.stop(index).await;
+            self.bed.delete(&self.name(index)).await;
+        }
+        self.bed.leases().delete("cassandra-demo-leaderelection", &none).await.unwrap();
+        for index in indexes {
+            self.create(*index).await;
+        }
+    }
+
+    /// Makes the Pilot of a host in the cluster object that there is now.
+    pub(crate) async fn create(&self, index: usize) {
+        let name = self.name(index);
+        let mut pilot = member("CassandraCluster", label::CASSANDRA_CLUSTER, &name, &self.spec);
+        let uid = format!("8d2c5f3e-0000-4000-8000-00000000010{}", self.made);
+        pilot.metadata.owner_references.as_mut().unwrap()[0].uid = uid;
+        self.bed.create(&pilot).await;
+    }
+
+    /// A node's tokens, as it wrote them down.
+    pub(crate) fn tokens(&self, index: usize) -> Vec<Row> {
+        let tokens = self.cql(index).run("SELECT tokens FROM system.local");
+        assert!(tokens[0][0].is_some());
+        tokens
     }
 
     /// Adds hosts, starts them all at once, and waits until every host serves.

@@ -12,7 +12,7 @@ use super::{
     ring::{JOIN, Ring, SOON},
 };
 use crate::{
-    cql::{Consistency, Row},
+    cql::Consistency,
     report::Told,
     support::{bed::condition, loopback::own},
 };
@@ -38,7 +38,7 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
     make_shop(&mut ring.cql(0), 3).await;
     let writer = Writer::start(vec![ring.address(0)], 0, Consistency::Quorum);
     writer.writes(500).await;
-    let tokens = tokens(ring, 1);
+    let tokens = ring.tokens(1);
 
     let before = ring.id(1).await.unwrap();
     lose(ring, 1);
@@ -47,7 +47,7 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
     ring.start(1);
     // Cassandra gives it the id of the one that it replaces, when the address is the same.
     assert!(replaced(ring).await.contains(&before), "{before} is gone");
-    assert_eq!(self::tokens(ring, 1), tokens, "it has its predecessor's tokens");
+    assert_eq!(ring.tokens(1), tokens, "it has its predecessor's tokens");
     told.claim(
         "an empty node at the same address takes the place, id and tokens of its former self",
     );
@@ -58,7 +58,7 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
     ring.hosts[1].seat.address = own([127, 31, NET + ROUNDS, 9]);
     ring.start(1);
     assert!(!replaced(ring).await.contains(&before), "{before} is still there");
-    assert_eq!(self::tokens(ring, 1), tokens, "it has its predecessor's tokens");
+    assert_eq!(ring.tokens(1), tokens, "it has its predecessor's tokens");
     told.claim("one at another address takes place and tokens, under an id of its own");
 
     writer.writes(100).await;
@@ -112,11 +112,4 @@ async fn replaced(ring: &mut Ring) -> BTreeSet<String> {
         .await;
     }
     ids
-}
-
-/// A node's tokens, as it wrote them down.
-fn tokens(ring: &Ring, index: usize) -> Vec<Row> {
-    let tokens = ring.cql(index).run("SELECT tokens FROM system.local");
-    assert!(tokens[0][0].is_some());
-    tokens
 }

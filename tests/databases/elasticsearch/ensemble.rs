@@ -30,6 +30,8 @@ pub(super) struct Ensemble {
     pub(super) place: tempfile::TempDir,
     /// Nodes that it begins with.
     count: u8,
+    /// How often the cluster object was made again.
+    pub(super) made: u32,
 }
 
 pub(super) struct Node {
@@ -43,7 +45,7 @@ impl Ensemble {
         let place = tempfile::tempdir().unwrap();
         std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let (bed, nodes) = (Bed::start().await, Vec::new());
-        let mut ensemble = Self { bed, version, nodes, place, count };
+        let mut ensemble = Self { bed, version, nodes, place, count, made: 0 };
         for number in 0..count {
             ensemble.add(number).await;
         }
@@ -60,6 +62,14 @@ impl Ensemble {
         seat.env = vec![("JAVA_HOME".to_owned(), java.clone()), ("ES_JAVA_HOME".to_owned(), java)];
         self.bed.create(&pilot(&name, &self.spec())).await;
         self.nodes.push(Node { seat, running: None });
+    }
+
+    /// The Pilot of a node in the cluster object that there is now.
+    pub(super) fn pilot_of(&self, node: usize) -> Pilot {
+        let mut pilot = pilot(self.name(node), &self.spec());
+        let uid = format!("8d2c5f3e-0000-4000-8000-00000000010{}", self.made);
+        pilot.metadata.owner_references.as_mut().unwrap()[0].uid = uid;
+        pilot
     }
 
     pub(super) fn spec(&self) -> Value {

@@ -477,6 +477,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
             cluster_id: tape.maybe_text(&["7Lk3xQ0pTq2u2yZ0m1mXkg"]),
             node_id: tape.maybe_text(&["c2Vx"]),
             since: tape.maybe(Tape::time),
+            ring_id: tape.maybe_text(&["5d0c7a1e"]),
         }),
         instance: tape.maybe(|tape| Instance {
             runtime: tape.word(&["Kubernetes", "Process"]),
@@ -541,6 +542,15 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
             tokens: tape.maybe(Tape::int),
             load_bytes: tape.maybe(Tape::long),
             bootstrap_bytes_received: tape.maybe(Tape::long),
+            unreachable: tape.maybe(|tape| {
+                let peer = |tape: &mut Tape<'_>| CassandraPeer {
+                    address: tape.text(&["10.0.0.7", "fd00::7"]),
+                    host_id: tape.maybe_text(NAMES),
+                    datacenter: tape.maybe_text(NAMES),
+                    rack: tape.maybe_text(NAMES),
+                };
+                tape.list(2, peer, |peer| peer.address.clone())
+            }),
         }),
         conditions: conditions(tape),
     }
