@@ -283,15 +283,7 @@ impl Database for Cassandra {
     }
 
     fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {
-        let ending = explain_exit(code, log_tail)?;
-        if ending.left {
-            let remembered = Memory::load(&self.data)
-                .and_then(|memory| Memory { left: true, ..memory }.save(&self.data));
-            if let Err(error) = remembered {
-                warn!(error = %chain(&error), "Failed to remember that the node left");
-            }
-        }
-        Some(ending)
+        explain_exit(code, log_tail)
     }
 }
 
@@ -365,11 +357,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_died_of_having_left_is_known_to_have_left() {
+    fn what_an_end_means_is_said_and_not_written_down() {
         let place = tempfile::tempdir().unwrap();
         let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
         let tail = ["This node was decommissioned and will not rejoin the ring unless".to_owned()];
         assert!(cassandra.explain_exit(1, &tail).unwrap().left);
-        assert!(Memory::load(place.path()).unwrap().left);
+        assert_eq!(Memory::load(place.path()).unwrap(), Memory::default());
     }
 }

@@ -113,11 +113,19 @@ const LOG: &[(&str, Ending)] = &[
 
 /// Judges by the exit code (128 plus the signal's number where a signal ended it) and the last
 /// lines of the log. `None`: nothing that Cassandra is known for.
+///
+/// That a node left is for good, so it is taken only from the exception's own line, which begins
+/// with its text, and the code that Cassandra ends with then: users' words get into logs too.
 pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<Ending> {
     if code == 0 || code == 143 {
         return None;
     }
-    let told = LOG.iter().find(|(text, _)| log_tail.iter().any(|line| line.contains(text)));
+    let tells = |text: &str, line: &str, left: bool| {
+        if left { code == 1 && line.trim_start().starts_with(text) } else { line.contains(text) }
+    };
+    let told = LOG
+        .iter()
+        .find(|(text, ending)| log_tail.iter().any(|line| tells(text, line, ending.left)));
     if let Some((_, ending)) = told {
         return Some(*ending);
     }
@@ -139,6 +147,18 @@ pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<Ending> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_a_user_do_not_end_a_nodes_life() {
+        let own = "This node was decommissioned and will not rejoin the ring unless";
+        let left = |code, line: &str| {
+            explain_exit(code, &[line.to_owned()]).is_some_and(|ending| ending.left)
+        };
+        assert!(left(1, own));
+        assert!(!left(137, own) && !left(3, own));
+        let quoted = format!("WARN  [Native-1] slow: INSERT INTO t (a) VALUES ('{own}')");
+        assert!(!left(1, &quoted));
+    }
 
     #[test]
     fn measured_endings_are_recognised() {

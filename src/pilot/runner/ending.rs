@@ -12,7 +12,7 @@ use crate::{
         cluster::LastState,
         database::FlavourStatus,
         files::Run,
-        machine::{Event, Life},
+        machine::{Effect, Event, Life},
         supervisor::{Exit, signal_name, write_termination_log},
     },
 };
@@ -36,7 +36,12 @@ impl Runner {
         self.supervisor.reclaim_terminal(child.pid);
         let asked = matches!(self.state.life, Life::Stopping { .. });
         let tail = child.tail.lines();
-        let explained = self.database.explain_exit(exit.status().into(), &tail);
+        // A node that answered in this run had not left, whatever its log says.
+        let answered = matches!(&self.state.life, Life::Up(up) if up.answered);
+        let explained = self
+            .database
+            .explain_exit(exit.status().into(), &tail)
+            .filter(|ending| !(ending.left && (answered || asked)));
         let by_kernel =
             !asked && is_oom_kill(exit, cgroup::oom_kills().saturating_sub(self.oom_kills));
         let title = self.settings.flavour.title;
@@ -79,7 +84,8 @@ impl Runner {
             log_tail: tail,
         });
         self.write_down(Note::Ended);
-        if !asked && explained.is_some_and(|ending| ending.left) && !self.is_left() {
+        if explained.is_some_and(|ending| ending.left) && !self.is_left() {
+            self.carry_out(Effect::RememberLeft);
             self.step(Event::Left);
         }
         self.step(Event::Exited(exit));
