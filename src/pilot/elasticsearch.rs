@@ -245,9 +245,6 @@ impl Database for Elasticsearch {
 
     fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>> {
         Box::pin(async move {
-            if Memory::load(&node.data)?.left {
-                return Ok(Retirement::Left);
-            }
             let release = configure::release(node)?;
             let mut most = self.seen.lock().expect("no panic while held").most_shards;
             let retirement = retire::retire(&self.api()?, node, release, &mut most).await;
@@ -282,6 +279,22 @@ impl Database for Elasticsearch {
 mod tests {
     use super::*;
     use crate::api::v1beta1::{Pilot, PilotElasticsearchSpec};
+
+    #[tokio::test]
+    async fn that_a_node_left_is_never_taken_from_a_note() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.address = [127, 0, 0, 1].into();
+        Memory { address: Some(node.address), ..Memory::default() }.save(&node.data).unwrap();
+        let path = node.data.join(".navigator/elasticsearch.json");
+        // As releases wrote it before the node was stopped for good.
+        let mut note: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        note["left"] = true.into();
+        std::fs::write(&path, note.to_string()).unwrap();
+        let answer = Elasticsearch::new(node.data.clone()).retire(&node).await;
+        assert!(answer.is_err(), "{answer:?}");
+    }
 
     pub(super) fn node() -> Node {
         node_in(Path::new("/nowhere"))

@@ -19,8 +19,6 @@ pub(super) struct Memory {
     pub(super) cluster_id: Option<String>,
     /// Since when it gives its shards away.
     pub(super) retiring_since: Option<Time>,
-    /// It gave everything away.
-    pub(super) left: bool,
     /// Plugins that we installed; only these are ever removed.
     pub(super) plugins: Vec<Plugin>,
     /// The installation under way, if any.

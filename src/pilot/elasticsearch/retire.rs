@@ -62,33 +62,48 @@ pub(super) async fn retire(
             message,
         }))
     };
-    if !excluded.contains(&facts.node_id) {
-        // Also when it is empty: a new shard could come.
-        return moving(Some(WAITS_FOR_LIST.to_owned()));
-    }
-    if let Some(why) = facts.unserved() {
-        return moving(Some(why));
-    }
-    if shards > 0 || facts.documents.is_none_or(|documents| documents > 0) {
-        return moving(stuck::why(api, &facts).await);
-    }
-    if release.votes() && facts.voters.contains(&facts.node_id) {
-        return moving(Some(WAITS_FOR_VOTE.to_owned()));
+    match holds(&facts, &excluded, release.votes()) {
+        Some(Holds::Waits(why)) => return moving(Some(why)),
+        Some(Holds::Data) => return moving(stuck::why(api, &facts).await),
+        None => {}
     }
     // The remaining masters need the new quorum before this one is gone.
     if quorum.is_some() && api.minimum_masters().await? != quorum {
         return moving(Some(WAITS_FOR_QUORUM.to_owned()));
     }
-    memory.left = true;
-    memory.save(&node.data)?;
+    // Only the pilot's own note says later that it left: until that is written, this is asked
+    // again, because shards may have come back meanwhile.
     Ok(Retirement::Left)
+}
+
+/// What a node still has that others may lack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Holds {
+    Data,
+    Waits(String),
+}
+
+/// `None`: it is excluded, and has no shard, no document and no vote. Only then it leaves.
+fn holds(facts: &Facts, excluded: &BTreeSet<String>, votes: bool) -> Option<Holds> {
+    if !excluded.contains(&facts.node_id) {
+        // Also when it is empty: a new shard could come.
+        return Some(Holds::Waits(WAITS_FOR_LIST.to_owned()));
+    }
+    if let Some(why) = facts.unserved() {
+        return Some(Holds::Waits(why));
+    }
+    if facts.shards_left() > 0 || facts.documents.is_none_or(|documents| documents > 0) {
+        return Some(Holds::Data);
+    }
+    let votes = votes && facts.voters.contains(&facts.node_id);
+    votes.then(|| Holds::Waits(WAITS_FOR_VOTE.to_owned()))
 }
 
 /// Takes the node back into the cluster. Possible until its process is stopped; the leading pilot
 /// takes it off the lists.
 pub(super) fn cancel(node: &Node) -> Result<(), Error> {
     let memory = Memory::load(&node.data)?;
-    Memory { retiring_since: None, left: false, ..memory }.save(&node.data)
+    Memory { retiring_since: None, ..memory }.save(&node.data)
 }
 
 const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";
@@ -182,6 +197,35 @@ impl Rest {
 mod tests {
     use super::*;
     use crate::pilot::elasticsearch::observe::Shard;
+
+    #[test]
+    fn a_node_leaves_with_no_shard_no_document_and_no_vote() {
+        let shard = || Shard {
+            name: "logs shard 0".to_owned(),
+            copies: vec![(Some("n1".to_owned()), "STARTED".to_owned())],
+        };
+        let empty = Facts {
+            node_id: "n1".to_owned(),
+            health: Some("green".to_owned()),
+            documents: Some(0),
+            ..Facts::default()
+        };
+        let listed = BTreeSet::from(["n1".to_owned()]);
+        assert_eq!(holds(&empty, &listed, true), None);
+        let waits = |why: &str| Some(Holds::Waits(why.to_owned()));
+        assert_eq!(holds(&empty, &BTreeSet::new(), true), waits(WAITS_FOR_LIST));
+        let full = Facts { shards: vec![shard()], ..empty.clone() };
+        assert_eq!(holds(&full, &listed, true), Some(Holds::Data));
+        for documents in [None, Some(1)] {
+            let unsure = Facts { documents, ..empty.clone() };
+            assert_eq!(holds(&unsure, &listed, true), Some(Holds::Data), "{documents:?}");
+        }
+        let voter = Facts { voters: listed.clone(), ..empty.clone() };
+        assert_eq!(holds(&voter, &listed, true), waits(WAITS_FOR_VOTE));
+        assert_eq!(holds(&voter, &listed, false), None, "before version 7 there are no votes");
+        let both = Facts { shards: vec![shard()], ..voter };
+        assert_eq!(holds(&both, &listed, true), Some(Holds::Data));
+    }
 
     #[test]
     fn a_node_is_held_back_when_the_rest_cannot_do_without_it() {
