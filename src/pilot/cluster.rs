@@ -68,6 +68,11 @@ impl Cluster {
         &self.name
     }
 
+    /// Namespace of the node's own Pilot.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// Labels of all Pilots of the cluster that `own` belongs to.
     pub fn selector(&self, own: &Pilot) -> Option<String> {
         let cluster = own.spec.cluster_ref.as_ref()?;

@@ -83,7 +83,7 @@ pub async fn follow(
                 let read = (files.clone(), volume.clone());
                 tokio::select! {
                     () = shutdown.triggered() => return,
-                    () = remember(&seen, read) => {}
+                    () = remember(&seen, read, (cluster.namespace(), cluster.name())) => {}
                 }
                 // From here on the API is waited for without a limit.
                 let unknown = seen.borrow().is_none();
@@ -157,13 +157,46 @@ fn take(seen: &Sender, pilot: Pilot) {
     seen.send_replace(Some(Intent { pilot, remembered: false }));
 }
 
-async fn remember(seen: &Sender, (files, volume): (Files, Volume)) {
+/// A volume may have been another node's: what that was to do is nothing to this one. `own` is
+/// this node's namespace and name.
+async fn remember(seen: &Sender, (files, volume): (Files, Volume), own: (&str, &str)) {
     let read = move |_: &mut Option<Lock>| {
         let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
         files.intent().ok().flatten().filter(|_| known)
     };
-    if let Ok(Some(pilot)) = volume.visit(read).await {
+    let Ok(Some(pilot)) = volume.visit(read).await else { return };
+    let of = (pilot.metadata.namespace.as_deref(), pilot.metadata.name.as_deref());
+    if of == (Some(own.0), Some(own.1)) {
         info!("API does not answer; starting from the intent that is remembered");
         seen.send_replace(Some(Intent { pilot, remembered: true }));
+    } else {
+        warn!(?of, "The intent that is remembered on the volume is not this node's; waiting");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::files::Mark;
+
+    #[tokio::test]
+    async fn an_intent_that_is_remembered_for_another_node_is_not_acted_upon() {
+        let data = tempfile::tempdir().unwrap();
+        let files = Files::of(data.path());
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some("cass-shop-a-0".into());
+        pilot.metadata.namespace = Some("db".into());
+        files.set_intent(&pilot).unwrap();
+        files.set_mark(&Mark { node_id: Some("n".into()), ..Mark::default() }).unwrap();
+        for (name, namespace, acted) in [
+            ("cass-shop-a-1", "db", false),
+            ("cass-shop-a-0", "other", false),
+            ("cass-shop-a-0", "db", true),
+        ] {
+            let seen = Sender::new(None);
+            let read = (files.clone(), Volume::default());
+            remember(&seen, read, (namespace, name)).await;
+            assert_eq!(seen.borrow().is_some(), acted, "{namespace}/{name}");
+        }
     }
 }
