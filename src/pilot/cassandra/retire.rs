@@ -13,13 +13,17 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
+    configure::Intent,
     facts::{Facts, Stream},
     jolokia::{Executed, Jolokia, STORAGE_SERVICE, exec},
     memory::Memory,
     ranges::user_keyspaces,
 };
 use crate::{
-    api::v1beta1::{Decommission, Pilot, PilotPhase},
+    api::{
+        names::cassandra::DEFAULT_DATACENTER,
+        v1beta1::{Decommission, Pilot, PilotPhase},
+    },
     pilot::{
         blockers::now,
         database::{Error, Node, Retirement},
@@ -225,7 +229,7 @@ async fn obstacle(jolokia: &Jolokia, node: &Node, facts: &Facts) -> Result<Optio
             }
         }
     }
-    Ok(no_room(&node.peers, facts.load))
+    Ok(no_room(&node.peers, &Intent::of(node)?.datacenter, facts.load))
 }
 
 /// The members that remain.
@@ -294,12 +298,18 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Judged from what the peers' pilots report of their volumes; a peer that reports nothing, or
-/// sits in another datacenter, leaves the question open. One that left takes no data.
-fn no_room(peers: &[Pilot], load: Option<i64>) -> Option<String> {
+/// Judged from what the pilots of the peers in the same datacenter report of their volumes:
+/// replicas stay in their datacenter. A peer that reports nothing leaves the question open. One
+/// that left takes no data.
+fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<String> {
     let load = load?;
     let mut free = 0;
-    let peers: Vec<&Pilot> = peers.iter().filter(|peer| !has_left(peer)).collect();
+    let near = |peer: &&Pilot| {
+        let spec = peer.spec.cassandra.as_ref();
+        let theirs = spec.and_then(|spec| spec.datacenter.as_deref());
+        theirs.unwrap_or(DEFAULT_DATACENTER) == datacenter
+    };
+    let peers: Vec<&Pilot> = peers.iter().filter(near).filter(|peer| !has_left(peer)).collect();
     for peer in &peers {
         let storage = peer.status.storage.as_ref()?;
         // Cassandra itself compacts in the last tenth.
@@ -415,6 +425,7 @@ mod tests {
             });
             pilot
         };
+        let no_room = |peers: &[Pilot], load| no_room(peers, DEFAULT_DATACENTER, load);
         assert_eq!(no_room(&[with_free(60), with_free(60)], Some(100)), None);
         assert!(no_room(&[with_free(10), with_free(60)], Some(100)).is_some());
         assert_eq!(no_room(&[with_free(10), peer("c", "10.0.0.3", true)], Some(100)), None);
@@ -422,5 +433,8 @@ mod tests {
         let mut gone = with_free(500);
         gone.status.phase = Some(PilotPhase::Decommissioned);
         assert!(no_room(&[with_free(60), gone], Some(100)).is_some(), "it takes no data");
+        let mut far = with_free(500);
+        far.spec.cassandra.get_or_insert_default().datacenter = Some("far".to_owned());
+        assert!(no_room(&[with_free(60), far], Some(100)).is_some(), "its disks take no replica");
     }
 }
