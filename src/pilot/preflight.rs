@@ -7,6 +7,7 @@ mod clock;
 mod data;
 mod limits;
 mod network;
+mod program;
 
 use std::time::SystemTime;
 
@@ -15,6 +16,7 @@ pub use self::{
     data::{Space, space},
     limits::Needs,
     network::unresolved,
+    program::installed,
 };
 use super::{
     database::{Database, FailedCheck, Node},

@@ -5,11 +5,11 @@ use super::{
     memory::Memory,
 };
 use crate::{
-    engine::cassandra::AGENT_JAR,
+    engine::cassandra::{AGENT_JAR, Release},
     pilot::{
         database::{FailedCheck, Node},
         memory::Remembered,
-        preflight::{Needs, unresolved},
+        preflight::{Needs, installed, unresolved},
     },
 };
 
@@ -35,17 +35,25 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
         fail("NodeDecommissioned", LEFT.to_owned());
     }
     let written = memory.version.as_deref().and_then(|version| version.parse().ok());
+    // What will run is what lies here: an image may hold another version than the spec says.
+    let program: Option<Release> =
+        installed(&node.home, JARS).and_then(|version| version.parse().ok());
     match Intent::of(node) {
         Err(error) => fail("ConfigRejected", error.to_string()),
         Ok(Intent { release, .. })
-            if has_data(&node.data) && written.is_some_and(|written| !release.reads(written)) =>
+            if has_data(&node.data)
+                && written.is_some_and(|by| !program.unwrap_or(release).reads(by)) =>
         {
             let written = memory.version.unwrap_or_default();
+            let release = program.unwrap_or(release);
+            let place = program.map_or(String::new(), |_| {
+                format!(", which is the program in {},", node.home.display())
+            });
             fail(
                 "IdentityMismatch",
                 format!(
-                    "the data were written by Cassandra {written}, and {release} cannot read them; \
-                     set spec.version to that or a later one"
+                    "the data were written by Cassandra {written}, and {release}{place} cannot read \
+                     them; set spec.version, and spec.image if it is set, to that or a later one"
                 ),
             );
         }
@@ -69,6 +77,9 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     }
     failed
 }
+
+/// Its own jar, as it is released and as the Java package registry has it.
+const JARS: &[&str] = &["apache-cassandra", "cassandra-all"];
 
 /// Cassandra wants more, and warns; with less it fails as soon as it has a few tables.
 pub(super) const NEEDS: Needs =
@@ -134,6 +145,13 @@ mod tests {
         assert!(told[0].message.contains("written by Cassandra 5.0.6"), "{}", told[0].message);
         moved.pilot.spec.version = Some("3.11.4".to_owned());
         assert_eq!(reasons(&moved), ["ConfigRejected"]);
+        // An image of an older version than the spec says.
+        moved.pilot.spec.version = Some("5.0.6".to_owned());
+        fs::create_dir_all(moved.home.join("lib")).unwrap();
+        fs::write(moved.home.join("lib/apache-cassandra-4.1.10.jar"), "").unwrap();
+        let told = check(&moved);
+        assert_eq!(told[0].reason, "IdentityMismatch");
+        assert!(told[0].message.contains("and 4.1, which is the program in"), "{told:?}");
     }
     #[tokio::test]
     async fn a_node_without_data_needs_a_seed_that_resolves() {

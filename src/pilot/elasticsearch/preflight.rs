@@ -9,10 +9,11 @@ use super::{
     configure::{has_data, release},
     memory::Memory,
 };
+use crate::engine::elasticsearch::Release;
 use crate::pilot::{
     database::{FailedCheck, Node},
     memory::Remembered,
-    preflight::Needs,
+    preflight::{Needs, installed},
 };
 
 /// Elasticsearch's own numbers; 5.6 wants one file more than later versions.
@@ -30,7 +31,10 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
             format!("{shown} is missing; set --home or ES_HOME to where Elasticsearch is"),
         );
     }
-    match (release(node), Memory::load(&node.data)) {
+    // What will run is what lies here: an image may hold another version than the spec says.
+    let program: Option<Release> =
+        installed(&node.home, &["elasticsearch"]).and_then(|version| version.parse().ok());
+    match (release(node).map(|release| program.unwrap_or(release)), Memory::load(&node.data)) {
         (Err(error), _) => fail("ConfigRejected", error.to_string()),
         (_, Err(error)) => fail("PreflightFailed", crate::error::chain(&error).to_string()),
         (Ok(release), Ok(Memory { version: Some(written), .. }))
@@ -118,5 +122,13 @@ mod tests {
         let told = check(&node);
         assert_eq!(told[0].reason, "IdentityMismatch");
         assert!(told[0].message.contains("written by Elasticsearch 7.17.29"), "{told:?}");
+        node.pilot.spec.version = Some("7.17.29".to_owned());
+        assert_eq!(check(&node), []);
+        // An image of an older version than the spec says.
+        fs::create_dir_all(node.home.join("lib")).unwrap();
+        fs::write(node.home.join("lib/elasticsearch-7.10.2.jar"), "").unwrap();
+        let told = check(&node);
+        assert_eq!(told[0].reason, "IdentityMismatch");
+        assert!(told[0].message.contains("7.10 cannot"), "{told:?}");
     }
 }
