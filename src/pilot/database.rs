@@ -271,7 +271,7 @@ pub trait Database: Send + Sync + 'static {
     fn stop_plan(&self) -> StopPlan;
     /// What it means that the process ended by itself, judged from its exit code (128 plus the
     /// signal's number where a signal ended it) and the last lines of its log. `None`: nothing
-    /// that the database is known for. After an ending that says `left`, [`Database::retire`]
-    /// answers [`Retirement::Left`] without a process.
+    /// that the database is known for. Pure: whether an ending that says `left` is believed, and
+    /// remembered, is the caller's to decide.
     fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending>;
 }

@@ -205,7 +205,10 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
     let title = flavour.title;
     let waiting = || facts.waiting.clone().unwrap_or_default();
     match &state.life {
-        Life::Waiting => (false, "Starting", "waits for its Pilot object".into()),
+        Life::Waiting => {
+            let waiting = facts.waiting.clone();
+            (false, "Starting", waiting.unwrap_or_else(|| "waits for its Pilot object".into()))
+        }
         Life::Preflight => (false, "Starting", "the host is being checked".into()),
         Life::Refused => {
             let failed = facts.preflight.iter().flatten();

@@ -418,6 +418,17 @@ impl Runner {
             info!(?want, remembered, generation, "Took a new intent");
             self.remembered = remembered;
             self.remember_intent();
+            // What a later release wants neither starts nor stops anything here.
+            let Some(want) = want.or(self.state.want()) else {
+                let phase = self.pilot.as_ref().and_then(|pilot| pilot.spec.phase.as_ref());
+                let phase = phase.map(ToString::to_string).unwrap_or_default();
+                warn!(phase, "The phase that is wanted is not known; nothing is started");
+                self.facts.waiting = Some(format!(
+                    "spec.phase {phase:?} is not known to this pilot, and nothing is started; set \
+                     another"
+                ));
+                return;
+            };
             self.step(Event::Intent { want, restart, changed });
             self.refresh();
         }
@@ -532,13 +543,14 @@ fn unobserved(error: &database::Error, serving: bool) -> Event {
     Event::Observed { alive, serving: alive && serving && !refused }
 }
 
-/// What a spec wants of the node, and the restart that it asks for.
-fn wanted_by(spec: &PilotSpec) -> (Want, Option<String>) {
+/// What a spec wants of the node, where that is known, and the restart that it asks for.
+fn wanted_by(spec: &PilotSpec) -> (Option<Want>, Option<String>) {
     let want = match spec.phase.clone().unwrap_or_default() {
-        PilotIntent::Decommissioned => Want::Decommissioned,
-        PilotIntent::Stopped => Want::Stopped,
-        PilotIntent::Fenced => Want::Fenced,
-        PilotIntent::Running | PilotIntent::Other(_) => Want::Running,
+        PilotIntent::Decommissioned => Some(Want::Decommissioned),
+        PilotIntent::Stopped => Some(Want::Stopped),
+        PilotIntent::Fenced => Some(Want::Fenced),
+        PilotIntent::Running => Some(Want::Running),
+        PilotIntent::Other(_) => None,
     };
     (want, spec.restarted_at.as_ref().map(|time| time.0.to_string()))
 }

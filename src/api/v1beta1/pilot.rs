@@ -73,7 +73,7 @@ pub struct ClusterRef {
 }
 
 open_enum! {
-    /// What is wanted of a database node. An unknown value is acted on as `Running`.
+    /// What is wanted of a database node. An unknown value starts nothing and stops nothing.
     pub enum PilotIntent {
         /// Keep the database up.
         #[default]

@@ -16,7 +16,7 @@ use super::{Recall, Runner, wanted_by};
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
-        machine::{Life, Retiring, State, Up},
+        machine::{Life, Retiring, State, Up, Want},
         supervisor::{HandedChild, Parked, inherited},
         takeover::{HandedNode, Handoff, PARK_LIMIT},
         volume::Lock,
@@ -189,7 +189,10 @@ impl Runner {
         let (served, full, suspected) = (serving, false, false);
         let up = Up { pid, answered, served, full, serving, retiring, suspected, restart };
         let (limits, left) = (self.state.limits(), self.state.left());
-        let (state, effects) = State::resumed(limits, left, wanted_by(&pilot.spec), failures, up);
+        let (want, restart) = wanted_by(&pilot.spec);
+        // It runs already: what a later release wants does not stop it.
+        let wanted = (want.unwrap_or(Want::Running), restart);
+        let (state, effects) = State::resumed(limits, left, wanted, failures, up);
         self.state = state;
         self.resumed = effects;
         info!(version, pid, "Took over a running database from another program");
