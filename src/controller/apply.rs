@@ -42,6 +42,14 @@ pub(crate) async fn ensure(
     desired: &Desired,
     observed: &Observed,
 ) -> Result<(), Error> {
+    // Pilots of volumes that were kept come before any pod, in all pools: a node whose own volume is
+    // lost founds when all Pilots have said that theirs are empty.
+    for pool in observed.pools.iter().filter(|pool| pool.set.is_none()) {
+        let Some(wanted) = desired.pool(&pool.name) else { continue };
+        for ordinal in 0..pool.initial() {
+            ensure_pilot(ctx, desired, wanted, ordinal, pool.members.get(&ordinal)).await?;
+        }
+    }
     for prepared in build::build(desired, observed, &ctx.settings) {
         let found = found(ctx, desired, observed, &prepared);
         match found {

@@ -417,6 +417,7 @@ async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
 async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
     let mut rig = Rig::new(3);
     rig.settle().await;
+    let since = rig.writes();
     rig.make_again();
     // None serves before a quorum does.
     rig.pods_start = false;
@@ -425,6 +426,13 @@ async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
     rig.pods_start = true;
     rig.settle().await;
     assert_eq!(rig.condition("Ready")["status"], "True");
+
+    let writes = rig.api.server().writes[since..].to_vec();
+    let at = |what: &str| writes.iter().position(|write| write.ends_with(what)).unwrap();
+    for pilot in 0..3 {
+        let made = at(&format!("pilots/cass-shop-a-{pilot}"));
+        assert!(made < at("statefulsets/cass-shop-a"), "no pod comes before every Pilot");
+    }
 
     // Fewer are wanted than there are volumes: all start, and those that are too many leave.
     rig.make_again();
