@@ -3,9 +3,12 @@
 Applies deploy/navigator.yaml and a sample unedited, as the README tells a user.
 """
 import json
+import re
+import subprocess
 import tarfile
+import time
 
-from bed import ROOT, claim, condition_is, get, kubectl, lock, main, nodes_ready, pids, run, say, step, wait
+from bed import KUBECTL, ROOT, claim, condition_is, get, kubectl, lock, main, nodes_ready, pids, run, say, step, wait
 from cql import Session
 
 NS, NAME = "shop", "small"
@@ -95,6 +98,27 @@ def leftovers():
             if thing["metadata"]["name"] != "default"]
 
 
+def process_runs():
+    status = get("pilot", "-n", NS, f"{SET}-0")["status"]
+    return bool(status.get("process")) or json.dumps(status)
+
+
+def namespace_goes():
+    """Deletes the namespace; shows that its database was stopped and not killed, and that nothing waited without need."""
+    log = subprocess.Popen([*KUBECTL, "logs", "-f", "-n", NS, f"{SET}-0", "-c", "cassandra"], stdout=subprocess.PIPE, text=True)
+    begun = time.monotonic()
+    kubectl("delete", "namespace", NS, timeout=500)
+    took = time.monotonic() - begun
+    claim("the namespace is gone", get("namespace", NS) is None)
+    # Kubernetes by itself would look again after half of the grace period, 150 s.
+    claim("it waited for the database and for nothing else", took < 120, took)
+    say(f"    {took:.0f} s")
+    said = log.communicate(timeout=60)[0]
+    stopped = [line for line in said.splitlines() if "Database stopped" in line]
+    # 143 is Java's own end after SIGTERM; a killed process would say 137.
+    claim("the database was stopped, not killed", any(re.search(r'code"?[=:] ?(0|143)\b', line) for line in stopped), said[-2000:])
+
+
 def ready(deadline=600):
     wait(f"{NAME} Ready", condition_is("Ready", "True", *CLUSTER), deadline)
 
@@ -171,8 +195,12 @@ def job():
             found = session.read(2 * ROWS)
         claim(f"all {2 * ROWS} rows are there", found == 2 * ROWS, found)
     with step("kubectl delete namespace with a cluster in it"):
-        kubectl("delete", "namespace", NS, timeout=500)
-        claim("the namespace is gone", get("namespace", NS) is None)
+        namespace_goes()
+    with step("the same while its database starts"):
+        kubectl("create", "namespace", NS)
+        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
+        wait("Cassandra's process is there", process_runs)
+        namespace_goes()
 
 
 if __name__ == "__main__":
