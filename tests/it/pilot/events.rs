@@ -1,5 +1,7 @@
 //! What a pilot tells people as Kubernetes events.
 
+use std::collections::BTreeMap;
+
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -10,25 +12,21 @@ fn events(bed: &Bed) -> Vec<Value> {
     bed.world.kube.list("/apis/events.k8s.io/v1/namespaces/db/events")
 }
 
-/// Type and reason of what was told of the Pilot, and how often.
-fn told(bed: &Bed) -> Vec<(String, u64)> {
-    let of_pilot = |event: &&Value| event["regarding"]["kind"] == "Pilot";
-    events(bed)
-        .iter()
-        .filter(of_pilot)
-        .map(|event| {
-            let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-            let count = event["series"]["count"].as_u64().unwrap_or(1);
-            (format!("{} {}", text("type"), text("reason")), count)
-        })
-        .collect()
+/// Type and reason of what was told of the Pilot, and how often, whatever the words.
+fn told(bed: &Bed) -> BTreeMap<String, u64> {
+    let mut told = BTreeMap::new();
+    for event in events(bed).iter().filter(|event| event["regarding"]["kind"] == "Pilot") {
+        let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        *told.entry(format!("{} {}", text("type"), text("reason"))).or_default() +=
+            event["series"]["count"].as_u64().unwrap_or(1);
+    }
+    told
 }
 
 async fn is_told(bed: &Bed, what: &str, count: u64) {
     until(what, PATIENCE, async || {
         let told = told(bed);
-        let found = told.iter().any(|(name, times)| name == what && *times == count);
-        if found { Ok(()) } else { Err(format!("{told:?}")) }
+        if told.get(what) == Some(&count) { Ok(()) } else { Err(format!("{told:?}")) }
     })
     .await;
 }
