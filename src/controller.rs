@@ -35,7 +35,7 @@ use kube::{Api, Client, runtime::reflector::ObjectRef};
 use tokio::{
     net::TcpListener,
     sync::watch,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tracing::{error, info, warn};
 
@@ -53,6 +53,7 @@ use crate::{
     error::chain,
     runtime::{
         Runtime, Shutdown, admin,
+        deadline::bounded,
         leader::{self, Claim, Elector, KubernetesLease},
     },
 };
@@ -94,6 +95,19 @@ pub enum Error {
 /// never looked at twice at a time.
 const WORKERS: usize = 4;
 
+/// A request that takes longer has failed.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// A look that takes longer has failed: the next one may find a server that answers.
+const LOOK: Duration = Duration::from_secs(120);
+
+/// A look that outlives its own limit by so much is stuck, and so is its worker.
+const STUCK: Duration = Duration::from_secs(180);
+
+/// At shutdown, looks that are under way may take so long to end; then they are dropped, as by a
+/// crash. One of a process that leads no more is dropped at once.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// How often the record of the store's identity is read again.
 const STORE_CHECK: Duration = Duration::from_secs(10);
 
@@ -102,21 +116,25 @@ const STORE_CHECK: Duration = Duration::from_secs(10);
 /// # Errors
 /// See [`Error`].
 pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
+    let client = bounded(client, REQUEST);
+    let queue = Queue::default();
     let metrics = Metrics::register(runtime.metrics());
     let address = config.admin;
     let listener =
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let admin = admin::serve(
         listener,
-        admin::router(runtime.readiness().clone(), runtime.metrics().clone()),
+        admin::router(stuck(&queue), runtime.readiness().clone(), runtime.metrics().clone()),
         runtime.shutdown(),
     );
     runtime.tasks().spawn_vital("admin", admin);
 
     // A candidate that waits for the lead is ready too: a rollout of two must not wait for it.
     let shutdown = runtime.shutdown();
-    let Some(store_id) = started(&client, &config, &runtime).await else { return Ok(()) };
-    let queue = Queue::default();
+    let store_id = tokio::select! {
+        store_id = started(&client, &config, &runtime) => store_id,
+        () = shutdown.triggered() => return Ok(()),
+    };
     let heard = Heard::default();
     let namespace = config.namespace.clone();
     let stores = Stores::start(&runtime, client.clone(), namespace, queue.clone(), &heard);
@@ -158,30 +176,39 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let ctx = Arc::new(Context {
         events: Events::new(client.clone(), config.identity.clone()),
         settings: Settings { pilot_image: config.pilot_image.clone(), store_id: store_id.clone() },
+        writer: context::writer(&client, &claim),
         client: client.clone(),
         claim: claim.clone(),
         metrics: metrics.clone(),
         stores,
         heard,
     });
-    // Workers end by a shutdown of their own, so that they also end when the lead is lost.
+    // Workers end by a shutdown of their own, so that they also end when the lead is lost: with
+    // `work` after their look, with `halt` in the midst of it.
     let work = shutdown.child();
+    let halt = Shutdown::new();
     let workers = crate::runtime::Tasks::new(work.clone());
     for _ in 0..WORKERS {
-        workers.spawn_vital("worker", worker(Arc::clone(&ctx), queue.clone(), work.clone()));
+        let worker = worker(Arc::clone(&ctx), queue.clone(), work.clone());
+        workers.spawn_vital("worker", until(halt.clone(), worker));
     }
     let pilots = pilots::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work.clone());
-    workers.spawn_vital("pilots", pilots);
-    workers.spawn_vital("namespaces", namespaces::watch_over(Arc::clone(&ctx), work.clone()));
+    workers.spawn_vital("pilots", until(halt.clone(), pilots));
+    let namespaces = namespaces::watch_over(Arc::clone(&ctx), work.clone());
+    workers.spawn_vital("namespaces", until(halt.clone(), namespaces));
 
     let ended = tokio::select! {
         () = work.triggered() => Ok(()),
-        _ = claim.wait_for(|claim| *claim == Claim::Lost) => Err(Error::Deposed),
+        () = leader::ended(&mut claim) => Err(Error::Deposed),
         is = other_store(&client, &config, &store_id) => {
             Err(Error::OtherStore { was: store_id.clone(), is })
         }
     };
     work.trigger();
+    if ended.is_ok() && timeout(ENDING, workers.join()).await.is_err() {
+        warn!("A look did not end in time and is dropped");
+    }
+    halt.trigger();
     workers.join().await;
     metrics.leader.set(0);
     // After the last write.
@@ -190,10 +217,29 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     ended
 }
 
-/// Waits until our API is served and the store's identity is recorded; `None` at shutdown.
-async fn started(client: &Client, config: &Config, runtime: &Runtime) -> Option<String> {
+/// Does the work, and drops it as soon as `over`. Every look may be dropped anywhere: the next one,
+/// of whoever leads then, observes again.
+async fn until(over: Shutdown, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = over.triggered() => {}
+        () = work => {}
+    }
+}
+
+/// What `/livez` asks: a worker that makes no progress is not mended by waiting.
+fn stuck(queue: &Queue) -> admin::Stuck {
+    let queue = queue.clone();
+    Arc::new(move || {
+        let (key, since) = queue.longest()?;
+        let lasted = since.elapsed();
+        (lasted > STUCK).then(|| format!("the look at {key} has lasted {} s", lasted.as_secs()))
+    })
+}
+
+/// Waits until our API is served and the store's identity is recorded.
+async fn started(client: &Client, config: &Config, runtime: &Runtime) -> String {
     let ready = runtime.readiness().add("api");
-    let shutdown = runtime.shutdown();
     let mut last = String::new();
     let store_id = loop {
         let missing = match (served(client).await, store_id(client, config).await) {
@@ -204,14 +250,11 @@ async fn started(client: &Client, config: &Config, runtime: &Runtime) -> Option<
             info!(reason = missing, "Waiting for the API");
             last = missing;
         }
-        tokio::select! {
-            () = sleep(stores::RETRY) => {}
-            () = shutdown.triggered() => return None,
-        }
+        sleep(stores::RETRY).await;
     };
     info!(store = store_id, "The API is served");
     drop(ready);
-    Some(store_id)
+    store_id
 }
 
 /// Is our group served?
@@ -260,7 +303,11 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
             () = shutdown.triggered() => return,
         };
         let begun = Instant::now();
-        let (outcome, label) = look(&ctx, &key).await;
+        let (outcome, label) = timeout(LOOK, look(&ctx, &key)).await.unwrap_or_else(|_| {
+            let seconds = LOOK.as_secs();
+            warn!(namespace = key.namespace, name = key.name, seconds, "A look took too long");
+            (Outcome::Failed, "timeout")
+        });
         ctx.metrics
             .reconcile_seconds
             .with_label_values(&[key.kind, label])

@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod build;
+pub mod deadline;
 pub mod events;
 pub mod leader;
 pub mod log;

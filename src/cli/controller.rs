@@ -7,7 +7,8 @@ use std::{
 };
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tracing::{error, info};
+use tokio::time::timeout;
+use tracing::{error, info, warn};
 
 use super::{complain, logging};
 use crate::{
@@ -16,6 +17,9 @@ use crate::{
     error::{chain, exit},
     runtime::{Runtime, build, signals},
 };
+
+/// What is left to do at the end takes no longer: giving the lease back is the longest.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// Turns clusters into objects of Kubernetes.
 ///
@@ -106,7 +110,10 @@ pub(crate) fn run(args: Args) -> u8 {
             return exit::FAILURE;
         }
     };
-    runtime.block_on(act(config, kubeconfig.as_deref()))
+    let code = runtime.block_on(act(config, kubeconfig.as_deref()));
+    // A name that is being resolved holds its thread; the process does not wait for it.
+    runtime.shutdown_background();
+    code
 }
 
 async fn act(config: Config, kubeconfig: Option<&Path>) -> u8 {
@@ -128,7 +135,10 @@ async fn act(config: Config, kubeconfig: Option<&Path>) -> u8 {
     info!(version = build::VERSION, identity = config.identity, "Starting the controller");
     let ended = controller::run(config, client, runtime.clone()).await;
     runtime.shutdown().trigger();
-    runtime.tasks().join().await;
+    // Whoever hangs on the admin port must not keep a deposed leader alive.
+    if timeout(ENDING, runtime.tasks().join()).await.is_err() {
+        warn!("Some tasks did not end in time");
+    }
     match ended {
         Ok(()) if runtime.tasks().panicked() => exit::SOFTWARE,
         Ok(()) => exit::OK,

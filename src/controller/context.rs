@@ -7,19 +7,32 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{events::Events, flavour::Settings, heard::Heard, metrics::Metrics, stores::Stores};
-use crate::{error::chain, runtime::leader::Claim};
+use crate::{
+    error::chain,
+    runtime::leader::{Claim, Deposed, fenced},
+};
 
 /// Name under which we write; owner of our fields on the server.
 pub(crate) const MANAGER: &str = crate::api::names::CONTROLLER;
 
+/// How we call ourselves in audit trails, beside the number of the reign.
+const AGENT: &str = concat!("navigator-controller/v", env!("CARGO_PKG_VERSION"));
+
 pub(crate) struct Context {
     pub(crate) client: Client,
+    /// Writes only while we lead; see [`writer`].
+    pub(crate) writer: Client,
     pub(crate) stores: Stores,
     pub(crate) heard: Heard,
     pub(crate) settings: Settings,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) claim: watch::Receiver<Claim>,
+}
+
+/// The client of [`Context::write`]: a write ends with the claim, whatever the server does.
+pub(crate) fn writer(client: &Client, claim: &watch::Receiver<Claim>) -> Client {
+    fenced(client.clone(), claim.clone(), AGENT)
 }
 
 /// Why a look at a cluster ended early.
@@ -47,6 +60,7 @@ impl Error {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         match &error {
             kube::Error::Api(status) if status.code == 409 => Self::Conflict { kind, name },
+            kube::Error::Service(error) if error.is::<Deposed>() => Self::NotLeading,
             kube::Error::Api(status) if terminating(status) => {
                 Self::NamespaceTerminating(chain(&error).to_string())
             }
@@ -94,7 +108,7 @@ impl Context {
         if !self.claim.borrow().is_held() {
             return Err(Error::NotLeading);
         }
-        Ok(self.read(resource, namespace))
+        Ok(Api::namespaced_with(self.writer.clone(), namespace, resource))
     }
 
     pub(crate) fn read(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {

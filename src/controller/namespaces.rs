@@ -87,7 +87,7 @@ pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
 
 /// Writes the condition, if the namespace is being deleted.
 pub(super) async fn tell(ctx: &Context, name: &str) -> Result<(), Error> {
-    let api: Api<Namespace> = Api::all(ctx.client.clone());
+    let api: Api<Namespace> = Api::all(ctx.writer.clone());
     let failed = |verb| move |error| Error::request(verb, "Namespace", name, error);
     let Some(namespace) = api.get_opt(name).await.map_err(failed("get"))? else { return Ok(()) };
     if namespace.metadata.deletion_timestamp.is_none() {

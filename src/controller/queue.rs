@@ -4,7 +4,8 @@
 //! and the backoff of each. Knows nothing of what a look does.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -20,6 +21,12 @@ pub(crate) struct Key {
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) name: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
 }
 
 /// First pause after a failed look; doubled with each further failure.
@@ -38,7 +45,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     due: BTreeMap<Key, Instant>,
-    running: BTreeSet<Key>,
+    /// Those that are looked at, and since when.
+    running: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, u32>,
 }
 
@@ -79,14 +87,15 @@ impl Queue {
             changed.as_mut().enable();
             let now = Instant::now();
             let next = self.with(|state| {
-                let waiting = || state.due.iter().filter(|(key, _)| !state.running.contains(*key));
+                let waiting =
+                    || state.due.iter().filter(|(key, _)| !state.running.contains_key(*key));
                 let (key, at) = waiting().min_by_key(|(_, at)| **at)?;
                 let (key, at) = (key.clone(), *at);
                 if at > now {
                     return Some(Err(at));
                 }
                 state.due.remove(&key);
-                state.running.insert(key.clone());
+                state.running.insert(key.clone(), now);
                 Some(Ok(key))
             });
             match next {
@@ -135,6 +144,14 @@ impl Queue {
     pub(crate) fn depth(&self) -> usize {
         let now = Instant::now();
         self.with(|state| state.due.values().filter(|at| **at <= now).count())
+    }
+
+    /// The look that lasts longest, and since when.
+    pub(crate) fn longest(&self) -> Option<(Key, Instant)> {
+        self.with(|state| {
+            let (key, since) = state.running.iter().min_by_key(|(_, since)| **since)?;
+            Some((key.clone(), *since))
+        })
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {

@@ -5,10 +5,7 @@
 //! everything else of these names is this cluster's own.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::{
-    Api,
-    api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 use tracing::info;
 
@@ -109,8 +106,7 @@ async fn write_finalizers<K: Cluster>(
         "metadata": {"uid": desired.uid, "resourceVersion": version, "finalizers": finalizers},
     });
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    ctx.write(&ApiResource::erase::<K>(&()), &desired.namespace)?;
-    let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
+    let api = ctx.write(&ApiResource::erase::<K>(&()), &desired.namespace)?;
     match api.patch(&desired.name, &params, &Patch::Merge(&patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -2,6 +2,7 @@
 //! look that ended anywhere is made good by the next.
 
 mod api;
+mod reign;
 mod rig;
 
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 //! Anybody who reaches it may connect, so a caller costs little: one request each, and not for
 //! long; where too many connect, the oldest makes room, so that whoever comes is heard.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
 use futures::{
@@ -24,20 +24,24 @@ use tokio::{
 
 use super::{Readiness, Shutdown};
 
+/// Says what is stuck in this process, if anything is: then only a restart helps.
+pub type Stuck = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 #[derive(Clone)]
 struct Admin {
+    stuck: Stuck,
     readiness: Readiness,
     metrics: Registry,
 }
 
 /// Routes that answer from memory only.
-pub fn router(readiness: Readiness, metrics: Registry) -> Router {
+pub fn router(stuck: Stuck, readiness: Readiness, metrics: Registry) -> Router {
     Router::new()
-        .route("/livez", get(|| async { "ok" }))
+        .route("/livez", get(live))
         .route("/healthz", get(ready))
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
-        .with_state(Admin { readiness, metrics })
+        .with_state(Admin { stuck, readiness, metrics })
 }
 
 /// Callers at a time: the kubelet, Prometheus and a few people.
@@ -91,6 +95,13 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
     }
 }
 
+async fn live(State(admin): State<Admin>) -> impl IntoResponse {
+    match (admin.stuck)() {
+        None => (StatusCode::OK, "ok".to_owned()),
+        Some(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("stuck: {what}\n")),
+    }
+}
+
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
     let waiting = admin.readiness.waiting_for();
     if waiting.is_empty() {
@@ -116,11 +127,13 @@ pub fn text(metrics: &Registry) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpStream,
         time::Instant,
     };
+    use tower::ServiceExt;
 
     use super::*;
     use crate::runtime::Runtime;
@@ -130,7 +143,7 @@ mod tests {
         let rt = Runtime::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = router(rt.readiness().clone(), rt.metrics().clone());
+        let router = router(Arc::new(|| None), rt.readiness().clone(), rt.metrics().clone());
         rt.tasks().spawn("admin", serve(listener, router, rt.shutdown()));
         let mut idle = Vec::new();
         for _ in 0..3 * CALLERS {
@@ -153,5 +166,21 @@ mod tests {
         }
         rt.shutdown().trigger();
         rt.tasks().join().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_stuck_is_not_alive_and_what_waits_is() {
+        for (stuck, code) in [(None, 200), (Some("the look at x".to_owned()), 503)] {
+            let readiness = Readiness::new();
+            let _waits = readiness.add("api");
+            let stuck: Stuck = Arc::new(move || stuck.clone());
+            let router = router(stuck, readiness, Registry::new());
+            let ask = |path| {
+                let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+                router.clone().oneshot(request)
+            };
+            assert_eq!(ask("/livez").await.unwrap().status(), code);
+            assert_eq!(ask("/readyz").await.unwrap().status(), 503);
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! another one may take over, because `renew_deadline` is shorter than the lease.
 
 mod core;
+mod fence;
 mod lease;
 
 use std::time::Duration;
@@ -21,7 +22,11 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use self::core::{Candidate, Move};
-pub use self::{core::Record, lease::KubernetesLease};
+pub use self::{
+    core::Record,
+    fence::{Deposed, ended, fenced},
+    lease::KubernetesLease,
+};
 use super::Shutdown;
 use crate::error::chain;
 

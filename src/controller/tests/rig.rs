@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     super::{
         cassandra::FLAVOUR,
-        context::Context,
+        context::{self, Context},
         events::Events,
         flavour::Settings,
         heard::Heard,
@@ -176,6 +176,7 @@ impl Rig {
             settings: Settings { pilot_image: self.image.into(), store_id: STORE.into() },
             events: Events::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),
+            writer: context::writer(&client, &claim),
             client,
             claim,
         }

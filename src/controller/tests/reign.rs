@@ -1,0 +1,168 @@
+//! The whole controller against a server that answers until it does not any more.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Either, Full, StreamBody};
+use hyper::body::Frame;
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::{
+    sync::Notify,
+    time::{Duration, Instant, timeout},
+};
+
+use super::super::{
+    Config, Error, STUCK, cassandra,
+    queue::{Key, Outcome, Queue},
+    run, stuck,
+};
+use crate::{
+    api::{names, v1beta1::API_VERSION},
+    runtime::Runtime,
+};
+
+/// One cluster that nobody has seen yet, and a lease. It hangs for good with the first write to
+/// anything but the lease.
+#[derive(Default)]
+struct Server {
+    lease: Mutex<Option<Value>>,
+    hangs: AtomicBool,
+    hung: Notify,
+}
+
+impl Server {
+    fn client(self: &Arc<Self>) -> Client {
+        let server = Arc::clone(self);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = Arc::clone(&server);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
+                    let silence = stream::pending::<Result<Frame<Bytes>, Infallible>>();
+                    let body = Either::Left(StreamBody::new(silence));
+                    return Ok::<_, Infallible>(Response::new(body));
+                }
+                let given = serde_json::from_slice(&body).unwrap_or_default();
+                let answer = server.answer(&parts.method, parts.uri.path(), given);
+                let Some((code, answer)) = answer else { return pending().await };
+                let body = Either::Right(Full::new(Bytes::from(answer.to_string())));
+                Ok(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// `None`: there is none.
+    fn answer(&self, method: &Method, path: &str, given: Value) -> Option<(u16, Value)> {
+        let is_lease = path.contains("/leases");
+        if *method != Method::GET && !is_lease {
+            self.hangs.store(true, Ordering::Relaxed);
+            self.hung.notify_one();
+        }
+        if self.hangs.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut lease = self.lease.lock().unwrap();
+        if is_lease && *method != Method::GET {
+            let number = lease.as_ref().map_or(0, |l: &Value| l["number"].as_u64().unwrap());
+            let mut given = given;
+            given["number"] = json!(number + 1);
+            given["metadata"]["resourceVersion"] = json!(number.to_string());
+            *lease = Some(given.clone());
+            return Some((200, given));
+        }
+        let none = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "code": 404, "reason": "NotFound", "message": "not found",
+        });
+        Some(match path.rsplit('/').next().unwrap() {
+            "v1beta1" => {
+                let list = json!({
+                    "kind": "APIResourceList", "groupVersion": API_VERSION, "resources": [],
+                });
+                (200, list)
+            }
+            names::STORE_CONFIG_MAP => (200, json!({"metadata": {}, "data": {"id": "store"}})),
+            _ if is_lease => lease.clone().map_or((404, none), |lease| (200, lease)),
+            plural => {
+                let cluster = json!({
+                    "apiVersion": API_VERSION, "kind": "CassandraCluster",
+                    "metadata": {"name": "shop", "namespace": "default", "uid": "u", "generation": 1},
+                    "spec": {"version": "5.0.6", "nodePools": []},
+                });
+                let items = if plural == "cassandraclusters" { vec![cluster] } else { vec![] };
+                (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+            }
+        })
+    }
+}
+
+fn config() -> Config {
+    Config {
+        pilot_image: "navigator:1".to_owned(),
+        namespace: None,
+        install_namespace: names::NAMESPACE.to_owned(),
+        leader_elect: true,
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+        pilot_gc_after: Duration::from_secs(3600),
+        admin: "127.0.0.1:0".parse().unwrap(),
+        identity: "controller-0".to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
+    for asked in [false, true] {
+        let (server, runtime) = (Arc::new(Server::default()), Runtime::new());
+        let running = run(config(), server.client(), runtime.clone());
+        tokio::pin!(running);
+        tokio::select! {
+            ended = &mut running => panic!("{ended:?}"),
+            () = server.hung.notified() => {}
+        }
+        let hung = Instant::now();
+        if asked {
+            runtime.shutdown().trigger();
+        }
+        let ended = timeout(Duration::from_secs(600), running).await.expect("it ends");
+        // Deposed after the renew deadline, well before others may lead.
+        let within = if asked { 3 } else { 12 };
+        assert!(hung.elapsed() < Duration::from_secs(within), "{:?}", hung.elapsed());
+        assert_eq!(matches!(ended, Err(Error::Deposed)), !asked, "{ended:?}");
+        runtime.tasks().join().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_makes_no_progress_is_told_by_livez() {
+    let queue = Queue::default();
+    let stuck = stuck(&queue);
+    let key = Key {
+        kind: cassandra::FLAVOUR.kind,
+        namespace: "default".to_owned(),
+        name: "shop".to_owned(),
+    };
+    queue.add(key.clone());
+    // Nobody leads, and nobody looks.
+    tokio::time::advance(2 * STUCK).await;
+    assert_eq!(stuck(), None);
+    let key = queue.take().await;
+    assert_eq!(stuck(), None);
+    tokio::time::advance(STUCK + Duration::from_secs(1)).await;
+    assert_eq!(stuck().unwrap(), "the look at CassandraCluster default/shop has lasted 181 s");
+    queue.done(key, Outcome::Settled);
+    assert_eq!(stuck(), None);
+}
