@@ -303,11 +303,13 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
             () = shutdown.triggered() => return,
         };
         let begun = Instant::now();
-        let (outcome, label) = timeout(LOOK, look(&ctx, &key)).await.unwrap_or_else(|_| {
-            let seconds = LOOK.as_secs();
-            warn!(namespace = key.namespace, name = key.name, seconds, "A look took too long");
-            (Outcome::Failed, "timeout")
-        });
+        let failures = queue.failures(&key);
+        let (outcome, label) =
+            timeout(LOOK, look(&ctx, &key, failures)).await.unwrap_or_else(|_| {
+                let seconds = LOOK.as_secs();
+                warn!(namespace = key.namespace, name = key.name, seconds, "A look took too long");
+                (Outcome::Failed, "timeout")
+            });
         ctx.metrics
             .reconcile_seconds
             .with_label_values(&[key.kind, label])
@@ -316,13 +318,13 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
     }
 }
 
-async fn look(ctx: &Context, key: &Key) -> (Outcome, &'static str) {
+async fn look(ctx: &Context, key: &Key, failures: u32) -> (Outcome, &'static str) {
     if key.kind == cassandra::FLAVOUR.kind {
         let object = ctx.stores.cassandra.get(&ObjectRef::new(&key.name).within(&key.namespace));
-        reconcile::reconcile(ctx, key, object).await
+        reconcile::reconcile(ctx, key, object, failures).await
     } else {
         let object =
             ctx.stores.elasticsearch.get(&ObjectRef::new(&key.name).within(&key.namespace));
-        reconcile::reconcile(ctx, key, object).await
+        reconcile::reconcile(ctx, key, object, failures).await
     }
 }

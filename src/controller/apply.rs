@@ -5,6 +5,8 @@
 //! touched; a write that depends on what was read carries its resource version, so a stale
 //! cache ends in a conflict, never in a change undone.
 
+mod adopt;
+
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
@@ -20,14 +22,16 @@ use kube::{
     },
 };
 use serde_json::{Value, json};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     build::{self, Prepared, pilot_body, pilot_resource, spec_patch},
-    context::{Context, Error, MANAGER},
-    desired::{Desired, Pool},
+    context::{Context, Error, MANAGER, refused},
+    desired::{Desired, Pool, Stalled},
     events::News,
-    observe::{Member, Observed, ObservedPool, PHASE_OWNER, PilotFacts, foreign, owned},
+    observe::{
+        Member, Observed, ObservedPool, PHASE_OWNER, PilotFacts, foreign, other_store, owned,
+    },
     plan::{Step, told_alone},
 };
 use crate::api::{
@@ -36,46 +40,64 @@ use crate::api::{
     v1beta1::{PilotIntent, PilotSpec},
 };
 
-/// Makes every object of the cluster as it shall be, and every Pilot that a node needs.
+/// Makes every object of the cluster as it shall be, and every Pilot that a node needs. What the
+/// server will not take of one object holds no other up; the first such refusal is returned.
 pub(crate) async fn ensure(
     ctx: &Context,
     desired: &Desired,
     observed: &Observed,
-) -> Result<(), Error> {
+) -> Result<Option<Stalled>, Error> {
     // Pilots of volumes that were kept come before any pod, in all pools: a node whose own volume is
-    // lost founds when all Pilots have said that theirs are empty.
+    // lost founds when all Pilots have said that theirs are empty, so a refusal of one holds all up.
     for pool in observed.pools.iter().filter(|pool| pool.set.is_none()) {
         let Some(wanted) = desired.pool(&pool.name) else { continue };
         for ordinal in 0..pool.initial() {
             ensure_pilot(ctx, desired, wanted, ordinal, pool.members.get(&ordinal)).await?;
         }
     }
+    let mut first = None;
+    let mut note = |done: Result<(), Error>| {
+        let Err(error) = done else { return Ok(()) };
+        let refused = refused(error)?;
+        let (name, message) = (&desired.name, &refused.message);
+        warn!(namespace = desired.namespace, name, message, "An object was refused");
+        first.get_or_insert(refused);
+        Ok(())
+    };
     for prepared in build::build(desired, observed, &ctx.settings) {
-        let found = found(ctx, desired, observed, &prepared);
-        match found {
-            Some((meta, body)) => {
-                if !owned(&meta, desired) {
-                    let kind = &prepared.resource.kind;
-                    return Err(Error::Foreign(foreign(kind, &meta, desired)));
-                }
-                if !current(&prepared, &body) {
-                    let version = (prepared.resource.kind == "StatefulSet")
-                        .then(|| meta.resource_version.clone())
-                        .flatten();
-                    change(ctx, desired, prepared, version).await?;
-                }
-            }
-            None => make(ctx, desired, prepared).await?,
-        }
+        note(ensure_object(ctx, desired, observed, prepared).await)?;
     }
-    remove_client_service(ctx, desired).await?;
+    note(remove_client_service(ctx, desired).await)?;
     for pool in &observed.pools {
+        note(adopt::members(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
         for (ordinal, member) in pool.running() {
-            ensure_pilot(ctx, desired, wanted, ordinal, member).await?;
+            note(ensure_pilot(ctx, desired, wanted, ordinal, member).await)?;
         }
     }
-    mark_seeds(ctx, desired).await
+    note(mark_seeds(ctx, desired).await)?;
+    Ok(first)
+}
+
+async fn ensure_object(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    prepared: Prepared,
+) -> Result<(), Error> {
+    let Some((meta, body)) = found(ctx, desired, observed, &prepared) else {
+        return make(ctx, desired, prepared).await;
+    };
+    if !owned(&meta, desired) {
+        let kind = &prepared.resource.kind;
+        return Err(Error::Foreign(foreign(kind, &meta, desired)));
+    }
+    if current(&prepared, &body) {
+        return Ok(());
+    }
+    let version =
+        (prepared.resource.kind == "StatefulSet").then(|| meta.resource_version.clone()).flatten();
+    change(ctx, desired, prepared, version).await
 }
 
 /// The object of this name as the caches know it.
@@ -136,16 +158,21 @@ async fn make(ctx: &Context, desired: &Desired, prepared: Prepared) -> Result<()
     let kind = resource.kind.as_str();
     let request = |error| Error::request("get", kind, &name, error);
     let api = ctx.read(&resource, &desired.namespace);
-    match api.get_opt(&name).await.map_err(request)? {
-        Some(found) if owned(&found.metadata, desired) && kind != "StatefulSet" => {
-            // Ours, but without the label by which we watch, or too new for the cache.
+    if let Some(found) = api.get_opt(&name).await.map_err(request)? {
+        if !owned(&found.metadata, desired) {
+            return Err(Error::Foreign(foreign(kind, &found.metadata, desired)));
+        }
+        if let Some(stalled) = other_store(&found.metadata, &ctx.settings.store_id) {
+            return Err(Error::Foreign(stalled));
+        }
+        // Ours, but without the labels by which we watch, or too new for the cache.
+        if kind != "StatefulSet" {
             return change(ctx, desired, prepared, None).await;
         }
-        Some(found) if owned(&found.metadata, desired) => {
-            return Err(Error::Conflict { kind: kind.to_owned(), name });
-        }
-        Some(found) => return Err(Error::Foreign(foreign(kind, &found.metadata, desired))),
-        None => {}
+        // It was built without a look at what is there, so nothing but its labels is right.
+        let labels = &prepared.body["metadata"]["labels"];
+        adopt::relabel(ctx, desired, &resource, &found.metadata, labels).await?;
+        return Err(Error::Conflict { kind: kind.to_owned(), name });
     }
     not_terminating(ctx, desired).await?;
     change(ctx, desired, prepared, None).await?;
@@ -196,8 +223,7 @@ async fn remove_client_service(ctx: &Context, desired: &Desired) -> Result<(), E
     let name = names::cassandra::client_service(&desired.name);
     match ctx.stores.other(&resource, &desired.namespace, &name) {
         Some(found) if owned(&found.metadata, desired) => {
-            let uid = found.metadata.uid.as_deref();
-            delete(ctx, desired, &resource, &name, uid).await
+            delete(ctx, desired, &resource, &name, exactly(&found.metadata)).await
         }
         _ => Ok(()),
     }
@@ -251,13 +277,19 @@ async fn create_pilot(
     let resource = pilot_resource();
     let body = pilot_body(desired, pool, name, ordinal, &ctx.settings);
     let object: DynamicObject =
-        serde_json::from_value(body).expect("a Pilot has metadata and string keys");
+        serde_json::from_value(body.clone()).expect("a Pilot has metadata and string keys");
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let api = ctx.write(&resource, &desired.namespace)?;
-    api.create(&params, &object)
-        .await
-        .map_err(|error| Error::request("create", "Pilot", name, error))?;
-    info!(namespace = desired.namespace, name, "Created Pilot");
+    match api.create(&params, &object).await {
+        Ok(_) => info!(namespace = desired.namespace, name, "Created Pilot"),
+        Err(error) => {
+            let error = Error::request("create", "Pilot", name, error);
+            if matches!(error, Error::Conflict { .. }) {
+                adopt::pilot(ctx, desired, name, &body).await?;
+            }
+            return Err(error);
+        }
+    }
     Ok(())
 }
 
@@ -303,17 +335,26 @@ async fn mark_seeds(ctx: &Context, desired: &Desired) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes by name and uid. What is gone already is fine.
+/// This very object, as it was read.
+pub(crate) fn exactly(meta: &ObjectMeta) -> Preconditions {
+    let ObjectMeta { uid, resource_version, .. } = meta;
+    Preconditions { uid: uid.clone(), resource_version: resource_version.clone() }
+}
+
+/// The object of the step, at the version at which the step was decided.
+fn decided(uid: &str, version: Option<&String>) -> Preconditions {
+    Preconditions { uid: Some(uid.to_owned()), resource_version: version.cloned() }
+}
+
+/// Deletes what was read. What is gone already is fine.
 async fn delete(
     ctx: &Context,
     desired: &Desired,
     resource: &ApiResource,
     name: &str,
-    uid: Option<&str>,
+    preconditions: Preconditions,
 ) -> Result<(), Error> {
-    let preconditions =
-        uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-    let params = DeleteParams { preconditions, ..DeleteParams::background() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
     match ctx.write(resource, &desired.namespace)?.delete(name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -342,11 +383,11 @@ pub(crate) async fn execute(
         Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
         Step::Tell { pilot } => tell(ctx, desired, observed, pilot, told_alone).await,
         Step::Mend { pilot, pod } | Step::Restart { pilot, pod } => {
-            if member(observed, pilot).is_none() {
-                return Ok(());
-            }
+            let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
             tell(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
-            delete(ctx, desired, &ApiResource::erase::<Pod>(&()), pilot, Some(pod)).await
+            let version = member.pod.as_ref().map(|pod| &pod.resource_version);
+            let resource = ApiResource::erase::<Pod>(&());
+            delete(ctx, desired, &resource, pilot, decided(pod, version)).await
         }
         Step::Drain { pilot } => {
             set_phase(ctx, desired, observed, pilot, &PilotIntent::Decommissioned).await
@@ -369,12 +410,16 @@ pub(crate) async fn execute(
         Step::Deliver { pilot, pod, container, image: _ } => {
             deliver(ctx, desired, pilot, pod, container).await
         }
-        Step::DeleteClaim { claim, uid, .. } => {
+        Step::DeleteClaim { pilot, claim, uid } => {
+            let found = member(observed, pilot).and_then(|(_, member)| member.claim.as_ref());
+            let version = found.map(|claim| &claim.resource_version);
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-            delete(ctx, desired, &resource, claim, Some(uid)).await
+            delete(ctx, desired, &resource, claim, decided(uid, version)).await
         }
         Step::DeletePilot { pilot, uid } => {
-            delete(ctx, desired, &pilot_resource(), pilot, Some(uid)).await
+            let found = member(observed, pilot).and_then(|(_, member)| member.pilot.as_ref());
+            let version = found.map(|pilot| &pilot.resource_version);
+            delete(ctx, desired, &pilot_resource(), pilot, decided(uid, version)).await
         }
         Step::DeletePool { pool: _, set } => {
             let service = ApiResource::erase::<Service>(&());
@@ -384,14 +429,14 @@ pub(crate) async fn execute(
                 if let Some(found) = ctx.stores.other(&resource, &desired.namespace, &name)
                     && owned(&found.metadata, desired)
                 {
-                    let uid = found.metadata.uid.as_deref();
-                    delete(ctx, desired, &resource, &name, uid).await?;
+                    delete(ctx, desired, &resource, &name, exactly(&found.metadata)).await?;
                 }
             }
             let found = observed.pools.iter().find(|pool| pool.set_name == *set);
             let object = found.and_then(|pool| pool.set.as_ref()?.object.as_deref());
-            let uid = object.and_then(|object| object.metadata.uid.as_deref());
-            delete(ctx, desired, &ApiResource::erase::<StatefulSet>(&()), set, uid).await
+            let Some(object) = object else { return Ok(()) };
+            let resource = ApiResource::erase::<StatefulSet>(&());
+            delete(ctx, desired, &resource, set, exactly(&object.metadata)).await
         }
     }
 }

@@ -6,7 +6,10 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::{events::Events, flavour::Settings, heard::Heard, metrics::Metrics, stores::Stores};
+use super::{
+    desired::Stalled, events::Events, flavour::Settings, heard::Heard, metrics::Metrics,
+    stores::Stores,
+};
 use crate::{
     error::chain,
     runtime::leader::{Claim, Deposed, fenced},
@@ -83,6 +86,22 @@ impl Error {
             Self::Foreign(_) => "foreign",
             Self::NotLeading => "fenced",
         }
+    }
+}
+
+/// What the server would not take, in its words, when that is all that is wrong: a policy, a
+/// quota or a webhook that regards one object. Other errors come back.
+pub(crate) fn refused(error: Error) -> Result<Stalled, Error> {
+    match &error {
+        Error::Request { verb, kind, name, source } => match source.as_ref() {
+            kube::Error::Api(status) if !matches!(status.code, 401 | 404 | 429 | 503 | 504) => {
+                let message =
+                    format!("{kind} {name:?}: the server refused to {verb} it: {}", status.message);
+                Ok(Stalled { reason: "ObjectRefused", message })
+            }
+            _ => Err(error),
+        },
+        _ => Err(error),
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Observed {
     pub(crate) pools: Vec<ObservedPool>,
     /// An object of a name that we need belongs to somebody else, or to another store.
     pub(crate) stalled: Option<Stalled>,
+    /// What the server would not take of what was written last, or why nothing could be written.
+    pub(crate) refused: Option<Stalled>,
     /// The pilot that leads the others, as they agreed.
     pub(crate) leader: Option<String>,
 }
@@ -79,6 +81,7 @@ pub(crate) struct Member {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodFacts {
     pub(crate) uid: String,
+    pub(crate) resource_version: String,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
     /// The database container was started at least once.
@@ -152,6 +155,7 @@ pub(crate) struct PilotFacts {
 pub(crate) struct ClaimFacts {
     pub(crate) name: String,
     pub(crate) uid: String,
+    pub(crate) resource_version: String,
     pub(crate) terminating: bool,
     pub(crate) capacity: Option<String>,
     pub(crate) created: Option<Timestamp>,
@@ -357,7 +361,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
         let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
         member.claim = Some(claim_facts(claim));
     }
-    Observed { pools, stalled, leader: None }
+    Observed { pools, stalled, ..Observed::default() }
 }
 
 /// The member of this name, `<set>-<ordinal>`, made when it is the first sight of it.
@@ -441,6 +445,7 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
     });
     PodFacts {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
+        resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
         ready: is_ready,
         terminating: pod.metadata.deletion_timestamp.is_some(),
         started,
@@ -588,6 +593,7 @@ fn claim_facts(claim: &PersistentVolumeClaim) -> ClaimFacts {
     ClaimFacts {
         name: claim.metadata.name.clone().unwrap_or_default(),
         uid: claim.metadata.uid.clone().unwrap_or_default(),
+        resource_version: claim.metadata.resource_version.clone().unwrap_or_default(),
         terminating,
         capacity: capacity.and_then(|c| c.get("storage")).map(|quantity| quantity.0.clone()),
         created: claim.metadata.creation_timestamp.as_ref().map(|time| time.0),

@@ -23,15 +23,30 @@ pub(crate) struct Key {
     pub(crate) name: String,
 }
 
+impl State {
+    /// How long this cluster waits after one more failure.
+    fn pause(&mut self, key: &Key, first: Duration) -> Duration {
+        let failures = self.failures.entry(key.clone()).or_default();
+        let pause = first.saturating_mul(1 << (*failures).min(10)).min(BACKOFF_MAX);
+        *failures += 1;
+        // So that clusters that failed together do not come back together.
+        pause.mul_f64(1.0 + rand::random::<f64>() / 5.0)
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
 
-/// First pause after a failed look; doubled with each further failure.
+/// First pause after a failed look, and after one that met a conflict; doubled with each further
+/// one of either, up to the maximum and a fifth more by lot.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+const CONFLICT_FIRST: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// So many conflicts in a row may be of a cache that lags; then events wait for the pause too.
+const PATIENT: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue(Arc<Inner>);
@@ -59,6 +74,8 @@ pub(crate) enum Outcome {
     Again(Duration),
     /// Look again, later with each failure.
     Failed,
+    /// Somebody was faster, or the caches lag: look again, later each time that this goes on.
+    Conflict,
     /// The cluster is gone.
     Gone,
 }
@@ -123,21 +140,29 @@ impl Queue {
                     state.failures.remove(&key);
                     Some(after)
                 }
-                Outcome::Failed => {
-                    let failures = state.failures.entry(key.clone()).or_default();
-                    let backoff = BACKOFF_FIRST.saturating_mul(1 << (*failures).min(10));
-                    *failures += 1;
-                    Some(backoff.min(BACKOFF_MAX))
-                }
+                Outcome::Failed => Some(state.pause(&key, BACKOFF_FIRST)),
+                Outcome::Conflict => Some(state.pause(&key, CONFLICT_FIRST)),
             };
+            let failures = state.failures.get(&key).copied().unwrap_or_default();
             if let Some(after) = again {
                 let at = now + after;
                 let due = state.due.entry(key).or_insert(at);
-                // After a failure, an event that came meanwhile waits for the backoff too.
-                *due = if outcome == Outcome::Failed { at } else { at.min(*due) };
+                // After a failure, an event that came meanwhile waits for the backoff too. A
+                // conflict is often over with the next event.
+                let waits = match outcome {
+                    Outcome::Failed => true,
+                    Outcome::Conflict => failures > PATIENT,
+                    _ => false,
+                };
+                *due = if waits { at } else { at.min(*due) };
             }
         });
         self.0.changed.notify_waiters();
+    }
+
+    /// How many looks in a row came to nothing.
+    pub(crate) fn failures(&self, key: &Key) -> u32 {
+        self.with(|state| state.failures.get(key).copied().unwrap_or_default())
     }
 
     /// Clusters that are due now and not looked at.
@@ -195,8 +220,9 @@ mod tests {
         }
         // The first is due at once; tokio's clock ticks in milliseconds.
         assert_eq!(pauses[0], 0);
-        assert!(pauses.windows(2).all(|pair| pair[1] >= pair[0]), "{pauses:?}");
-        assert!(pauses[9] <= 60_001, "{pauses:?}");
+        // Twice as long each time, and a fifth more by lot.
+        assert!(pauses[..8].windows(2).all(|pair| pair[1] >= pair[0]), "{pauses:?}");
+        assert!((60_000..=72_001).contains(&pauses[9]), "{pauses:?}");
         let taken = queue.take().await;
         queue.done(taken, Outcome::Settled);
         queue.add(key("a"));
@@ -204,6 +230,6 @@ mod tests {
         queue.done(taken, Outcome::Failed);
         let before = Instant::now();
         queue.take().await;
-        assert!(before.elapsed() <= Duration::from_millis(501));
+        assert!(before.elapsed() <= Duration::from_millis(601));
     }
 }

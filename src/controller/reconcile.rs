@@ -22,7 +22,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     apply,
-    context::{Context, Error, MANAGER},
+    context::{Context, Error, MANAGER, refused},
     desired::{Desired, Stalled},
     events,
     flavour::Cluster,
@@ -39,14 +39,19 @@ use crate::{
 /// Watches tell of every change; this bounds what they cannot tell: time.
 const WHILE_WAITING: Duration = Duration::from_secs(15);
 const AFTER_A_STEP: Duration = Duration::from_secs(5);
-const AFTER_A_CONFLICT: Duration = Duration::from_millis(200);
+const AFTER_A_WORD: Duration = Duration::from_millis(200);
 const WHILE_FOREIGN: Duration = Duration::from_secs(30);
 
-/// Looks at one cluster and says when to look again.
+/// After so many looks in a row that came to nothing, the cluster's status says why.
+const TOLD_AFTER: u32 = 5;
+
+/// Looks at one cluster and says when to look again. `failures`: looks before it that came to
+/// nothing, in a row.
 pub(crate) async fn reconcile<K: Cluster>(
     ctx: &Context,
     key: &Key,
     cluster: Option<Arc<K>>,
+    failures: u32,
 ) -> (Outcome, &'static str) {
     let Some(cluster) = cluster else { return (Outcome::Gone, "gone") };
     let desired = cluster.desired(&ctx.settings);
@@ -56,9 +61,11 @@ pub(crate) async fn reconcile<K: Cluster>(
             let outcome = match &error {
                 Error::Conflict { .. } => {
                     debug!(namespace = key.namespace, name = key.name, error = %error, "Conflict");
-                    Outcome::Again(AFTER_A_CONFLICT)
+                    Outcome::Conflict
                 }
-                Error::NamespaceTerminating(_) | Error::NotLeading => Outcome::Settled,
+                Error::NamespaceTerminating(_) => Outcome::Settled,
+                // Should it lead again, the cluster is not forgotten.
+                Error::NotLeading => Outcome::Failed,
                 Error::Foreign(_) => Outcome::Again(WHILE_FOREIGN),
                 Error::Request { .. } => {
                     let text = chain(&error).to_string();
@@ -67,8 +74,35 @@ pub(crate) async fn reconcile<K: Cluster>(
                     Outcome::Failed
                 }
             };
+            if failures + 1 >= TOLD_AFTER
+                && matches!(error, Error::Conflict { .. } | Error::Request { .. })
+            {
+                tell_failures(ctx, &*cluster, &desired, &error).await;
+            }
             (outcome, error.outcome())
         }
+    }
+}
+
+/// Says in status why nothing comes of the looks at a cluster. That it cannot be said either is
+/// in the log already.
+async fn tell_failures<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired, error: &Error) {
+    if desired.deleted {
+        return;
+    }
+    let now = Timestamp::now();
+    let mut observed = see(ctx, desired, &ctx.stores.objects(desired), now);
+    let what = match error {
+        Error::Conflict { .. } => "; somebody else changes it again and again, or takes off labels",
+        _ => "",
+    };
+    let message = format!("{}{what}", chain(error));
+    observed.refused = Some(Stalled { reason: "SyncFailed", message });
+    let desired = desired.clone().fitting(&observed);
+    let planned = plan(&desired, &observed);
+    let after = status::status(&desired, &observed, &planned, now);
+    if let Err(error) = write_status(ctx, cluster, &desired, after, &planned).await {
+        debug!(name = desired.name, error = %chain(&error), "Failed to tell of failures");
     }
 }
 
@@ -77,7 +111,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
     let mut observed = see(ctx, desired, &ctx.stores.objects(desired), now);
     if desired.deleted {
         if say_deleting(ctx, cluster, desired).await? {
-            return Ok(Outcome::Again(AFTER_A_CONFLICT));
+            return Ok(Outcome::Again(AFTER_A_WORD));
         }
         return teardown::tear_down(ctx, cluster, desired, &observed).await;
     }
@@ -90,7 +124,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
     let inert = desired.paused || desired.stalled.is_some() || observed.stalled.is_some();
     if !inert {
         match apply::ensure(ctx, desired, &observed).await {
-            Ok(()) => {}
+            Ok(refused) => observed.refused = refused,
             // Shown in status, below, like what the caches know.
             Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
             Err(error) => return Err(error),
@@ -98,8 +132,8 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
     }
     let mut planned = plan(desired, &observed);
     if let Some(step) = planned.step.clone() {
-        match carry_out::<K>(ctx, desired, &step, now).await? {
-            Done::Yes => {
+        match carry_out::<K>(ctx, desired, &step, now).await {
+            Ok(Done::Yes) => {
                 info!(
                     namespace = desired.namespace,
                     name = desired.name,
@@ -113,7 +147,9 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
                 ctx.metrics.steps.with_label_values(&[desired.flavour.kind, operation]).inc();
                 ctx.events.tell(desired, &events::of_step(&step)).await;
             }
-            Done::Otherwise(fresh) => planned = fresh,
+            Ok(Done::Otherwise(fresh)) => planned = fresh,
+            Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
+            Err(error) => observed.refused = Some(refused(error)?),
         }
     }
     let after = status::status(desired, &observed, &planned, now);
@@ -122,10 +158,12 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
 }
 
 fn next_look(planned: &Plan, observed: &Observed, desired: &Desired) -> Outcome {
-    if planned.step.is_some() {
-        Outcome::Again(AFTER_A_STEP)
+    if observed.refused.is_some() {
+        Outcome::Failed
     } else if observed.stalled.is_some() {
         Outcome::Again(WHILE_FOREIGN)
+    } else if planned.step.is_some() {
+        Outcome::Again(AFTER_A_STEP)
     } else if desired.paused || desired.stalled.is_some() {
         Outcome::Settled
     } else if planned.operation.is_some() || planned.waiting.is_some() {
@@ -242,7 +280,7 @@ async fn first_sight<K: Cluster>(
         ..ClusterStatus::default()
     };
     write_status(ctx, cluster, desired, status, &Plan::default()).await?;
-    Ok(Outcome::Again(AFTER_A_CONFLICT))
+    Ok(Outcome::Again(AFTER_A_WORD))
 }
 
 /// Says that the cluster is on its way out, and whether that was written just now: then the copy at

@@ -59,6 +59,7 @@ pub(crate) fn status(
         .stalled
         .clone()
         .or_else(|| observed.stalled.clone())
+        .or_else(|| observed.refused.clone())
         .or_else(|| trouble(observed))
         .or_else(|| operation::overdue(desired, operation.as_ref(), now));
     let health = health(desired, observed, counts);

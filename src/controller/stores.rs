@@ -224,6 +224,15 @@ fn of_meta(meta: &ObjectMeta) -> Option<Key> {
         .find_map(|flavour| key(flavour, meta, labels.get(flavour.cluster_label)?.clone()))
 }
 
+/// The label of a Pilot can be taken off, and then its cluster must hear of it.
+fn of_pilot(pilot: &Pilot) -> Option<Key> {
+    of_meta(&pilot.metadata).or_else(|| {
+        let cluster = pilot.spec.cluster_ref.as_ref()?;
+        let flavour = FLAVOURS.into_iter().find(|flavour| flavour.kind == cluster.kind)?;
+        key(flavour, &pilot.metadata, cluster.name.clone())
+    })
+}
+
 /// Pilots make their lease without labels; its owner is the cluster.
 fn of_lease(lease: &LeaderLease) -> Option<Key> {
     let owners = lease.metadata.owner_references.as_ref()?;
@@ -332,7 +341,7 @@ impl Watches {
             fingerprint(pilot)
         };
         let failed = move || deaf.deaf(Instant::now());
-        self.spawn("watch-pilots", api, config, writer, of_member, print, failed);
+        self.spawn("watch-pilots", api, config, writer, of_pilot, print, failed);
         store
     }
 

@@ -13,7 +13,7 @@ use super::{
     context::{Context, Error, MANAGER},
     desired::Desired,
     flavour::Cluster,
-    observe::Observed,
+    observe::{ClaimFacts, Observed},
     queue::Outcome,
 };
 use crate::api::names::FINALIZER_TEARDOWN;
@@ -66,7 +66,7 @@ pub(crate) async fn tear_down<K: Cluster>(
                 if claim.terminating {
                     continue;
                 }
-                delete_claim(ctx, desired, &claim.name, &claim.uid).await?;
+                delete_claim(ctx, desired, claim).await?;
                 info!(namespace = desired.namespace, claim = claim.name, "Deleted claim");
             }
         }
@@ -77,14 +77,13 @@ pub(crate) async fn tear_down<K: Cluster>(
     Ok(Outcome::Settled)
 }
 
-async fn delete_claim(
-    ctx: &Context,
-    desired: &Desired,
-    name: &str,
-    uid: &str,
-) -> Result<(), Error> {
+async fn delete_claim(ctx: &Context, desired: &Desired, claim: &ClaimFacts) -> Result<(), Error> {
+    let ClaimFacts { name, uid, resource_version, .. } = claim;
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-    let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+    let preconditions = Some(Preconditions {
+        uid: Some(uid.clone()),
+        resource_version: Some(resource_version.clone()),
+    });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
     match ctx.write(&resource, &desired.namespace)?.delete(name, &params).await {
         Ok(_) => Ok(()),

@@ -2,6 +2,7 @@
 //! look that ended anywhere is made good by the next.
 
 mod api;
+mod refusals;
 mod reign;
 mod rig;
 
@@ -159,6 +160,9 @@ async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
     for kind in ["persistentvolumeclaims", "pilots"] {
         assert!(all.contains(&format!("DELETE {kind}")), "{all:?}");
     }
+    let deletes = clean.api.server().deletes.clone();
+    let exact = |said: &Value| said["uid"].is_string() && said["resourceVersion"].is_string();
+    assert!(!deletes.is_empty() && deletes.iter().all(exact), "{deletes:#?}");
     assert!(clean.object("cassandraclusters", "shop").is_null(), "the cluster is let go");
     let claims = clean.api.server().of("persistentvolumeclaims").count();
     assert_eq!(claims, 0, "its claim goes with it");
@@ -318,7 +322,7 @@ async fn a_process_that_does_not_lead_writes_nothing() {
         let rig = Rig::new(2);
         assert_eq!(
             rig.look_as(&rig.caches(), claim).await,
-            Some((Outcome::Settled, "fenced")),
+            Some((Outcome::Failed, "fenced")),
             "{claim:?}"
         );
         // Also where there would be much to do, and at the deletion.

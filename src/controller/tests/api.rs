@@ -69,6 +69,12 @@ pub(super) struct Server {
     /// The write of this number, from 0, goes wrong.
     pub(super) fault: Option<(usize, Fault)>,
     pub(super) events_refused: bool,
+    /// What each delete said of the object that it meant.
+    pub(super) deletes: Vec<Value>,
+    /// Writes to these are refused, with this code.
+    pub(super) refuses: BTreeMap<Id, u16>,
+    /// Requests of every kind, events apart.
+    pub(super) requests: usize,
     applied: BTreeMap<Id, Value>,
     created: BTreeMap<Id, u32>,
     version: u64,
@@ -186,6 +192,7 @@ impl Server {
         apply: bool,
         body: Value,
     ) -> (Answer, bool) {
+        self.requests += usize::from(target.id.0 != "events");
         if *method == Method::GET {
             return (self.read(target, query), false);
         }
@@ -202,6 +209,13 @@ impl Server {
         };
         self.writes.push(format!("{method} {}/{name}{part}", target.id.0));
         let number = self.writes.len() - 1;
+        if *method == Method::DELETE {
+            self.deletes.push(body["preconditions"].clone());
+        }
+        if let Some(code) = self.refuses.get(&id(&target.id.0, name)) {
+            let reason = if *code == 409 { "Conflict" } else { "a policy of this server" };
+            return (Err(refuse(*code, reason)), false);
+        }
         match self.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault) {
             None => (self.write(method, target, apply, body), false),
             Some(Fault::Conflict) => (Err(refuse(409, "Conflict")), false),

@@ -7,7 +7,7 @@ use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
-    time::{Duration, Instant},
+    time::{Duration, Instant, timeout_at},
 };
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
         flavour::Settings,
         heard::Heard,
         metrics::Metrics,
-        queue::{Key, Outcome},
+        queue::{Key, Outcome, Queue},
         reconcile::reconcile,
         stores::Stores,
     },
@@ -33,6 +33,10 @@ pub(super) const STORE: &str = "our-store";
 
 pub(super) fn cluster_id() -> Id {
     id("cassandraclusters", "shop")
+}
+
+fn key() -> Key {
+    Key { kind: FLAVOUR.kind, namespace: "default".into(), name: "shop".into() }
 }
 
 pub(super) struct Rig {
@@ -187,16 +191,26 @@ impl Rig {
         caches: &[Value],
         claim: Claim,
     ) -> Option<(Outcome, &'static str)> {
+        self.look_again(caches, claim, 0).await
+    }
+
+    /// The look after so many that came to nothing.
+    async fn look_again(
+        &self,
+        caches: &[Value],
+        claim: Claim,
+        failures: u32,
+    ) -> Option<(Outcome, &'static str)> {
         let (_lead, claim) = watch::channel(claim);
         let ctx = self.context(caches, claim);
-        let key = Key { kind: FLAVOUR.kind, namespace: "default".into(), name: "shop".into() };
+        let key = key();
         let cluster = caches.iter().find(|object| object["kind"] == "CassandraCluster");
         let cluster = cluster.map(|cluster| {
             Arc::new(serde_json::from_value::<CassandraCluster>(cluster.clone()).unwrap())
         });
         tokio::select! {
             biased;
-            looked = reconcile(&ctx, &key, cluster) => Some(looked),
+            looked = reconcile(&ctx, &key, cluster, failures) => Some(looked),
             () = self.api.died() => None,
         }
     }
@@ -204,6 +218,19 @@ impl Rig {
     pub(super) async fn look(&self) -> Option<(Outcome, &'static str)> {
         let caches = self.caches();
         self.look_with(&caches).await
+    }
+
+    /// Looks whenever its queue says so, as a worker does, for so long; nobody else works.
+    pub(super) async fn work(&self, time: Duration) {
+        let queue = Queue::default();
+        queue.add(key());
+        let end = Instant::now() + time;
+        while let Ok(key) = timeout_at(end, queue.take()).await {
+            let claim = Claim::Held { until: end, transition: 0 };
+            let (caches, failures) = (self.caches(), queue.failures(&key));
+            let (outcome, _) = self.look_again(&caches, claim, failures).await.unwrap();
+            queue.done(key, outcome);
+        }
     }
 
     /// Looks, and lets the others work, until nothing moves any more.

@@ -1,0 +1,148 @@
+//! Objects that the server refuses, conflicts that do not end, and labels that somebody takes off.
+
+use serde_json::{Value, json};
+use tokio::time::Duration;
+
+use super::{
+    api::id,
+    rig::{Rig, cluster_id},
+};
+use crate::api::names::label;
+
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+#[tokio::test(start_paused = true)]
+async fn one_refused_object_is_told_and_holds_no_other_up() {
+    for (plural, name) in [("poddisruptionbudgets", "cass-shop-a"), ("services", "cass-shop-nodes")]
+    {
+        for code in [403, 422, 500] {
+            let rig = Rig::new(2);
+            rig.api.server().refuses.insert(id(plural, name), code);
+            rig.settle().await;
+            rig.scale(3);
+            rig.settle().await;
+            assert_eq!(rig.replicas(), 3, "the rest goes on: {plural} {code}");
+            let cluster = rig.object("cassandraclusters", "shop");
+            assert_eq!(cluster["status"]["observedGeneration"], cluster["metadata"]["generation"]);
+            let stalled = rig.condition("Stalled");
+            assert_eq!(stalled["reason"], "ObjectRefused", "{cluster}");
+            let message = stalled["message"].as_str().unwrap();
+            assert!(message.contains(name) && message.contains("a policy of"), "{message}");
+            assert_eq!(rig.condition("Ready")["status"], "False");
+
+            rig.api.server().refuses.clear();
+            rig.settle().await;
+            assert_eq!(rig.condition("Stalled"), Value::Null);
+            assert_eq!(rig.condition("Ready")["status"], "True");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_step_is_told() {
+    let rig = Rig::new(2);
+    rig.settle().await;
+    rig.api.server().refuses.insert(id("statefulsets", "cass-shop-a"), 403);
+    rig.scale(3);
+    rig.settle().await;
+    assert_eq!(rig.condition("Stalled")["reason"], "ObjectRefused");
+    let cluster = rig.object("cassandraclusters", "shop");
+    assert_eq!(cluster["status"]["observedGeneration"], cluster["metadata"]["generation"]);
+    rig.api.server().refuses.clear();
+    rig.settle().await;
+    assert_eq!(rig.condition("Ready")["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_does_not_end_is_asked_for_less_and_less_and_told() {
+    for (plural, name) in [("statefulsets", "cass-shop-a"), ("pilots", "cass-shop-a-2")] {
+        let rig = Rig::new(2);
+        rig.settle().await;
+        rig.api.server().refuses.insert(id(plural, name), 409);
+        rig.scale(3);
+        let before = rig.api.server().requests;
+        rig.work(TEN_MINUTES).await;
+        let asked = rig.api.server().requests - before;
+        // Twenty looks or so; five in a second would make it many thousands.
+        assert!((20..400).contains(&asked), "{asked} requests");
+        let stalled = rig.condition("Stalled");
+        assert_eq!(stalled["reason"], "SyncFailed", "{plural}");
+        let message = stalled["message"].as_str().unwrap();
+        assert!(message.contains(name), "{message}");
+
+        rig.api.server().refuses.clear();
+        rig.settle().await;
+        assert_eq!(rig.condition("Stalled"), Value::Null);
+        assert_eq!(rig.replicas(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_that_somebody_takes_off_are_given_back() {
+    for (plural, name) in [
+        ("statefulsets", "cass-shop-a"),
+        ("pilots", "cass-shop-a-0"),
+        ("services", "cass-shop-nodes"),
+        ("pods", "cass-shop-a-0"),
+        ("persistentvolumeclaims", "cassandra-data-cass-shop-a-0"),
+    ] {
+        for taken in [label::K8S_MANAGED_BY, label::CASSANDRA_CLUSTER] {
+            if plural == "pilots" && taken == label::K8S_MANAGED_BY {
+                // Pilots are found without it: those that nobody manages are looked after too.
+                continue;
+            }
+            let rig = Rig::new(2);
+            rig.settle().await;
+            let (set, object) = (id("statefulsets", "cass-shop-a"), id(plural, name));
+            let uid = rig.object(&set.0, &set.1)["metadata"]["uid"].clone();
+            for pod in ["cass-shop-a-0", "cass-shop-a-1"] {
+                let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet",
+                    "name": "cass-shop-a", "uid": uid, "controller": true}]);
+                rig.api.server().edit(&id("pods", pod), |pod| {
+                    pod["metadata"]["ownerReferences"] = owner;
+                });
+            }
+            rig.api.server().edit(&set, |set| set["status"] = json!({"replicas": 2}));
+            let labels = |rig: &Rig| rig.object(plural, name)["metadata"]["labels"].clone();
+            let whole = labels(&rig);
+            rig.api.server().edit(&object, |object| {
+                object["metadata"]["labels"].as_object_mut().unwrap().remove(taken).unwrap();
+            });
+            let before = rig.api.server().requests;
+            rig.work(TEN_MINUTES).await;
+            let asked = rig.api.server().requests - before;
+            assert!(asked < 60, "{asked} requests for {plural} without {taken}");
+            assert_eq!(labels(&rig), whole, "{plural} without {taken}");
+            assert_eq!(rig.condition("Ready")["status"], "True", "{plural} without {taken}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pilot_of_a_wanted_name_without_labels_is_adopted_and_one_of_somebody_else_is_not() {
+    let owner = json!([{
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
+        "name": "other", "uid": "other", "controller": true,
+    }]);
+    for (owner, adopted) in [(json!([]), true), (owner, false)] {
+        let rig = Rig::new(1);
+        let pilot = id("pilots", "cass-shop-a-0");
+        rig.api.server().add(
+            &pilot,
+            json!({
+                "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot",
+                "metadata": {
+                    "name": pilot.1, "namespace": "default", "ownerReferences": owner,
+                },
+                "spec": {},
+            }),
+        );
+        rig.settle().await;
+        let found = rig.object(&pilot.0, &pilot.1);
+        let uid = rig.object("cassandraclusters", &cluster_id().1)["metadata"]["uid"].clone();
+        assert_eq!(found["metadata"]["ownerReferences"][0]["uid"] == uid, adopted);
+        assert_eq!(rig.condition("Ready")["status"] == "True", adopted);
+        let stalled = if adopted { Value::Null } else { json!("NameConflict") };
+        assert_eq!(rig.condition("Stalled")["reason"], stalled);
+    }
+}
