@@ -389,6 +389,7 @@ pub(crate) async fn execute(
             let resource = ApiResource::erase::<Pod>(&());
             delete(ctx, desired, &resource, pilot, decided(pod, version)).await
         }
+        Step::RestartInPlace { pilot } => restart_in_place(ctx, desired, observed, pilot).await,
         Step::Drain { pilot } => {
             set_phase(ctx, desired, observed, pilot, &PilotIntent::Decommissioned).await
         }
@@ -457,6 +458,24 @@ async fn tell(
         patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;
     }
     Ok(())
+}
+
+/// Gives a node the newest spec and the order to stop; both at once, so that it is started with
+/// the newest spec whatever happens to us.
+async fn restart_in_place(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pilot: &str,
+) -> Result<(), Error> {
+    let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
+    let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot) else {
+        return Ok(());
+    };
+    let mut spec = spec_patch(&facts.spec, &wanted.pilot).unwrap_or_else(|| json!({}));
+    spec["phase"] = json!(PilotIntent::Stopped);
+    let patch = json!({"metadata": {"annotations": {PHASE_OWNER: MANAGER}}, "spec": spec});
+    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
 }
 
 /// Adds a container that installs the wanted pilot to a running pod. The server merges lists of

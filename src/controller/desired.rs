@@ -191,6 +191,11 @@ impl Strategy {
         }
     }
 
+    /// Does a person override this predicate, which `*` does not include?
+    pub(crate) fn skips_by_name(&self, predicate: &str) -> bool {
+        self.skip_predicates.contains(predicate)
+    }
+
     /// Does a person override this predicate?
     pub(crate) fn skips(&self, predicate: &str) -> bool {
         self.skip_predicates.contains("*") || self.skip_predicates.contains(predicate)

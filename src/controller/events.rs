@@ -60,6 +60,9 @@ pub(crate) fn of_step(step: &Step) -> News {
         Step::Restart { pilot, .. } => {
             News::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
         }
+        Step::RestartInPlace { pilot } => {
+            News::normal("RestartPilot", format!("the database of {pilot} restarts in its pod"))
+        }
         Step::Drain { pilot } => News::normal("DrainPilot", format!("{pilot} moves its data away")),
         Step::Keep { pilot } => News::normal("DrainPilot", format!("{pilot} is kept after all")),
         Step::DeleteClaim { claim, .. } => {

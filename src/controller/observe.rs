@@ -84,6 +84,8 @@ pub(crate) struct PodFacts {
     pub(crate) resource_version: String,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
+    /// The data are in the pod, and are deleted with it.
+    pub(crate) holds_data: bool,
     /// The database container was started at least once.
     pub(crate) started: bool,
     /// Annotation config-hash: what the pod is made of.
@@ -131,6 +133,8 @@ pub(crate) struct PilotFacts {
     pub(crate) decommissioned: bool,
     pub(crate) stopped: bool,
     pub(crate) irreversible: bool,
+    /// The node joins its ring or leaves it: that takes what it takes.
+    pub(crate) at_work: bool,
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
     pub(crate) running_hash: Option<String>,
@@ -144,6 +148,8 @@ pub(crate) struct PilotFacts {
     /// Reason and message of a program that lies in the place of that one.
     pub(crate) successor: Option<(String, String)>,
     pub(crate) health: Option<Health>,
+    /// Why its database takes no writes, or soon will not: the volume is full.
+    pub(crate) full: Option<String>,
     pub(crate) cluster_id: Option<String>,
     /// Predicate and message of what speaks against stopping this node.
     pub(crate) blockers: Vec<(String, String)>,
@@ -166,9 +172,11 @@ pub(crate) struct ClaimFacts {
 impl Observed {
     /// Adds what is known of each pilot, by the uid of its Pilot, beside its objects.
     pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> Hearing) {
-        let members = self.pools.iter_mut().flat_map(|pool| pool.members.values_mut());
-        for pilot in members.filter_map(|member| member.pilot.as_mut()) {
-            pilot.hearing = heard(&pilot.uid);
+        for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
+            if let Some(pilot) = &mut member.pilot {
+                pilot.hearing = heard(&pilot.uid);
+            }
+            excuse(member);
         }
     }
 
@@ -209,6 +217,19 @@ impl Member {
             PilotIntent::Fenced | PilotIntent::Stopped | PilotIntent::Decommissioned
         );
         (acts && !pilot.phase_ours).then_some(intent)
+    }
+
+    /// Does its pilot say now that data come in or go out?
+    pub(crate) fn at_work(&self) -> bool {
+        self.pilot.as_ref().is_some_and(|pilot| pilot.at_work && !pilot.hearing.is_over())
+    }
+
+    /// Would the data of this node go with its pod?
+    pub(crate) fn dies_with_pod(&self) -> bool {
+        // Without a Pilot nobody says that there are none.
+        let has = self.pilot.as_ref().is_none_or(|pilot| pilot.identity && !pilot.decommissioned);
+        let keeps = self.pilot.as_ref().is_none_or(|pilot| keeps_data(&pilot.spec));
+        has && keeps && self.pod.as_ref().is_some_and(|pod| pod.holds_data && pod.started)
     }
 
     /// May the others elect this node? See [`eligible`].
@@ -257,6 +278,14 @@ impl Member {
         let never_up = !pod.ready && !pilot.ready && pilot.idle;
         speaks && knows_data && never_up && !pilot.answered && !pilot.identity
     }
+}
+
+/// Has a node that was told this a state that matters? Elasticsearch nodes that only coordinate or
+/// ingest have none.
+fn keeps_data(spec: &PilotSpec) -> bool {
+    spec.elasticsearch
+        .as_ref()
+        .is_none_or(|es| es.roles.iter().any(|role| role == "master" || role.starts_with("data")))
 }
 
 /// May a node that was told this be elected master by its peers? Never, where a database has no
@@ -364,6 +393,15 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
     Observed { pools, stalled, ..Observed::default() }
 }
 
+/// A pod is not broken that is not ready for long because its node is at work, or because a
+/// person keeps it so.
+fn excuse(member: &mut Member) {
+    let busy = member.held().is_some() || member.at_work();
+    if let Some(pod) = member.pod.as_mut().filter(|_| busy) {
+        pod.trouble.take_if(|trouble| trouble.reason == "ProgressDeadlineExceeded");
+    }
+}
+
 /// The member of this name, `<set>-<ordinal>`, made when it is the first sight of it.
 fn member<'a>(pools: &'a mut [ObservedPool], name: Option<&str>) -> Option<&'a mut Member> {
     let (set, ordinal) = name?.rsplit_once('-')?;
@@ -448,11 +486,20 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
         resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
         ready: is_ready,
         terminating: pod.metadata.deletion_timestamp.is_some(),
+        holds_data: holds_data(pod, desired),
         started,
         hash: annotations.and_then(|a| a.get(annotation::CONFIG_HASH)).cloned().unwrap_or_default(),
         installers: installer::installers(pod, now),
         trouble: if is_ready { None } else { trouble(pod, desired, now) },
     }
+}
+
+/// Is the data volume a part of the pod? That is what the pod is made of, not what the spec says
+/// by now: persistence that is added later reaches no volume.
+fn holds_data(pod: &Pod, desired: &Desired) -> bool {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+    let data = volumes.into_iter().flatten().find(|v| v.name == desired.flavour.data_volume);
+    data.is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
 }
 
 /// Waiting reasons of containers that do not end by themselves.
@@ -543,6 +590,7 @@ fn pilot_facts(pilot: &Pilot, owned: bool) -> PilotFacts {
         decommissioned: is("Decommissioned"),
         stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
         irreversible: decommission.is_some_and(|progress| progress.irreversible),
+        at_work: at_work(pilot),
         progress: decommission.map(|progress| {
             let left = progress.bytes_left.map(|bytes| format!(", {bytes} bytes left"));
             let percent = progress.percent.map(|percent| format!(", {percent} %"));
@@ -558,6 +606,10 @@ fn pilot_facts(pilot: &Pilot, owned: bool) -> PilotFacts {
             .filter(|condition| condition.status != "True")
             .map(|condition| (condition.reason.clone(), condition.message.clone())),
         health: status.health.clone(),
+        full: ["Writable", "PreflightPassed"].into_iter().find_map(|type_| {
+            let found = condition(&status.conditions, type_)?;
+            (found.reason == "DiskFull").then(|| found.message.clone())
+        }),
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
         blockers: status
             .blockers
@@ -578,6 +630,14 @@ fn answered(status: &PilotStatus) -> bool {
         || status.decommission.is_some()
         || !status.endpoints.is_empty()
         || cassandra.is_some_and(|node| node.operation_mode.is_some())
+}
+
+/// Data come in or go out. An Elasticsearch node that joins moves none: should it not get on, its
+/// configuration may be why.
+fn at_work(pilot: &Pilot) -> bool {
+    let status = &pilot.status;
+    let mode = status.cassandra.as_ref().and_then(|status| status.operation_mode.as_deref());
+    status.phase == Some(PilotPhase::Decommissioning) || matches!(mode, Some("JOINING" | "LEAVING"))
 }
 
 fn judged(pilot: &Pilot) -> Option<Result<(), String>> {

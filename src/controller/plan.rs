@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use super::{
     desired::{Desired, Pool},
-    observe::{Member, Observed, ObservedPool},
+    observe::{Member, Observed, ObservedPool, PilotFacts},
 };
 use crate::api::v1beta1::PilotIntent;
 
@@ -89,6 +89,9 @@ pub(crate) enum Step {
     Tell { pilot: String },
     /// Give a serving node the newest spec and a new pod.
     Restart { pilot: String, pod: String },
+    /// Give a serving node the newest spec and let its pilot stop its database, which is started
+    /// again when it has stopped: its data would go with its pod.
+    RestartInPlace { pilot: String },
     /// Ask a pilot to move its data away and leave.
     Drain { pilot: String },
     /// Take that back.
@@ -116,7 +119,7 @@ impl Step {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Raise { .. } | Self::Start { .. } | Self::Keep { .. } => "StartPilot",
-            Self::Tell { .. } => "RestartPilot",
+            Self::Tell { .. } | Self::RestartInPlace { .. } => "RestartPilot",
             Self::Mend { .. } | Self::Restart { .. } => "RecreatePod",
             Self::Drain { .. } => "DrainPilot",
             Self::Remove { .. }
@@ -133,6 +136,7 @@ impl Step {
         match self {
             Self::Mend { pilot, .. }
             | Self::Tell { pilot }
+            | Self::RestartInPlace { pilot }
             | Self::Restart { pilot, .. }
             | Self::Drain { pilot }
             | Self::Keep { pilot }
@@ -207,7 +211,7 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let decided = if desired.stopped {
         stop(desired, observed)
     } else {
-        resume(observed)
+        resume(desired, observed)
             .or_else(|| mend(desired, observed))
             .or_else(|| retire(desired, observed))
             .or_else(|| clean_up(desired, observed))
@@ -245,25 +249,37 @@ fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
         let message = format!("{} is stopping its database", member.name);
         return Plan::wait(OperationType::Stop, "RemovePilot", &member.name, message);
     }
-    // Without a claim the pod is where the data are: the database stays stopped inside it.
+    // Where the pod is where the data are, the database stays stopped inside it.
     observed
         .pools
         .iter()
-        .filter(|pool| desired.pool(&pool.name).is_some_and(Pool::persistent))
+        .filter(|pool| desired.pool(&pool.name).is_some())
+        .filter(|pool| !pool.members.values().any(Member::dies_with_pod))
         .find(|pool| pool.replicas() > 0)
         .and_then(|pool| Plan::act(OperationType::Stop, Step::Empty { pool: pool.name.clone() }))
 }
 
 /// Lets stopped databases run again and brings back nodes that have data: all at once, because
 /// pilots order themselves, and a quorum may need several.
-fn resume(observed: &Observed) -> Option<Plan> {
+fn resume(desired: &Desired, observed: &Observed) -> Option<Plan> {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
-    let stopped: Vec<String> = members()
-        .filter(|member| member.intends(&PilotIntent::Stopped))
-        .map(|member| member.name.clone())
-        .collect();
+    let asked = || members().filter(|member| member.intends(&PilotIntent::Stopped));
+    // A restart in place is one only when the database has stopped.
+    let stopping = asked().find(|member| {
+        let pilot = member.pilot.as_ref();
+        let stops = |pilot: &PilotFacts| !pilot.stopped && !pilot.hearing.is_over();
+        member.dies_with_pod() && pilot.is_some_and(stops)
+    });
+    if let Some(member) = stopping {
+        let operation = under_way(desired).unwrap_or(OperationType::Start);
+        let message = format!("{} is stopping its database", member.name);
+        return Plan::wait(operation, "RestartPilot", &member.name, message);
+    }
+    let stopped: Vec<String> = asked().map(|member| member.name.clone()).collect();
     if !stopped.is_empty() {
-        return Plan::act(OperationType::Start, Step::Start { pilots: stopped });
+        let operation = under_way(desired).filter(|begun| *begun == OperationType::Configure);
+        let operation = operation.unwrap_or(OperationType::Start);
+        return Plan::act(operation, Step::Start { pilots: stopped });
     }
     let pool = observed
         .pools
@@ -274,7 +290,8 @@ fn resume(observed: &Observed) -> Option<Plan> {
 }
 
 /// A node that is broken already waits for nothing: it gets the newest spec. Where only its
-/// database cannot run, its pilot is there to take it.
+/// database cannot run, its pilot is there to take it. One that a person keeps down is theirs, and
+/// one that is at work is not broken.
 fn mend(desired: &Desired, observed: &Observed) -> Option<Plan> {
     for (pool, wanted) in wanted(desired, observed) {
         for (_, member) in pool.running() {
@@ -284,9 +301,15 @@ fn mend(desired: &Desired, observed: &Observed) -> Option<Plan> {
             if !(pod.trouble.is_some() || failed) || !roll::told_otherwise(member, wanted) {
                 continue;
             }
+            if member.held().is_some() || member.at_work() {
+                continue;
+            }
             let pilot = member.name.clone();
             let step = if pod.trouble.is_none() && roll::fits(member, wanted) {
                 Step::Tell { pilot }
+            } else if roll::lost_with_pod(desired, member).is_some() {
+                // Told below, where the node is waited for.
+                continue;
             } else {
                 Step::Mend { pilot, pod: pod.uid.clone() }
             };
@@ -401,6 +424,9 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
                     }],
                 );
             }
+            if let Some(block) = desired.pool(&pool.name).and_then(|w| kept(desired, member, w)) {
+                return Plan::blocked(operation.or(Some(OperationType::Replace)), vec![block]);
+            }
             let mut message = unready(member);
             let wanted = desired.pool(&pool.name).map_or(0, |wanted| wanted.replicas);
             if ordinal >= wanted && member.pod.is_some() {
@@ -417,6 +443,15 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
         }
     }
     None
+}
+
+/// Why a broken node does not get the newest spec.
+fn kept(desired: &Desired, member: &Member, wanted: &Pool) -> Option<Block> {
+    let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
+    let trouble = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
+    let broken = (failed || trouble) && roll::told_otherwise(member, wanted);
+    (broken && (trouble || !roll::fits(member, wanted)))
+        .then(|| roll::lost_with_pod(desired, member))?
 }
 
 /// Every node serves: begins the next change, if one is wanted.

@@ -233,6 +233,11 @@ impl World {
         };
         let others_serve =
             |name: &str| members().all(|member| member.name == name || member.serving());
+        let holds_data =
+            |name: &str| members().any(|member| member.name == name && member.dies_with_pod());
+        if let Step::Restart { pilot, .. } | Step::Mend { pilot, .. } = step {
+            self.rule(!holds_data(pilot), "no pod is deleted that holds data");
+        }
         match step {
             Step::Restart { pilot, .. } | Step::Drain { pilot } => {
                 if matches!(step, Step::Drain { .. }) {
@@ -280,6 +285,10 @@ impl World {
                     member.never_ran()
                         || member.pilot.as_ref().is_some_and(|p| p.stopped || p.decommissioned)
                 });
+                self.rule(
+                    !pool.members.values().any(Member::dies_with_pod),
+                    "no pod is deleted that holds data",
+                );
                 self.rule(down, "pods of a stopped pool go after their databases stopped");
             }
             Step::DeletePool { pool, .. } => {
@@ -294,6 +303,9 @@ impl World {
                 self.rule(others_serve(""), "pilots change only while every node serves");
                 let behind = |member: &Member| member.name != *pilot && !taken_over(member);
                 self.rule(!members().any(|m| behind(&m)), "pilots change one by one");
+            }
+            Step::RestartInPlace { pilot } => {
+                self.rule(others_serve(pilot), "only while every other node serves");
             }
             Step::Mend { .. } | Step::Keep { .. } | Step::Stop { .. } | Step::Start { .. } => {}
         }
@@ -336,6 +348,18 @@ impl World {
                         }
                     }
                 }
+            }
+            Step::RestartInPlace { pilot } => {
+                for pool in &mut self.observed.pools {
+                    let wanted = wanted.iter().find(|wanted| wanted.name == pool.name);
+                    for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
+                        if let (Some(facts), Some(wanted)) = (&mut member.pilot, wanted) {
+                            facts.spec = wanted.pilot.clone();
+                            facts.judged = None;
+                        }
+                    }
+                }
+                self.intend(pilot, Some(&PilotIntent::Stopped));
             }
             Step::Drain { pilot } => self.intend(pilot, Some(&PilotIntent::Decommissioned)),
             Step::Keep { pilot } => self.intend(pilot, None),
@@ -405,7 +429,12 @@ impl World {
                     let hash = hashes.get(&pool.name).cloned().unwrap_or_default();
                     let installers = vec![installer(0, &image, *uids)];
                     let uid = uids.to_string();
-                    member.pod = Some(PodFacts { uid, hash, installers, ..PodFacts::default() });
+                    let holds_data = pool.name.starts_with('e');
+                    let pod = PodFacts { uid, holds_data, hash, installers, ..PodFacts::default() };
+                    member.pod = Some(pod);
+                    if holds_data {
+                        continue;
+                    }
                     member.claim.get_or_insert_with(|| ClaimFacts {
                         name: format!("cassandra-data-{}", member.name),
                         uid: uids.to_string(),
@@ -494,8 +523,10 @@ impl World {
                     pool.pilot.config_hash = Some(revision.to_owned());
                 }
             }
+            // A new pod where pods hold the data is for a person to decide.
             3 => {
-                for pool in &mut self.desired.pools {
+                let volumes = |pool: &&mut Pool| !pool.name.starts_with('e');
+                for pool in self.desired.pools.iter_mut().filter(volumes) {
                     revision.clone_into(&mut pool.pod_hash);
                 }
             }
@@ -503,7 +534,9 @@ impl World {
             5 => self.desired.pilot_image = Image::named(format!("navigator:{revision}")),
             6 if self.rng.random_bool(0.3) => {
                 let pool = &mut self.desired.pools[index];
-                revision.clone_into(&mut pool.pod_hash);
+                if !pool.name.starts_with('e') {
+                    revision.clone_into(&mut pool.pod_hash);
+                }
                 pool.pilot.config_hash = Some(BROKEN.to_owned());
             }
             6 => {
@@ -561,6 +594,8 @@ impl World {
         }
         self.note("makes the cluster again");
         self.desired.status = ClusterStatus::default();
+        // What was in their pods went with them.
+        self.joined.retain(|member| !member.starts_with("cass-demo-e"));
         for pool in &mut self.observed.pools {
             pool.set = None;
             for member in pool.members.values_mut() {
@@ -576,7 +611,8 @@ impl World {
         if desired.stopped {
             // A pool that left the spec is drained after the cluster was started again.
             let mut wanted = self.observed.pools.iter().take(desired.pools.len());
-            return wanted.all(|pool| pool.replicas() == 0);
+            let kept = |pool: &ObservedPool| pool.members.values().any(Member::dies_with_pod);
+            return wanted.all(|pool| pool.replicas() == 0 || kept(pool));
         }
         pilots(desired, &self.observed).next.is_none()
             && self.observed.pools.len() == desired.pools.len()

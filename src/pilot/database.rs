@@ -112,6 +112,8 @@ pub struct Observation {
     /// The database's own id of its cluster, where it has one.
     pub cluster_id: Option<String>,
     pub health: Option<Health>,
+    /// Why it refuses writes while it serves, for want of room.
+    pub refuses_writes: Option<String>,
     pub blockers: Vec<Blocker>,
     pub endpoints: Vec<Endpoint>,
     /// Gauges for `/metrics`, name without prefix → value.

@@ -84,3 +84,61 @@ fn only_a_claim_with_a_volume_behind_it_holds_data() {
     assert!(!holds("Lost", None));
     assert!(!holds("Bound", Some("2026-01-01T00:00:00Z")), "a person deletes it");
 }
+
+/// Facts of the one node of a cluster, whose pod has not been ready for two hours.
+fn seen(data: &Value, phase: &str, mode: &str, ago: Duration) -> Member {
+    let pod = json!({
+        "metadata": {"name": "cass-demo-a-0", "uid": "p"},
+        "spec": {"containers": [], "volumes": [data]},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "False", "lastTransitionTime": "2025-12-31T23:00:00Z",
+        }]},
+    });
+    let pilot = json!({
+        "metadata": {"name": "cass-demo-a-0", "uid": "q"},
+        "spec": {"phase": phase},
+        "status": {"cassandra": {"operationMode": mode}},
+    });
+    let objects = Objects {
+        pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
+        pilots: vec![Arc::new(serde_json::from_value(pilot).unwrap())],
+        ..Objects::default()
+    };
+    let mut observed = observe(&world::desired(&[("a", 1)], "new"), &objects, now());
+    observed.hear(|_| Hearing { ago, ..Hearing::STEADY });
+    observed.pools[0].members[&0].clone()
+}
+
+#[test]
+fn a_pod_holds_its_data_where_its_own_volume_says_so() {
+    for (source, holds) in [
+        (json!({"emptyDir": {}}), true),
+        (json!({"ephemeral": {}}), true),
+        (json!({"persistentVolumeClaim": {"claimName": "c"}}), false),
+        (json!({"hostPath": {"path": "/data"}}), false),
+    ] {
+        let mut volume = source;
+        volume["name"] = json!("cassandra-data");
+        let pod = seen(&volume, "Running", "NORMAL", Duration::ZERO).pod.unwrap();
+        assert_eq!(pod.holds_data, holds, "{volume}");
+        volume["name"] = json!("scratch");
+        assert!(!seen(&volume, "Running", "NORMAL", Duration::ZERO).pod.unwrap().holds_data);
+    }
+}
+
+#[test]
+fn a_node_that_moves_data_or_is_held_is_not_broken_for_taking_long() {
+    let troubled_for = |ago: u64, phase: &str, mode: &str| {
+        let trouble =
+            seen(&json!({"name": "x"}), phase, mode, Duration::from_secs(ago)).pod.unwrap().trouble;
+        trouble.map(|trouble| trouble.reason)
+    };
+    let troubled = |phase: &str, mode: &str| troubled_for(30, phase, mode);
+    let late = Some("ProgressDeadlineExceeded");
+    assert_eq!(troubled("Running", "STARTING"), late);
+    assert_eq!(troubled("Running", "JOINING"), None);
+    assert_eq!(troubled("Running", "LEAVING"), None);
+    // Its pilot is silent: nobody knows whether it still does.
+    assert_eq!(troubled_for(90, "Running", "JOINING"), late);
+    assert_eq!(troubled("Fenced", "STARTING"), None);
+}

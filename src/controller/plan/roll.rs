@@ -95,7 +95,11 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         None => outdated_members.first()?,
     };
     let (pool, member) = next;
-    let blocked = blocks(desired, observed, member);
+    let wanted = desired.pool(&pool.name)?;
+    // Only the database must restart, and the pod is where its data are.
+    let in_place = member.dies_with_pod() && fits(member, wanted);
+    let mut blocked = blocks(desired, observed, member);
+    blocked.extend(lost_with_pod(desired, member).filter(|_| !in_place));
     if !blocked.is_empty() {
         return Plan::blocked(operation, blocked);
     }
@@ -104,9 +108,12 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     {
         return Plan::wait(operation, "RecreatePod", &member.name, message);
     }
-    let pod = member.pod.as_ref()?.uid.clone();
-    let restart = Step::Restart { pilot: member.name.clone(), pod };
-    let wanted = desired.pool(&pool.name)?;
+    let restart = if in_place {
+        Step::RestartInPlace { pilot: member.name.clone() }
+    } else {
+        let pod = member.pod.as_ref()?.uid.clone();
+        Step::Restart { pilot: member.name.clone(), pod }
+    };
     if !fits(member, wanted) {
         return Plan::act(operation, restart);
     }
@@ -134,6 +141,35 @@ fn canary_held(current: u32) -> Block {
 /// Rules by which the word of every pilot must be fresh before one is gone by.
 const PEERS_READY: &str = "PeersReady";
 
+/// Reported by Elasticsearch's pilots where no other node has a copy, whatever the volume is.
+const OUTLIVES: &str = "DataOutlivesPod";
+
+/// Why this node's pod may not be deleted: data of which there is no copy, as far as anybody knows,
+/// would go with it.
+pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block> {
+    if !member.dies_with_pod() {
+        return None;
+    }
+    let fresh = |pilot: &&PilotFacts| member.serving() && !pilot.hearing.is_over();
+    let speaks = member.pilot.as_ref().filter(fresh);
+    let blockers = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
+    let why = match blockers.into_iter().find(|(predicate, _)| predicate == OUTLIVES) {
+        Some((_, message)) => message.clone(),
+        // It would say so.
+        None if desired.flavour.word == "elasticsearch" && speaks.is_some() => return None,
+        None => "nobody says that other nodes have copies of all of it".to_owned(),
+    };
+    (!desired.strategy.skips_by_name(OUTLIVES)).then(|| Block {
+        predicate: OUTLIVES.into(),
+        step: format!("RecreatePod/{}", member.name),
+        message: format!("the data of {} are in its pod and go with it: {why}", member.name),
+        hint: format!(
+            "move them to a node pool with persistence, or give them up: add {OUTLIVES} to \
+             spec.updateStrategy.skipPredicates"
+        ),
+    })
+}
+
 /// What speaks against stopping this node now: that a pilot is silent, its own or another's, or
 /// what its own reports.
 fn blocks(desired: &Desired, observed: &Observed, member: &Member) -> Vec<Block> {
@@ -150,7 +186,7 @@ fn blocks(desired: &Desired, observed: &Observed, member: &Member) -> Vec<Block>
     }
     let reported = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
     reported
-        .filter(|(predicate, _)| !desired.strategy.skips(predicate))
+        .filter(|(predicate, _)| predicate != OUTLIVES && !desired.strategy.skips(predicate))
         .map(|(predicate, message)| block(predicate, message.clone()))
         .collect()
 }

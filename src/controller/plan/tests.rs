@@ -552,6 +552,131 @@ fn a_stopped_cluster_stops_its_databases_before_its_pods_go() {
     assert_eq!(plan.step, Some(Step::Start { pilots }));
 }
 
+/// Data in the pod, for every node; its spec says otherwise by now.
+fn in_pods(observed: &mut Observed) {
+    for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
+        member.pod.as_mut().unwrap().holds_data = true;
+        member.claim = None;
+    }
+}
+
+#[test]
+fn pods_that_hold_the_data_of_a_stopped_cluster_stay() {
+    let plan = planned(&[("a", 2)], &[("a", 2)], |d, o| {
+        d.stopped = true;
+        in_pods(o);
+        for ordinal in 0..2 {
+            let pilot = pilot(o, 0, ordinal);
+            pilot.spec.phase = Some(PilotIntent::Stopped);
+            (pilot.phase_ours, pilot.stopped) = (true, true);
+        }
+    });
+    assert_eq!(plan, Plan::default());
+}
+
+#[test]
+fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stopped() {
+    let planned = |change: fn(&mut PilotFacts)| {
+        planned(&[("a", 2)], &[("a", 2)], |_, o| {
+            in_pods(o);
+            let pilot = pilot(o, 0, 1);
+            pilot.running_hash = Some("old".into());
+            pilot.judged = Some(Ok(()));
+            change(pilot);
+        })
+    };
+    let name = "cass-demo-a-1".to_owned();
+    let in_place = Step::RestartInPlace { pilot: name.clone() };
+    assert_eq!(planned(|_| ()).step, Some(in_place));
+    let asked = |pilot: &mut PilotFacts| {
+        pilot.spec.phase = Some(PilotIntent::Stopped);
+        pilot.phase_ours = true;
+    };
+    let plan = planned(asked);
+    assert_eq!((plan.step, plan.waiting.unwrap().pilot), (None, name.clone()));
+    let plan = planned(|pilot| {
+        pilot.spec.phase = Some(PilotIntent::Stopped);
+        (pilot.phase_ours, pilot.stopped) = (true, true);
+    });
+    assert_eq!(plan.step, Some(Step::Start { pilots: vec![name] }));
+}
+
+#[test]
+fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() {
+    use crate::controller::elasticsearch::FLAVOUR as ELASTICSEARCH;
+    let planned = |elasticsearch: bool, reported: bool, skipped: &str| {
+        planned(&[("a", 2)], &[("a", 2)], |d, o| {
+            in_pods(o);
+            pod(o, 0, 1).hash = "old".into();
+            d.strategy.skip_predicates.insert(skipped.to_owned());
+            if elasticsearch {
+                d.flavour = &ELASTICSEARCH;
+            }
+            if reported {
+                pilot(o, 0, 1).blockers = vec![("DataOutlivesPod".into(), "index a".into())];
+            }
+        })
+    };
+    // Cassandra's pilots do not say who has copies; those of Elasticsearch do.
+    for (elasticsearch, reported, skipped, blocked) in [
+        (false, false, "", true),
+        (false, false, "*", true),
+        (false, false, "DataOutlivesPod", false),
+        (true, false, "", false),
+        (true, true, "", true),
+        (true, true, "*", true),
+        (true, true, "DataOutlivesPod", false),
+    ] {
+        let plan = planned(elasticsearch, reported, skipped);
+        let by = plan.blocked.first().map(|block| &*block.predicate);
+        assert_eq!(by, blocked.then_some("DataOutlivesPod"), "{plan:?}");
+        assert_eq!(matches!(plan.step, Some(Step::Restart { .. })), !blocked, "{plan:?}");
+    }
+    // On a volume the only copy survives.
+    let plan = self::planned(&[("a", 1)], &[("a", 1)], |_, o| {
+        pod(o, 0, 0).hash = "old".into();
+        pilot(o, 0, 0).blockers = vec![("DataOutlivesPod".into(), "index a".into())];
+    });
+    assert!(matches!(plan.step, Some(Step::Restart { .. })), "{plan:?}");
+}
+
+#[test]
+fn a_broken_node_whose_data_are_in_its_pod_keeps_the_pod_and_says_so() {
+    let planned = |started: bool, hash: &str| {
+        planned(&[("a", 2)], &[("a", 2)], |_, o| {
+            in_pods(o);
+            let pod = pod(o, 0, 1);
+            (pod.ready, pod.started, pod.hash) = (false, started, hash.into());
+            let pilot = pilot(o, 0, 1);
+            (pilot.ready, pilot.failed) = (false, true);
+            pilot.spec.config_hash = Some("bad".into());
+        })
+    };
+    let plan = planned(true, "old");
+    assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "DataOutlivesPod"));
+    // Told alone it keeps them; and a pod that never ran has none.
+    assert!(matches!(planned(true, "new").step, Some(Step::Tell { .. })));
+    assert!(matches!(planned(false, "old").step, Some(Step::Mend { .. })));
+}
+
+#[test]
+fn a_node_that_is_held_or_at_work_keeps_its_pod_however_long_it_takes() {
+    let planned = |change: fn(&mut PilotFacts)| {
+        planned(&[("a", 2)], &[("a", 2)], |_, o| {
+            let pod = pod(o, 0, 1);
+            (pod.ready, pod.hash) = (false, "old".into());
+            pod.trouble =
+                Some(Trouble { reason: "ProgressDeadlineExceeded", ..Trouble::default() });
+            pilot(o, 0, 1).ready = false;
+            change(pilot(o, 0, 1));
+        })
+    };
+    assert!(matches!(planned(|_| ()).step, Some(Step::Mend { .. })));
+    assert_eq!(planned(|pilot| pilot.at_work = true).step, None);
+    let held = planned(|pilot| pilot.spec.phase = Some(PilotIntent::Fenced));
+    assert_eq!((held.step, &*held.blocked[0].predicate), (None, "PhaseHeld"));
+}
+
 /// Lets the world run until everything is as desired.
 fn converge(world: &mut World) {
     let mut quiet = 0;
@@ -573,8 +698,9 @@ fn converge(world: &mut World) {
 
 #[test]
 fn random_walks_keep_the_rules_and_converge() {
-    // Pools that begin with `m` hold masters.
-    for (seed, pools) in (0..300).zip([[("a", 2), ("b", 1)], [("d", 1), ("m", 3)]].iter().cycle()) {
+    // Pools that begin with `m` hold masters; pods of those with `e` hold their data.
+    let beginnings = [[("a", 2), ("b", 1)], [("d", 1), ("m", 3)], [("e", 2), ("a", 1)]];
+    for (seed, pools) in (0..300).zip(beginnings.iter().cycle()) {
         let mut world = World::new(desired(pools, "first"), seed);
         converge(&mut world);
         for turn in 0..60 {

@@ -56,6 +56,7 @@ pub(super) fn judge(
         node_id: facts.host_id.clone().filter(|_| facts.is_member()),
         cluster_id: None,
         health,
+        refuses_writes: None,
         blockers: Vec::new(),
         endpoints: facts
             .address

@@ -33,6 +33,8 @@ pub(super) struct Facts {
     pub(super) shards: Vec<Shard>,
     /// Indices that no table says the places of: closed ones, as versions before 7.2 close them.
     pub(super) unlisted: Vec<String>,
+    /// Indices that take no writes until a disk has room again.
+    pub(super) read_only: BTreeSet<String>,
     /// Ids that vote, in version 7 and later.
     pub(super) voters: BTreeSet<String>,
     /// Names that were excluded from voting.
@@ -46,6 +48,7 @@ pub(super) struct Facts {
 /// One shard with all its copies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Shard {
+    pub(super) index: String,
     pub(super) name: String,
     /// Node and state of each copy; a copy without a node is unassigned.
     pub(super) copies: Vec<(Option<String>, String)>,
@@ -60,27 +63,35 @@ impl Shard {
         self.copies.iter().any(|(_, state)| matches!(state.as_str(), "STARTED" | "RELOCATING"))
     }
 
-    /// The only copy that serves is on this node, and another one is wanted. Where none is
-    /// wanted, waiting would not help.
+    /// The only copy that serves is on this node.
     fn only_started_on(&self, node: &str) -> bool {
         let serves = |state: &str| matches!(state, "STARTED" | "RELOCATING");
         let here =
             self.copies.iter().any(|(at, state)| at.as_deref() == Some(node) && serves(state));
         let elsewhere =
             self.copies.iter().any(|(at, state)| at.as_deref() != Some(node) && serves(state));
-        here && !elsewhere && self.copies.len() > 1
+        here && !elsewhere
+    }
+
+    /// Where no other copy is wanted, waiting for one does not help.
+    fn wants_copies(&self) -> bool {
+        self.copies.len() > 1
     }
 }
 
 const LOCAL: &str = "/_nodes/_local?filter_path=nodes.*.version,nodes.*.roles,\
                      nodes.*.plugins.name,nodes.*.plugins.version";
 const HEALTH: &str = "/_cluster/health?timeout=1s&master_timeout=1s";
-const STATE: &str = "/_cluster/state/master_node,nodes,routing_table,metadata?local=true\
+const STATE: &str = "/_cluster/state/master_node,nodes,routing_table,metadata,blocks?local=true\
                      &filter_path=cluster_uuid,master_node,nodes.*.name,\
                      routing_table.indices.*.shards.*.state,routing_table.indices.*.shards.*.node,\
-                     metadata.cluster_uuid,metadata.cluster_coordination,metadata.indices.*.state";
+                     metadata.cluster_uuid,metadata.cluster_coordination,metadata.indices.*.state,\
+                     blocks.indices.*.12.description";
 const STATS: &str = "/_nodes/_local/stats/indices,jvm?filter_path=nodes.*.indices.docs.count,\
                      nodes.*.indices.store.size_in_bytes,nodes.*.jvm.mem.heap_used_in_bytes";
+
+/// Id of the block that Elasticsearch puts on every index of a disk that passed its flood stage.
+const FLOOD_STAGE: &str = "12";
 
 impl Facts {
     pub(super) async fn ask(api: &Api) -> Result<Self, Error> {
@@ -123,6 +134,10 @@ impl Facts {
                 .map(|(name, _)| name.clone())
                 .filter(|name| routed.get(name).is_none())
                 .collect(),
+            read_only: entries(&state["blocks"]["indices"])
+                .filter(|(_, blocks)| blocks.get(FLOOD_STAGE).is_some())
+                .map(|(name, _)| name.clone())
+                .collect(),
             voters: list(&coordination["last_committed_config"]),
             excluded_voters: coordination["voting_config_exclusions"]
                 .as_array()
@@ -150,6 +165,21 @@ impl Facts {
 
     pub(super) fn shards_here(&self) -> usize {
         self.shards.iter().filter(|shard| shard.is_on(&self.node_id)).count()
+    }
+
+    /// Why indices that have a shard here take no writes, when some do not.
+    fn refuses_writes(&self) -> Option<String> {
+        let here = |index: &&String| {
+            self.shards.iter().any(|shard| shard.index == **index && shard.is_on(&self.node_id))
+        };
+        let blocked: Vec<_> = self.read_only.iter().filter(here).collect();
+        let first = blocked.first()?;
+        Some(format!(
+            "Elasticsearch refuses writes to {} indices with shards here, one of them {first}: \
+             the disk of a node that holds it has passed the flood stage; enlarge the volume, or \
+             delete data. Before version 7.4 clear index.blocks.read_only_allow_delete then",
+            blocked.len()
+        ))
     }
 
     /// Shards that a leaving node has not given away. One that no node serves is among them: right
@@ -183,7 +213,8 @@ fn shards(indices: &Value) -> Vec<Shard> {
                 let state = copy["state"].as_str().unwrap_or_default().to_owned();
                 (copy["node"].as_str().map(str::to_owned), state)
             });
-            found.push(Shard { name: format!("{index} shard {number}"), copies: copies.collect() });
+            let name = format!("{index} shard {number}");
+            found.push(Shard { index: index.clone(), name, copies: copies.collect() });
         }
     }
     found
@@ -226,6 +257,7 @@ pub(super) fn judge(
             "red" => Some(Health::Red),
             _ => None,
         }),
+        refuses_writes: facts.refuses_writes(),
         blockers: Vec::new(),
         endpoints: Vec::new(),
         gauges,
@@ -257,8 +289,11 @@ fn blockers(facts: &Facts) -> Vec<(&'static str, String)> {
     if facts.moving > 0 {
         found.push(("NoShardMovement", format!("{} shards move or recover", facts.moving)));
     }
-    let alone: Vec<&Shard> =
-        facts.shards.iter().filter(|shard| shard.only_started_on(&facts.node_id)).collect();
+    let (alone, single): (Vec<&Shard>, Vec<&Shard>) = facts
+        .shards
+        .iter()
+        .filter(|shard| shard.only_started_on(&facts.node_id))
+        .partition(|shard| shard.wants_copies());
     if let Some(shard) = alone.first() {
         found.push((
             "ShardCopyElsewhere",
@@ -270,6 +305,15 @@ fn blockers(facts: &Facts) -> Vec<(&'static str, String)> {
                 ),
             },
         ));
+    }
+    // That speaks against the end of its pod, where data are in the pod; a restart alone is fine.
+    if let Some(shard) = single.first().or(alone.first()) {
+        let count = single.len() + alone.len();
+        let what = format!("{count} shards have no copy on another node, one of them: index ");
+        found.push(("DataOutlivesPod", format!("{what}{}", shard.name)));
+    } else if let Some(index) = facts.unlisted.first().filter(|_| facts.holds_data) {
+        let why = "is closed, and no table says which nodes hold it";
+        found.push(("DataOutlivesPod", format!("index {index} {why}")));
     }
     let live = facts.voters.iter().filter(|voter| facts.nodes.contains_key(*voter)).count();
     // With one or two voters no order of restarts keeps the quorum.
@@ -320,9 +364,13 @@ mod tests {
         let lost = Shard {
             name: "orders shard 3".into(),
             copies: vec![(None, "UNASSIGNED".into()), (Some("n1".into()), "INITIALIZING".into())],
+            ..Shard::default()
         };
-        let given =
-            Shard { name: "gone".into(), copies: vec![(Some("n2".into()), "STARTED".into())] };
+        let given = Shard {
+            name: "gone".into(),
+            copies: vec![(Some("n2".into()), "STARTED".into())],
+            ..Shard::default()
+        };
         facts.shards = vec![lost, given.clone()];
         assert_eq!(facts.shards_left(), 1);
         let why = facts.unserved().unwrap();
@@ -377,6 +425,26 @@ mod tests {
     }
 
     #[test]
+    fn indices_that_the_flood_stage_blocks_are_told_by_the_nodes_that_hold_them() {
+        let told = |blocks: &Value| {
+            let table = json!({"indices": {
+                "logs": {"shards": {"0": [{"state": "STARTED", "node": "n1"}]}},
+                "theirs": {"shards": {"0": [{"state": "STARTED", "node": "n2"}]}},
+            }});
+            let local = json!({"nodes": {"n1": {"roles": ["data"]}}});
+            let state = json!({"routing_table": table, "blocks": {"indices": blocks}});
+            judge(&Facts::parse(&local, &Value::Null, &state, &Value::Null), &[]).0.refuses_writes
+        };
+        let flood = json!({"description": "disk usage exceeded flood-stage watermark"});
+        let text = told(&json!({"logs": {FLOOD_STAGE: flood}})).unwrap();
+        assert!(text.contains("1 indices") && text.contains("logs"), "{text}");
+        assert_eq!(told(&json!({"theirs": {FLOOD_STAGE: flood}})), None);
+        // Somebody made it read-only for good, with the blocks of another purpose.
+        assert_eq!(told(&json!({"logs": {"5": {}}})), None);
+        assert_eq!(told(&Value::Null), None);
+    }
+
+    #[test]
     fn every_reason_not_to_stop_is_named() {
         let settled = facts();
         let red = Facts { health: Some("red".to_owned()), ..settled.clone() };
@@ -384,9 +452,9 @@ mod tests {
         assert_eq!(rules(&Facts { moving: 2, ..settled.clone() }), ["NoShardMovement"]);
         let mut alone = settled.clone();
         alone.shards[0].copies[1] = (None, "UNASSIGNED".to_owned());
-        assert_eq!(rules(&alone), ["ShardCopyElsewhere"]);
+        assert_eq!(rules(&alone), ["ShardCopyElsewhere", "DataOutlivesPod"]);
         alone.shards[0].copies.pop();
-        assert!(rules(&alone).is_empty(), "no other copy is wanted");
+        assert_eq!(rules(&alone), ["DataOutlivesPod"], "no other copy is wanted");
         let mut outage = settled;
         outage.nodes.remove("n3");
         assert_eq!(rules(&outage), ["QuorumKept"]);

@@ -203,6 +203,7 @@ mod tests {
         let shard = || Shard {
             name: "logs shard 0".to_owned(),
             copies: vec![(Some("n1".to_owned()), "STARTED".to_owned())],
+            ..Shard::default()
         };
         let empty = Facts {
             node_id: "n1".to_owned(),
@@ -237,6 +238,7 @@ mod tests {
             shards: vec![Shard {
                 name: "logs shard 0".to_owned(),
                 copies: vec![started("n1"), started("n2")],
+                ..Shard::default()
             }],
             ..Facts::default()
         };
