@@ -42,6 +42,8 @@ struct Facts<'a> {
     counts: Counts,
     pilots: Pilots,
     health: Option<Health>,
+    /// A node that serves has no room left, and which.
+    full: Option<String>,
     stalled: Option<Stalled>,
     now: Timestamp,
 }
@@ -64,7 +66,8 @@ pub(crate) fn status(
         .or_else(|| operation::overdue(desired, operation.as_ref(), now));
     let health = health(desired, observed, counts);
     let pilots = pilots(desired, observed);
-    let facts = Facts { desired, plan, counts, pilots, health: health.clone(), stalled, now };
+    let full = full(observed);
+    let facts = Facts { desired, plan, counts, pilots, health: health.clone(), full, stalled, now };
     let conditions = conditions::conditions(&facts);
     let versions = versions(observed);
     ClusterStatus {
@@ -187,7 +190,8 @@ fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
     members.find_map(|member| member.pilot.as_ref()?.cluster_id.clone())
 }
 
-/// The worst of what serving nodes see; Yellow at best while a wanted node does not serve.
+/// The worst of what serving nodes see; Yellow at best while a wanted node does not serve or has
+/// no room left.
 fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Health> {
     let members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
     let seen = members.filter_map(|member| member.pilot.as_ref()?.health.clone());
@@ -201,8 +205,19 @@ fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Heal
         return Some(Health::Red);
     }
     worst.map(|health| match health {
-        Health::Green if counts.serving < counts.wanted => Health::Yellow,
+        Health::Green if counts.serving < counts.wanted || full(observed).is_some() => {
+            Health::Yellow
+        }
         health => health,
+    })
+}
+
+/// The first node that serves and whose volume is full, with what its pilot says.
+fn full(observed: &Observed) -> Option<String> {
+    let mut members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
+    members.find_map(|member| {
+        let why = member.pilot.as_ref()?.full.as_ref()?;
+        Some(format!("{}: {why}", member.name))
     })
 }
 
@@ -229,7 +244,7 @@ fn trouble(observed: &Observed) -> Option<Stalled> {
 
 /// A word for people.
 fn phase(facts: &Facts<'_>) -> &'static str {
-    let Facts { desired, plan, counts, pilots: _, health: _, stalled, now: _ } = facts;
+    let Facts { desired, plan, counts, pilots: _, health: _, full: _, stalled, now: _ } = facts;
     if desired.deleted {
         return "Deleting";
     }

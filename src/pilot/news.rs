@@ -64,9 +64,10 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
 fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
     let mut news = Vec::new();
     // Condition, its reason, the event.
-    const WARNINGS: [(&str, &str, &str); 9] = [
+    const WARNINGS: [(&str, &str, &str); 10] = [
         ("Ready", "ProcessHung", "ProcessHung"),
         ("Ready", "DiskFull", "DiskFull"),
+        ("Writable", "DiskFull", "DiskFull"),
         ("PreflightPassed", "DiskFull", "DiskFull"),
         ("PreflightPassed", "IdentityMismatch", "IdentityMismatch"),
         ("PreflightPassed", "NodeDecommissioned", ""),

@@ -175,6 +175,7 @@ fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition>
         all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
     }
     all.extend(saved(state, facts).map(|verdict| condition("StateSaved", verdict)));
+    all.extend(writable(state, facts).map(|verdict| condition("Writable", verdict)));
     all.extend(successor(facts).map(|verdict| condition("ProgramCurrent", verdict)));
     all
 }
@@ -352,6 +353,13 @@ fn saved(state: &State, facts: &Facts) -> Option<Verdict> {
     Some((false, "StateNotSaved", format!("{why}; the database is left alone")))
 }
 
+/// Only while the database refuses writes for want of room. One that is nearly full still takes
+/// them, and `PreflightPassed` says so.
+fn writable(state: &State, facts: &Facts) -> Option<Verdict> {
+    let why = facts.observation.refuses_writes.clone().filter(|_| is_ready(state))?;
+    Some((false, "DiskFull", why))
+}
+
 /// Only while another program lies in the place of the pilot's own.
 fn successor(facts: &Facts) -> Option<Verdict> {
     Some(match facts.successor.as_ref()? {
@@ -482,6 +490,21 @@ mod tests {
         let silent = up().step(Event::Observed { alive: true, serving: false }).0;
         let told = status(&CASSANDRA, &silent, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
+    }
+
+    #[test]
+    fn a_database_that_refuses_writes_serves_and_says_so() {
+        let refusing = |refuses_writes: Option<String>| {
+            let observation = Observation { refuses_writes, ..Observation::default() };
+            let facts = Facts { observation, ..Facts::default() };
+            let told = status(&CASSANDRA, &up(), &facts, &[], &at(1));
+            assert_eq!(find(&told, "Ready").0, "True");
+            told.conditions.into_iter().find(|found| found.type_ == "Writable")
+        };
+        assert_eq!(refusing(None), None);
+        let told = refusing(Some("flood stage".into())).unwrap();
+        assert_eq!((&*told.status, &*told.reason), ("False", "DiskFull"));
+        assert_eq!(told.message, "flood stage");
     }
 
     #[test]

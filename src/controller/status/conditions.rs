@@ -98,6 +98,12 @@ fn ready(facts: &Facts<'_>) -> Verdict {
         let message = format!("{} of {} nodes run the wanted spec", counts.current, counts.wanted);
         return verdict("False", reason, message);
     }
+    if let Some(full) = &facts.full {
+        return verdict("False", "DiskFull", full.clone());
+    }
+    if facts.health == Some(Health::Red) {
+        return verdict("False", "HealthRed", "some data are not served");
+    }
     verdict("True", "AllNodesReady", format!("{} of {} nodes serve", counts.serving, counts.wanted))
 }
 

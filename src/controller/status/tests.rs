@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::controller::{
-    observe::{Trouble, condition},
+    observe::{PilotFacts, Trouble, condition},
     plan::{OperationType, Step, plan},
     world::{desired, observed},
 };
@@ -194,4 +194,25 @@ fn a_stopped_cluster_is_said_to_be_stopped() {
     let stopped = look(&mut cluster, &observed(&[("a", 0)], "new"), 10);
     assert_eq!(stopped.phase.as_deref(), Some("Stopped"));
     assert_eq!(reason(&stopped, "Ready"), "False/ClusterStopped");
+}
+
+#[test]
+fn a_cluster_that_serves_no_data_or_takes_no_writes_is_not_ready() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    let changed = |change: fn(&mut PilotFacts)| {
+        let mut observed = observed(&[("a", 2)], "new");
+        change(observed.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap());
+        observed
+    };
+    let red = look(&mut cluster, &changed(|pilot| pilot.health = Some(Health::Red)), 0);
+    assert_eq!(reason(&red, "Ready"), "False/HealthRed");
+    assert_eq!(reason(&red, "Available"), "False/HealthRed");
+    let full = look(&mut cluster, &changed(|pilot| pilot.full = Some("no room".into())), 60);
+    assert_eq!(reason(&full, "Ready"), "False/DiskFull");
+    let ready = condition(&full.conditions, "Ready").unwrap();
+    assert_eq!(ready.message, "cass-demo-a-1: no room");
+    assert_eq!(full.health, Some(Health::Yellow));
+    let well = look(&mut cluster, &observed(&[("a", 2)], "new"), 120);
+    assert_eq!(reason(&well, "Ready"), "True/AllNodesReady");
+    assert_eq!(well.health, Some(Health::Green));
 }
