@@ -51,6 +51,7 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "SeedAvailable",
     "PeersReady",
     "DiskHeadroom",
+    "DataOutlivesPod",
     "PreflightPassed",
 ];
 

@@ -101,6 +101,7 @@ fn view(cluster: &CassandraCluster) -> Cluster<'_> {
                 jvm: pool.jvm.as_ref(),
                 pod_template: &pool.pod_template,
                 masters: false,
+                keeps_data: true,
             })
             .collect(),
         status: &cluster.status,

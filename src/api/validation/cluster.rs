@@ -55,6 +55,8 @@ pub(super) struct Pool<'a> {
     pub(super) jvm: Option<&'a Jvm>,
     pub(super) pod_template: &'a PodTemplate,
     pub(super) masters: bool,
+    /// Its nodes have a state that matters.
+    pub(super) keeps_data: bool,
 }
 
 impl Pool<'_> {

@@ -116,6 +116,7 @@ fn view(cluster: &ElasticsearchCluster) -> Cluster<'_> {
                 jvm: pool.jvm.as_ref(),
                 pod_template: &pool.pod_template,
                 masters: pool.roles.iter().any(|role| role == "master"),
+                keeps_data: keeps_data(&pool.roles),
             })
             .collect(),
         status: &cluster.status,
@@ -152,6 +153,11 @@ fn spec(
     for (index, plugin) in new.spec.plugins.iter().enumerate() {
         plugin_name(judge, &plugin.name, &path.child("plugins").index(index).child("name"));
     }
+}
+
+/// Masters keep the cluster's state; nodes that only coordinate or ingest keep nothing.
+fn keeps_data(roles: &[String]) -> bool {
+    roles.iter().any(|role| role == "master" || role.starts_with("data"))
 }
 
 /// V24

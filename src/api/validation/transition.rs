@@ -82,7 +82,17 @@ pub(super) fn immutable<T: PartialEq + Serialize>(
 /// V15, V16
 fn persistence(judge: &mut Judge, new: &Pool<'_>, old: &Pool<'_>, path: &Path, allowed: &Allowed) {
     let enabled = |pool: &Pool<'_>| pool.persistence.is_some_and(|p| p.enabled != Some(false));
-    let Some(before) = old.persistence.filter(|_| enabled(old)) else { return };
+    let Some(before) = old.persistence.filter(|_| enabled(old)) else {
+        // The nodes that there are would go on without volumes, and nobody would notice.
+        if enabled(new) {
+            judge.forbidden(
+                path,
+                "cannot add persistence to the nodes of a pool: add a pool with \
+                persistence, and remove this one when the new one serves; its data move over",
+            );
+        }
+        return;
+    };
     let once = "cannot modify persistence configuration once enabled";
     let Some(now) = new.persistence.filter(|_| enabled(new)) else {
         judge.forbidden(path, once);

@@ -37,6 +37,12 @@ pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
         if pool.persistence.is_none() && judge.version == Version::V1beta1 {
             judge.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
         }
+        let disabled = pool.persistence.is_some_and(|p| p.enabled == Some(false));
+        if disabled && pool.keeps_data && judge.version == Version::V1beta1 {
+            judge.warn(format!(
+                "{path}.persistence: disabled, so the data of a node are deleted with its pod"
+            ));
+        }
         // W12
         let heap =
             |jvm: Option<&crate::api::v1beta1::Jvm>| jvm.is_some_and(|jvm| jvm.heap.is_some());
