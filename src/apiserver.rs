@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod authn;
 pub mod authz;
+mod body;
 pub mod cache;
 pub mod certs;
 pub mod delegate;
@@ -12,6 +13,7 @@ pub mod filters;
 pub mod handlers;
 mod health;
 pub mod identity;
+pub mod load;
 pub mod metrics;
 pub mod migrate_storage;
 pub mod negotiate;

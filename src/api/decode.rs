@@ -1,39 +1,52 @@
 //! Reading request bodies, JSON and YAML, so that nothing which was written goes unseen:
 //! duplicate keys, numbers digit by digit.
 //!
-//! Owns the limits that keep a hostile body cheap. Knows no kind: what the fields mean is for
-//! `strict` and the scheme. One visitor serves both formats.
+//! Keeps a hostile body cheap; `weight` has the limits. Knows no kind: what the fields mean is
+//! for `strict` and the scheme. One visitor serves both formats.
 
-use std::{collections::BTreeMap, fmt};
+pub mod weight;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::field::Path;
+use self::weight::{MAX_DEPTH, MAX_PATH, MAX_TREE};
 
 /// Largest body in bytes; the same as kube-apiserver's.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// Deepest nesting. serde_json reads 127 levels, and what we store has to be readable again
-/// inside a list inside a watch event.
-const MAX_DEPTH: usize = 100;
+/// Most findings of a sort: whoever made a hundred mistakes needs not hear of more. Upstream
+/// stops there too.
+pub const MAX_FINDINGS: usize = 100;
 
-/// Most values of a body. 3 MiB of `0,` hold half as many as bytes; only YAML aliases need more.
-const MAX_NODES: usize = MAX_BODY / 2 + 1;
-
-/// Most bytes of keys and strings after YAML aliases are expanded.
-const MAX_TEXT: usize = 2 * MAX_BODY;
+/// Why a body was not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// 400: it is not what it should be, and where.
+    #[error("{0}")]
+    Malformed(String),
+    /// 413: it holds more than a request may.
+    #[error("{0}")]
+    TooLarge(String),
+}
 
 /// A parsed body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// The body, the last of duplicate keys winning, as Go's decoder has it.
     pub value: Value,
-    /// Paths of keys that occurred more than once, as `spec.nodePools[0].name`.
+    /// Paths of keys that occurred more than once, as `spec.nodePools[0].name`; not more than
+    /// [`MAX_FINDINGS`].
     pub duplicates: Vec<String>,
     /// Numbers whose digits `value` cannot repeat (`1.50`, `1e3`), as written, by path. JSON only:
     /// YAML numbers are canonical before anyone sees them, as in upstream's YAML to JSON pass.
     pub numbers: BTreeMap<String, String>,
+    /// Bytes of memory that all this takes, about.
+    pub weight: usize,
 }
 
 impl Document {
@@ -45,33 +58,35 @@ impl Document {
 
 impl From<Value> for Document {
     fn from(value: Value) -> Self {
-        Self { value, duplicates: Vec::new(), numbers: BTreeMap::new() }
+        let weight = weight::of(&value);
+        Self { value, duplicates: Vec::new(), numbers: BTreeMap::new(), weight }
     }
 }
 
 /// Reads a JSON body. The error says what is wrong and where: `… at line 3 column 7`.
-pub fn json(bytes: &[u8]) -> Result<Document, String> {
+pub fn json(bytes: &[u8]) -> Result<Document, Error> {
     check_size(bytes)?;
     let mut collector =
         Collector { tokens: Some(NumberTokens { rest: bytes }), ..Collector::default() };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = collector.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
-    deserializer.end().map_err(|error| error.to_string())?;
-    Ok(collector.finish(value))
+    let read = collector.deserialize(&mut deserializer);
+    let read = read.and_then(|value| deserializer.end().map(|()| value));
+    collector.finish(read.map_err(|error| error.to_string()))
 }
 
 /// Reads a YAML body of one document. Keys that are numbers or booleans become strings.
-pub fn yaml(bytes: &[u8]) -> Result<Document, String> {
+pub fn yaml(bytes: &[u8]) -> Result<Document, Error> {
     check_size(bytes)?;
+    weight::check_yaml(bytes)?;
     let mut collector = Collector::default();
-    let deserializer = serde_yaml::Deserializer::from_slice(bytes);
-    let value = collector.deserialize(deserializer).map_err(|error| format!("yaml: {error}"))?;
-    Ok(collector.finish(value))
+    let read = collector.deserialize(serde_yaml::Deserializer::from_slice(bytes));
+    collector.finish(read.map_err(|error| format!("yaml: {error}")))
 }
 
-fn check_size(bytes: &[u8]) -> Result<(), String> {
+fn check_size(bytes: &[u8]) -> Result<(), Error> {
     if bytes.len() > MAX_BODY {
-        return Err(format!("the body has {} bytes; at most {MAX_BODY} are read", bytes.len()));
+        let text = format!("the body has {} bytes; at most {MAX_BODY} are read", bytes.len());
+        return Err(Error::TooLarge(text));
     }
     Ok(())
 }
@@ -81,59 +96,100 @@ enum Step {
     Index(usize),
 }
 
+impl Step {
+    fn length(&self) -> usize {
+        match self {
+            Self::Key(key) => weight::step(key),
+            Self::Index(_) => weight::INDEX,
+        }
+    }
+}
+
 /// Builds a [`Value`] and remembers what a `Value` cannot hold.
 #[derive(Default)]
 struct Collector<'a> {
     path: Vec<Step>,
+    /// Bytes of the path's steps.
+    path_length: usize,
     duplicates: Vec<String>,
     numbers: BTreeMap<String, String>,
     tokens: Option<NumberTokens<'a>>,
-    nodes: usize,
-    text: usize,
+    /// What everything read so far takes in memory.
+    weight: usize,
 }
 
 impl Collector<'_> {
-    fn finish(self, value: Value) -> Document {
-        Document { value, duplicates: self.duplicates, numbers: self.numbers }
+    fn finish(self, read: Result<Value, String>) -> Result<Document, Error> {
+        let too_large = self.weight > MAX_TREE;
+        match read {
+            Ok(value) => {
+                let Self { duplicates, numbers, weight, .. } = self;
+                Ok(Document { value, duplicates, numbers, weight })
+            }
+            Err(text) if too_large => Err(Error::TooLarge(text)),
+            Err(text) => Err(Error::Malformed(text)),
+        }
     }
 
     fn here(&self) -> String {
-        let mut path = Path::new("");
+        let mut path = String::with_capacity(self.path_length);
         for step in &self.path {
-            path = match step {
-                Step::Key(key) => path.child(key),
-                Step::Index(index) => path.index(*index),
-            };
+            match step {
+                Step::Key(key) => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(key);
+                }
+                Step::Index(index) => path.extend(["[", &index.to_string(), "]"]),
+            }
         }
-        path.to_string()
+        path
     }
 
-    fn count<E: Error>(&mut self, text: usize) -> Result<(), E> {
-        self.nodes += 1;
-        self.text += text;
-        if self.nodes > MAX_NODES || self.text > MAX_TEXT {
-            return Err(E::custom("the body expands to more than an object may hold"));
-        }
-        Ok(())
+    /// Adds to the weight of what was read.
+    fn weigh<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+        self.weight += bytes;
+        if self.weight > MAX_TREE { Err(E::custom(weight::too_heavy())) } else { Ok(()) }
     }
 
-    /// Counts a list or an object, into which the visitor is about to go.
-    fn nest<E: Error>(&mut self) -> Result<(), E> {
-        self.count(0)?;
-        if self.path.len() >= MAX_DEPTH {
-            return Err(E::custom(format!("nested more than {MAX_DEPTH} levels deep")));
-        }
-        Ok(())
+    /// Goes into a list or an object.
+    fn nest<E: serde::de::Error>(&self) -> Result<(), E> {
+        if self.path.len() >= MAX_DEPTH { Err(E::custom(weight::too_deep())) } else { Ok(()) }
     }
 
-    fn number<E: Error>(&mut self, number: Number) -> Result<Value, E> {
-        self.count(0)?;
+    fn enter<E: serde::de::Error>(&mut self, step: Step) -> Result<(), E> {
+        self.path_length += step.length();
+        self.path.push(step);
+        if self.path_length > MAX_PATH { Err(E::custom(weight::long_path())) } else { Ok(()) }
+    }
+
+    fn leave(&mut self) {
+        if let Some(step) = self.path.pop() {
+            self.path_length -= step.length();
+        }
+    }
+
+    fn number<E: serde::de::Error>(&mut self, number: Number) -> Result<Value, E> {
         if let Some(written) = self.tokens.as_mut().and_then(Iterator::next)
             && written != number.to_string()
         {
-            self.numbers.insert(self.here(), written.to_owned());
+            let here = self.here();
+            let bytes = weight::heap(here.len()) + weight::heap(written.len());
+            self.weigh(weight::ENTRY + bytes)?;
+            self.numbers.insert(here, written.to_owned());
         }
         Ok(Value::Number(number))
+    }
+
+    /// The key at this path was there before.
+    fn duplicate(&mut self) {
+        if self.duplicates.len() < MAX_FINDINGS {
+            let here = self.here();
+            if !self.duplicates.contains(&here) {
+                self.duplicates.push(here);
+            }
+        }
     }
 }
 
@@ -152,37 +208,35 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        self.count(0)?;
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
 
-    fn visit_none<E: Error>(self) -> Result<Value, E> {
+    fn visit_none<E: serde::de::Error>(self) -> Result<Value, E> {
         self.visit_unit()
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        self.count(0)?;
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
         Ok(Value::Bool(value))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
         self.number(value.into())
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
         self.number(value.into())
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         match Number::from_f64(value) {
             Some(number) => self.number(number),
             None => Err(E::custom(format!("{value} is not a number that JSON knows"))),
         }
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        self.count(value.len())?;
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.weigh(weight::heap(value.len()))?;
         Ok(Value::String(value.to_owned()))
     }
 
@@ -190,11 +244,14 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
         self.nest()?;
         let mut list = Vec::new();
         loop {
-            self.path.push(Step::Index(list.len()));
+            self.enter(Step::Index(list.len()))?;
             let item = items.next_element_seed(&mut *self)?;
-            self.path.pop();
+            self.leave();
             match item {
-                Some(item) => list.push(item),
+                Some(item) => {
+                    self.weigh(weight::item(list.len()))?;
+                    list.push(item);
+                }
                 None => return Ok(Value::Array(list)),
             }
         }
@@ -203,17 +260,16 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         self.nest()?;
         let mut map = Map::new();
+        let mut repeated = BTreeSet::new();
         while let Some(key) = entries.next_key_seed(KeySeed)? {
-            self.count(key.len())?;
-            self.path.push(Step::Key(key.clone()));
+            self.weigh(weight::entry(map.len(), &key))?;
+            self.enter(Step::Key(key.clone()))?;
             let value = entries.next_value_seed(&mut *self)?;
-            if map.contains_key(&key) {
-                let here = self.here();
-                if !self.duplicates.contains(&here) {
-                    self.duplicates.push(here);
-                }
+            if map.contains_key(&key) && !repeated.contains(&key) {
+                self.duplicate();
+                repeated.insert(key.clone());
             }
-            self.path.pop();
+            self.leave();
             map.insert(key, value);
         }
         Ok(Value::Object(map))
@@ -238,23 +294,23 @@ impl Visitor<'_> for KeySeed {
         f.write_str("a string as key")
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<String, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<String, E> {
         Ok(value.to_owned())
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<String, E> {
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<String, E> {
         Ok(value.to_string())
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<String, E> {
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<String, E> {
         Ok(value.to_string())
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<String, E> {
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<String, E> {
         Ok(value.to_string())
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<String, E> {
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<String, E> {
         Ok(value.to_string())
     }
 }
@@ -338,7 +394,8 @@ mod tests {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(json(deep(MAX_DEPTH).as_bytes()).is_ok());
         let error = json(deep(MAX_DEPTH + 1).as_bytes()).unwrap_err();
-        assert_eq!(error, "nested more than 100 levels deep at line 1 column 102");
+        let text = "nested more than 100 levels deep at line 1 column 102";
+        assert_eq!(error, Error::Malformed(text.to_owned()));
     }
 
     #[test]
@@ -349,17 +406,74 @@ mod tests {
             let list = vec![previous; 10].join(", ");
             lines.push(format!("a{level}: &a{level} [{list}]"));
         }
-        let error = yaml(lines.join("\n").as_bytes()).unwrap_err();
-        assert!(error.contains("repetition limit") || error.contains("expands to more"), "{error}");
+        let error = yaml(lines.join("\n").as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("repetition limit") || error.contains("too many values"), "{error}");
+    }
+
+    /// Bodies that cost much more to read than to send, and what becomes of them.
+    #[test]
+    fn hostile_bodies_cost_little() {
+        let fill = |unit: &str| unit.repeat(MAX_BODY / unit.len() - 400);
+        let long = "k".repeat(3000);
+        let trim = |text: String| text.trim_end_matches(',').to_owned();
+        let rows = [
+            ("small maps", format!("[{}]", trim(fill("{\"a\":0},"))), false),
+            ("wide", format!("[{}]", trim(fill("0,"))), false),
+            ("deep", fill("["), false),
+            ("a key again and again", format!("{{{}}}", trim(fill("\"a\":0,"))), false),
+            (
+                "keys twice",
+                format!("{{{0},{0}}}", {
+                    let keys = (0..20_000).map(|key| format!("\"{key}\":0"));
+                    keys.collect::<Vec<_>>().join(",")
+                }),
+                true,
+            ),
+            (
+                "a long key above keys that repeat",
+                format!("{{{long:?}:{{{}}}}}", trim("\"a\":0,".repeat(50_000))),
+                true,
+            ),
+            (
+                "a long key above odd numbers",
+                format!("{{{long:?}:[{}]}}", trim("1.50,".repeat(600_000))),
+                false,
+            ),
+            ("a key that is too long", format!("{{{:?}:0}}", "k".repeat(MAX_PATH)), false),
+        ];
+        for (name, body, read) in rows {
+            let began = std::time::Instant::now();
+            let outcome = json(body.as_bytes());
+            let took = began.elapsed();
+            // Without the limits some take minutes; a build without optimisation is slow.
+            assert!(took.as_secs() < 5, "{name}: {took:?}");
+            match outcome {
+                Ok(document) => {
+                    assert!(read, "{name} was read");
+                    assert!(document.duplicates.len() <= MAX_FINDINGS, "{name}");
+                    assert!(!document.duplicates.is_empty(), "{name}");
+                }
+                Err(error) => assert!(!read, "{name}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_yaml_body_with_more_values_than_its_reader_may_keep_is_refused() {
+        let body = format!("[{}0]", "0,".repeat(100_000));
+        let error = yaml(body.as_bytes()).unwrap_err();
+        assert!(matches!(&error, Error::TooLarge(text) if text.contains("as JSON")), "{error}");
     }
 
     #[test]
     fn errors_say_where() {
-        assert_eq!(json(b"{\n \"a\": }").unwrap_err(), "expected value at line 2 column 7");
-        let error = yaml(b"a: b\n c: d: e\n").unwrap_err();
+        let error = json(b"{\n \"a\": }").unwrap_err().to_string();
+        assert_eq!(error, "expected value at line 2 column 7");
+        let error = yaml(b"a: b\n c: d: e\n").unwrap_err().to_string();
         assert!(error.starts_with("yaml: ") && error.contains("line 2"), "{error}");
-        assert!(json(b"{} {}").unwrap_err().contains("trailing characters"));
-        assert!(yaml(b"a: 1\n---\nb: 2\n").unwrap_err().contains("more than one document"));
+        assert!(json(b"{} {}").unwrap_err().to_string().contains("trailing characters"));
+        let two = yaml(b"a: 1\n---\nb: 2\n").unwrap_err().to_string();
+        assert!(two.contains("more than one document"), "{two}");
     }
 
     #[test]

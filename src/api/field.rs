@@ -125,14 +125,22 @@ impl fmt::Display for FieldError {
 /// Everything that is wrong, in the order in which it was found.
 pub type ErrorList = Vec<FieldError>;
 
-/// One message of many: `a`, or `[a, b]`, each text once.
+/// Most errors that a client is told of; the rest is counted.
+pub const MAX_TOLD: usize = 100;
+
+/// One message of many: `a`, or `[a, b]`, each text once. Past [`MAX_TOLD`] it says how many
+/// more there are.
 pub fn aggregate(errors: &[FieldError]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
+    let told = errors.len().min(MAX_TOLD);
+    let mut texts: Vec<String> = Vec::with_capacity(told);
+    for error in &errors[..told] {
         let text = error.to_string();
         if !texts.contains(&text) {
             texts.push(text);
         }
+    }
+    if errors.len() > told {
+        texts.push(format!("and {} more", errors.len() - told));
     }
     match texts.as_slice() {
         [one] => one.clone(),

@@ -7,13 +7,10 @@
 use serde_json::{Map, Value};
 
 use super::{
-    decode::Document,
+    decode::{Document, MAX_FINDINGS},
     field::{ErrorList, FieldError, Path, Problem},
     schema::REF_PREFIX,
 };
-
-/// Most findings of each sort; upstream stops at 100 too.
-const MAX_FINDINGS: usize = 100;
 
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 

@@ -4,6 +4,8 @@
 //! A JSON → JSON pass before strict checking. Works on whole objects and on patches: it looks
 //! only at what is there.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -144,14 +146,9 @@ impl Pass {
 
     /// Keeps the first of equal items.
     fn unique(&mut self, items: &mut Vec<Value>, path: &str, key: impl Fn(&Value) -> Value) {
-        let mut seen: Vec<Value> = Vec::new();
+        let mut seen = HashSet::new();
         let before = items.len();
-        items.retain(|item| {
-            let key = key(item);
-            let first = !seen.contains(&key);
-            seen.push(key);
-            first
-        });
+        items.retain(|item| seen.insert(key(item).to_string()));
         if items.len() < before {
             self.warnings.push(format!("{path}: duplicate entries were removed"));
         }

@@ -25,7 +25,10 @@ use tokio::{sync::watch, time};
 
 pub use self::{object::Cached, state::Event, watcher::Watcher};
 use self::{object::Reading, state::State};
-use super::storage::{self, Key, PageRequest, Prefix, Revision, Storage};
+use super::{
+    load,
+    storage::{self, Key, PageRequest, Prefix, Revision, Storage},
+};
 use crate::runtime::{Shutdown, readiness};
 
 /// How long a read waits for a revision that is not here yet: upstream's `blockTimeout`.
@@ -145,6 +148,7 @@ impl Cache {
             let state = self.read();
             page.entries.iter().map(|entry| state.known(&entry.key, entry.revision)).collect()
         };
+        let bytes = page.entries.iter().map(|entry| entry.value.len()).sum();
         let objects = page.entries.iter().zip(known).map(|(entry, known)| match known {
             Some(object) => Ok(object),
             None => self
@@ -152,7 +156,7 @@ impl Cache {
                 .map(Arc::new)
                 .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason }),
         });
-        let objects = objects.collect::<Result<_, _>>()?;
+        let objects = load::work(bytes, || objects.collect::<Result<_, _>>())?;
         let (revision, more, remaining) = (page.revision, page.more, page.remaining);
         Ok(Listing { objects, revision, more, remaining })
     }

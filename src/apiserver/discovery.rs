@@ -42,7 +42,7 @@ impl Document {
     fn new(value: Value) -> Self {
         let bytes = value.to_string().into_bytes();
         let hash = format!("{:X}", Sha512::digest(&bytes));
-        Self { gzipped: gzip(&bytes), value, bytes, hash }
+        Self { gzipped: gzip([bytes.as_slice()]), value, bytes, hash }
     }
 
     fn etag(&self) -> String {

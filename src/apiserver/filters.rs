@@ -30,6 +30,7 @@ use self::{audit::Trail, inflight::Inflight};
 use super::{
     authn::{Authenticator, Rejected, TokenError, User},
     authz::Authorizer,
+    body::guarded,
     metrics::Metrics,
     request_info::RequestInfo,
     serve::Peer,
@@ -204,16 +205,24 @@ impl Chain {
                 return Err(ApiError::unauthorized());
             }
         };
-        let _seat = self.inflight.enter(found, info)?;
+        let seat = self.inflight.enter(found, info)?;
         // Given back here, not with the response: a watch goes on for long.
-        let _beginning = self.inflight.begin_watch(found, info)?;
+        let beginning = self.inflight.begin_watch(found, info)?;
         if info.refused {
             return Err(info.refusal(request.method()));
         }
+        let watch = match &beginning {
+            Some(_) => Some(self.inflight.watch(found)?),
+            None => None,
+        };
         installed.authorizer.authorize(found, info).await?;
         request.extensions_mut().insert(found.clone());
         let Ok(response) = installed.router.clone().oneshot(request).await;
-        Ok(response)
+        // Free when the client has read the response.
+        Ok(match watch.or(seat) {
+            Some(seat) => guarded(response, seat),
+            None => response,
+        })
     }
 
     /// Answers before everything is installed: never 404, which clients take for "gone".

@@ -13,7 +13,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Router, body::Body, extract::State as FromState};
 use http::{HeaderMap, Method, Request, Response, request::Parts};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use self::metrics::RequestMetrics;
 use super::{
@@ -23,6 +22,7 @@ use super::{
     filters::{Warnings, audit::Subject},
     health::{self, StoreHealth},
     identity::Guard,
+    load::read_body,
     negotiate,
     registry::{Call, Registry},
     request_info::RequestInfo,
@@ -32,7 +32,6 @@ use super::{
 use crate::{
     api::{
         GROUP,
-        decode::MAX_BODY,
         scheme::{self, Part, Version},
     },
     runtime::{Readiness, Runtime, Shutdown},
@@ -227,17 +226,6 @@ fn part_of(registry: &Registry, info: &RequestInfo) -> Result<Part> {
             Ok(Part::Status)
         }
         _ => Err(ApiError::no_such_resource()),
-    }
-}
-
-/// The whole body, unless it is too long.
-async fn read_body(body: Body) -> Result<bytes::Bytes> {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(ApiError::too_large(format!("Request entity too large: limit is {MAX_BODY}")))
-        }
-        Err(error) => Err(ApiError::bad_request(format!("failed to read the body: {error}"))),
     }
 }
 

@@ -6,11 +6,14 @@
 use std::io::Write as _;
 
 use axum::body::Body;
+use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, Response, StatusCode, header};
 use serde_json::Value;
 
 use super::{
+    body::in_parts,
+    load,
     options::first,
     status::{ApiError, Result},
 };
@@ -116,16 +119,38 @@ impl Output {
     }
 
     /// The response that carries these bytes, which are of the negotiated type.
-    pub fn respond_bytes(&self, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response<Body>> {
-        let mut response =
-            Response::builder().status(code).header(header::CONTENT_TYPE, self.content_type());
-        if self.gzip && bytes.len() > GZIP_ABOVE {
-            bytes = gzip(&bytes);
-            response = response
-                .header(header::CONTENT_ENCODING, "gzip")
-                .header(header::VARY, "Accept-Encoding");
+    fn respond_bytes(&self, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response<Body>> {
+        let compressed = self.gzip && bytes.len() > GZIP_ABOVE;
+        if compressed {
+            bytes = load::work(bytes.len(), || gzip([bytes.as_slice()]));
         }
-        response.body(Body::from(bytes)).map_err(ApiError::internal)
+        self.head(code, compressed).body(Body::from(bytes)).map_err(ApiError::internal)
+    }
+
+    /// The response that carries these bytes one after the other. They are of the negotiated
+    /// type, and shared with others.
+    pub async fn respond_parts(
+        &self,
+        code: StatusCode,
+        parts: Vec<Bytes>,
+    ) -> Result<Response<Body>> {
+        let length = parts.iter().map(Bytes::len).sum();
+        if !self.gzip || length <= GZIP_ABOVE {
+            return self.head(code, false).body(in_parts(parts)).map_err(ApiError::internal);
+        }
+        let share = load::response(length).await;
+        let bytes = load::work(length, || gzip(parts.iter().map(AsRef::as_ref)));
+        let response = self.head(code, true).body(Body::from(bytes)).map_err(ApiError::internal)?;
+        Ok(load::sent(response, share).await)
+    }
+
+    fn head(&self, code: StatusCode, compressed: bool) -> http::response::Builder {
+        let head =
+            Response::builder().status(code).header(header::CONTENT_TYPE, self.content_type());
+        if !compressed {
+            return head;
+        }
+        head.header(header::CONTENT_ENCODING, "gzip").header(header::VARY, "Accept-Encoding")
     }
 }
 
@@ -138,9 +163,11 @@ pub fn respond_error(headers: &HeaderMap, query: &str, error: &ApiError) -> Resp
 }
 
 /// Compressed at the level that costs least.
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(1));
-    encoder.write_all(bytes).expect("writing to a Vec cannot fail");
+pub(super) fn gzip<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(1));
+    for part in parts {
+        encoder.write_all(part).expect("writing to a Vec cannot fail");
+    }
     encoder.finish().expect("writing to a Vec cannot fail")
 }
 
@@ -168,9 +195,17 @@ pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Document> {
         Encoding::Json => decode::json(body),
         Encoding::Yaml => decode::yaml(body),
     };
-    document.map_err(|error| {
-        ApiError::bad_request(format!("the object provided is unrecognized: {error}"))
-    })
+    document.map_err(|error| unread(&error, "the object provided is unrecognized"))
+}
+
+/// Why a body was not read: 413 or, in these words, 400.
+pub(super) fn unread(error: &decode::Error, words: &str) -> ApiError {
+    match error {
+        decode::Error::Malformed(text) => ApiError::bad_request(format!("{words}: {text}")),
+        decode::Error::TooLarge(text) => {
+            ApiError::too_large(format!("Request entity too large: {text}"))
+        }
+    }
 }
 
 /// The media type of the body in lower case, without parameters.

@@ -31,6 +31,7 @@ use super::{
     admission::{Admit, Attributes, Operation},
     authn::User,
     cache::{self, Cache},
+    load::{self, Share},
     options::{FieldValidation, WriteOptions},
     status::{ApiError, Resource, Result},
     storage::{self, Entry, Key, Prefix, Revision, Storage},
@@ -63,12 +64,16 @@ pub struct Call<'a> {
 }
 
 /// An object as it is stored now.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Object {
     pub key: Key,
     /// Hub form, with `metadata.resourceVersion`.
     pub hub: Value,
     pub revision: Revision,
+    /// Bytes of what is stored, about.
+    pub size: usize,
+    /// The memory that it takes, when that is much.
+    pub share: Share,
 }
 
 impl Registry {
@@ -126,10 +131,9 @@ impl Registry {
         options: WriteOptions,
     ) -> Result<(Value, Vec<String>)> {
         self.check_head(call.version, &body.value)?;
-        let Decoded { mut hub, strict, warnings } = self
-            .kind
-            .decode(call.version, body, stored)
-            .map_err(|e| self.not_understood(name, e))?;
+        let decode = || self.kind.decode(call.version, body, stored);
+        let Decoded { mut hub, strict, warnings } =
+            load::work(body.weight, decode).map_err(|e| self.not_understood(name, e))?;
         call.warnings.extend(warnings);
         // Nobody tracks field ownership yet; a copy of somebody's view of it would be stale.
         drop(meta::take(&mut hub, "managedFields"));
@@ -231,6 +235,17 @@ impl Registry {
         serde_json::to_vec(stored).expect("a Value has string keys only").into()
     }
 
+    /// What the store holds under a key, and the room for what is made of it. A large object is
+    /// let go and read again when it is its turn.
+    async fn fetch(&self, key: &Key) -> storage::Result<Option<(Entry, Share)>> {
+        let Some(entry) = self.store.get(key).await? else { return Ok(None) };
+        if entry.value.len() <= load::SMALL {
+            return Ok(Some((entry, Share::NONE)));
+        }
+        let share = load::object(entry.value).await;
+        Ok(self.store.get(key).await?.map(|entry| (entry, share)))
+    }
+
     /// What a store keeps, as it was written and in hub form.
     fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<(Value, Object)> {
         let unreadable = |why: String| {
@@ -241,11 +256,14 @@ impl Registry {
             serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;
         let hub =
             self.kind.decode_stored(&stored).map_err(|error| unreadable(error.to_string()))?;
-        Ok((stored, Object::new(key.clone(), hub, revision)))
+        let object = Object::new(key.clone(), hub, revision);
+        Ok((stored, Object { size: value.len(), ..object }))
     }
 
-    fn object(&self, entry: &Entry) -> Result<Object> {
-        Ok(self.read_stored(&entry.key, &entry.value, entry.revision)?.1)
+    fn object(&self, entry: &Entry, share: Share) -> Result<Object> {
+        let read = || self.read_stored(&entry.key, &entry.value, entry.revision);
+        let (_, object) = load::work(entry.value.len(), read)?;
+        Ok(Object { share, ..object })
     }
 
     /// A store's answer to a write in a client's words. Where nobody knows whether it happened,
@@ -295,7 +313,7 @@ impl Registry {
 impl Object {
     fn new(key: Key, mut hub: Value, revision: Revision) -> Self {
         hub["metadata"]["resourceVersion"] = json!(revision.to_string());
-        Self { key, hub, revision }
+        Self { key, hub, revision, size: 0, share: Share::NONE }
     }
 
     pub fn name(&self) -> &str {

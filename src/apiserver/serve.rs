@@ -6,23 +6,26 @@
 
 mod body;
 mod connection;
+mod patient;
+mod places;
 mod tls;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use rustls::pki_types::CertificateDer;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
 pub use tls::server_config;
 
+use self::{
+    patient::Patient,
+    places::{MOST, Place, Places},
+};
 use super::{filters::Chain, metrics::Metrics};
 use crate::runtime::{Shutdown, Tasks};
 
-/// Open connections. A watch through the aggregator shares an HTTP/2 connection; direct clients
-/// take one each. More wait in the kernel's backlog.
-const CONNECTIONS: usize = 4096;
 /// A client that does not finish its TLS handshake by then is cut.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// `accept` fails like this when the process runs out of descriptors; trying at once would spin.
@@ -49,15 +52,11 @@ pub async fn serve(
     grace: Duration,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let limit = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::new(MOST);
     loop {
-        let accepted = async {
-            let permit = Arc::clone(&limit).acquire_owned().await;
-            (listener.accept().await, permit)
-        };
         // Dropping the accept half-way loses nothing: the connection stays in the backlog.
-        let (accepted, permit) = tokio::select! {
-            accepted = accepted => accepted,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = drain.triggered() => break,
         };
         let (stream, address) = match accepted {
@@ -68,33 +67,51 @@ pub async fn serve(
                 continue;
             }
         };
+        let Some(place) = places.take(address.ip()) else {
+            debug!(%address, "Refused a connection: all that may be open are in use");
+            continue;
+        };
         let (acceptor, chain, drain) = (acceptor.clone(), Arc::clone(&chain), drain.clone());
         let metrics = Arc::clone(&metrics);
         tasks.spawn("connection", async move {
-            let _permit = permit;
             drop(stream.set_nodelay(true));
-            let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => {
-                    metrics.tls_handshake_errors.inc();
-                    debug!(%address, %error, "TLS handshake failed");
-                    return;
-                }
-                Err(_) => {
-                    metrics.tls_handshake_errors.inc();
-                    debug!(%address, "TLS handshake timed out");
-                    return;
-                }
-            };
-            connection::run(stream, address, chain, drain).await;
+            tokio::select! {
+                () = serve_one(stream, address, &acceptor, chain, &metrics, &place, drain) => {}
+                () = place.lost() => debug!(%address, "Closed an idle connection: a place was needed"),
+            }
         });
     }
     drop(listener);
-    let all = u32::try_from(CONNECTIONS).expect("CONNECTIONS is a small constant");
-    if tokio::time::timeout(grace, limit.acquire_many(all)).await.is_err() {
-        let open = CONNECTIONS - limit.available_permits();
+    if tokio::time::timeout(grace, places.all_closed()).await.is_err() {
+        let open = places.open();
         warn!(open, ?grace, "Connections did not drain in time");
     } else {
         info!("Connections drained");
+    }
+}
+
+async fn serve_one(
+    stream: TcpStream,
+    address: SocketAddr,
+    acceptor: &TlsAcceptor,
+    chain: Arc<Chain>,
+    metrics: &Metrics,
+    place: &Place,
+    drain: Shutdown,
+) {
+    let handshake = acceptor.accept(Patient::new(stream));
+    match tokio::time::timeout(HANDSHAKE, handshake).await {
+        // In a place of its own: a connection that only shakes hands takes little.
+        Ok(Ok(stream)) => {
+            Box::pin(connection::run(stream, address, chain, &place.used, drain)).await;
+        }
+        Ok(Err(error)) => {
+            metrics.tls_handshake_errors.inc();
+            debug!(%address, %error, "TLS handshake failed");
+        }
+        Err(_) => {
+            metrics.tls_handshake_errors.inc();
+            debug!(%address, "TLS handshake timed out");
+        }
     }
 }

@@ -272,6 +272,7 @@ impl ApiError {
         let mut details = Details::of(qualified, name);
         details.causes = errors
             .iter()
+            .take(field::MAX_TOLD)
             .map(|error| Cause {
                 reason: error.reason().to_owned(),
                 message: error.body(),

@@ -184,7 +184,13 @@ impl Viewer {
 
     /// Metadata as the version shows it: an older form may carry more in its annotations.
     fn partial(&self, hub: &Value) -> Value {
-        let mut encoded = self.kind.encode(self.version, hub);
+        let mut encoded = match self.version {
+            // The whole object would be copied for nothing.
+            Version::V1beta1 => {
+                self.kind.encode(self.version, &json!({"metadata": hub["metadata"]}))
+            }
+            Version::V1alpha1 => self.kind.encode(self.version, hub),
+        };
         json!({
             "kind": "PartialObjectMetadata",
             "apiVersion": self.view_api_version(),

@@ -2,6 +2,7 @@
 
 mod authn;
 mod filters;
+mod load;
 mod migrate_storage;
 mod process;
 mod reviews;

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -94,8 +95,8 @@ impl Client {
         }
     }
 
-    /// Sends requests at one time over one HTTP/2 connection, as the aggregator does.
-    pub(crate) async fn send_together(&self, requests: Vec<Request<String>>) -> Vec<Reply> {
+    /// A connection on which HTTP/2 will be spoken.
+    pub(crate) async fn connect_http2(&self) -> TlsStream<TcpStream> {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![b"h2".to_vec()];
         let stream = TcpStream::connect(self.address).await.unwrap();
@@ -103,9 +104,25 @@ impl Client {
         let stream =
             connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+        stream
+    }
+
+    /// An HTTP/2 connection, to be driven by the caller.
+    pub(crate) async fn http2(
+        &self,
+    ) -> (impl Future<Output = hyper::Result<()>> + use<>, SendRequest<Full<bytes::Bytes>>) {
+        let stream = self.connect_http2().await;
         let executor = hyper_util::rt::TokioExecutor::new();
-        let (sender, connection) =
-            hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
+        let mut builder = hyper::client::conn::http2::Builder::new(executor);
+        // So that a stream of which little is read soon stalls.
+        builder.initial_stream_window_size(64 * 1024);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+        (connection, sender)
+    }
+
+    /// Sends requests at one time over one HTTP/2 connection, as the aggregator does.
+    pub(crate) async fn send_together(&self, requests: Vec<Request<String>>) -> Vec<Reply> {
+        let (connection, sender) = self.http2().await;
         let asked = futures::future::join_all(requests.into_iter().map(|request| {
             let mut sender = sender.clone();
             async move {

@@ -17,6 +17,7 @@ use nix::{
 use serde_json::{Value, json};
 
 use super::{
+    cgroup::Cgroup,
     client::{Client, Reply},
     kube::{APISERVICES, Kube},
     pki::{Ca, Identity},
@@ -91,7 +92,14 @@ impl World {
     pub(crate) fn start(&self, store: &str, more: &[&str]) -> Server {
         let mut args = self.args(store);
         args.extend(more.iter().map(|&arg| arg.to_owned()));
-        Server::spawn(&args)
+        Server::spawn(command().args(args))
+    }
+
+    /// The same, within a control group.
+    pub(crate) fn start_in(&self, group: &Cgroup, store: &str) -> Server {
+        let (mut entering, program) = (entering(), command());
+        entering.arg(group.folder()).arg(program.get_program()).args(self.args(store));
+        Server::spawn(&mut entering)
     }
 
     pub(crate) fn args(&self, store: &str) -> Vec<String> {
@@ -121,6 +129,14 @@ fn command() -> std::process::Command {
     std::process::Command::new(env!("CARGO_BIN_EXE_navigator"))
 }
 
+/// Enters the control group that is its first argument and becomes the program that follows.
+#[expect(clippy::disallowed_methods, reason = "becomes the binary under test")]
+fn entering() -> std::process::Command {
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\""]);
+    shell
+}
+
 /// Runs to the end: exit code and standard error.
 pub(crate) fn run(args: &[String]) -> (Option<i32>, String) {
     let Ended { code, stderr, .. } = run_to_end(args);
@@ -141,9 +157,8 @@ pub(crate) fn run_to_end(args: &[String]) -> Ended {
 }
 
 impl Server {
-    fn spawn(args: &[String]) -> Self {
-        let mut child = command()
-            .args(args)
+    fn spawn(command: &mut std::process::Command) -> Self {
+        let mut child = command
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())

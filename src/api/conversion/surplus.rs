@@ -42,7 +42,7 @@ where
         let path = Path::new("metadata.annotations").key(annotation::SURPLUS);
         FieldError::new(&path, Problem::Invalid(Value::String(text.clone())), detail)
     };
-    let mut document = decode::json(text.as_bytes()).map_err(invalid)?;
+    let mut document = decode::json(text.as_bytes()).map_err(|error| invalid(error.to_string()))?;
     let schema = schema::part::<S>();
     strict::canonicalise(&schema, &mut document);
     let strict = strict::check(&schema, &document);

@@ -132,6 +132,8 @@ impl<T: Hub> Kind for Served<T> {
             Version::V1beta1 => Self::typed(version, &body.value)?,
             Version::V1alpha1 => T::from_older(&body.value, stored.clone())?,
         };
+        // Before the next tree of this size is made.
+        drop(body);
         typed.default(stored.as_ref());
         Ok(Decoded { hub: Self::hub_value(&typed), strict: fields, warnings })
     }

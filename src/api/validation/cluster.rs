@@ -1,5 +1,7 @@
 //! Rules that both cluster kinds share, over one view of either.
 
+use std::collections::HashSet;
+
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
     apimachinery::pkg::{
@@ -277,8 +279,9 @@ fn update_strategy(judge: &mut Judge, cluster: &Cluster<'_>, path: &Path) {
             let text = "must be greater than or equal to 0";
             judge.invalid(&path.child("replicas"), canary.replicas, text);
         }
+        let pools: HashSet<&str> = cluster.pools.iter().map(|pool| pool.name).collect();
         for (index, name) in canary.node_pools.iter().enumerate() {
-            if !cluster.pools.iter().any(|pool| pool.name == name) {
+            if !pools.contains(name.as_str()) {
                 judge.not_found(&path.child("nodePools").index(index), name.as_str());
             }
         }

@@ -1,6 +1,8 @@
 //! What the schema says about values: list-map keys and sets without repetition (V4), bounds
 //! (V5), closed lists of values (V6). Every kind, one walk.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::judge::Judge;
@@ -83,14 +85,12 @@ impl Walk<'_> {
             (Some("set"), _) => Some(item.clone()),
             _ => None,
         };
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
         for (index, item) in items.iter().enumerate() {
             let Some(part) = part(item) else { continue };
-            if seen.contains(&part) {
+            if !seen.insert(part.to_string()) {
                 let place = path.index(index);
                 self.judge.duplicate(&key.map_or(place.clone(), |key| place.child(key)), part);
-            } else {
-                seen.push(part);
             }
         }
     }

@@ -7,6 +7,10 @@ use crate::api::{
     scheme::{Verdict, Version},
 };
 
+/// Most problems, and most warnings, that are collected: an object with more is hostile, and
+/// nobody is told of them all.
+const MOST: usize = 1000;
+
 /// Collects problems and warnings of one object.
 pub(super) struct Judge {
     /// The version in which the object was written.
@@ -20,39 +24,50 @@ impl Judge {
         Self { version, errors: Vec::new(), warnings: Vec::new() }
     }
 
+    /// Are there more problems than were collected, perhaps?
+    pub(super) fn is_full(&self) -> bool {
+        self.errors.len() >= MOST
+    }
+
+    fn error(&mut self, path: &Path, problem: Problem, detail: &str) {
+        if self.errors.len() < MOST {
+            self.errors.push(FieldError::new(path, problem, detail));
+        }
+    }
+
     pub(super) fn required(&mut self, path: &Path, detail: &str) {
-        self.errors.push(FieldError::new(path, Problem::Required, detail));
+        self.error(path, Problem::Required, detail);
     }
 
     pub(super) fn invalid(&mut self, path: &Path, value: impl Into<Value>, detail: &str) {
-        self.errors.push(FieldError::new(path, Problem::Invalid(value.into()), detail));
+        self.error(path, Problem::Invalid(value.into()), detail);
     }
 
     pub(super) fn forbidden(&mut self, path: &Path, detail: &str) {
-        self.errors.push(FieldError::new(path, Problem::Forbidden, detail));
+        self.error(path, Problem::Forbidden, detail);
     }
 
     pub(super) fn not_found(&mut self, path: &Path, value: impl Into<Value>) {
-        self.errors.push(FieldError::new(path, Problem::NotFound(value.into()), ""));
+        self.error(path, Problem::NotFound(value.into()), "");
     }
 
     pub(super) fn duplicate(&mut self, path: &Path, value: impl Into<Value>) {
-        self.errors.push(FieldError::new(path, Problem::Duplicate(value.into()), ""));
+        self.error(path, Problem::Duplicate(value.into()), "");
     }
 
     pub(super) fn unsupported(&mut self, path: &Path, value: impl Into<Value>, known: &[&str]) {
         let known = known.iter().map(|text| (*text).to_owned()).collect();
-        self.errors.push(FieldError::new(path, Problem::NotSupported(value.into(), known), ""));
+        self.error(path, Problem::NotSupported(value.into(), known), "");
     }
 
     /// V5: text of at most `limit` bytes.
     pub(super) fn too_long(&mut self, path: &Path, limit: usize) {
-        self.errors.push(FieldError::new(path, Problem::TooLong(limit), ""));
+        self.error(path, Problem::TooLong(limit), "");
     }
 
     /// V5: list of at most `limit` items.
     pub(super) fn too_many(&mut self, path: &Path, actual: usize, limit: usize) {
-        self.errors.push(FieldError::new(path, Problem::TooMany { actual, limit }, ""));
+        self.error(path, Problem::TooMany { actual, limit }, "");
     }
 
     /// Each message is an Invalid of `value`.
@@ -68,12 +83,16 @@ impl Judge {
         rules(self);
         if self.version == Version::V1alpha1 {
             let softened: Vec<_> = self.errors.drain(before..).collect();
-            self.warnings.extend(softened.iter().map(ToString::to_string));
+            for error in softened {
+                self.warn(error.to_string());
+            }
         }
     }
 
     pub(super) fn warn(&mut self, text: String) {
-        self.warnings.push(text);
+        if self.warnings.len() < MOST {
+            self.warnings.push(text);
+        }
     }
 
     /// The verdict, in the words of the version in which the object was written.

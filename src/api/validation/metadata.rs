@@ -3,6 +3,8 @@
 //! resourceVersion, uid and timestamps are the registry's business. Finalizers without a domain
 //! are accepted with the warning that CustomResources give.
 
+use std::collections::HashSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
 
@@ -44,7 +46,7 @@ pub(super) fn update(judge: &mut Judge, new: &ObjectMeta, old: &ObjectMeta) {
         finalizers(judge, new, &path);
     }
     if old.deletion_timestamp.is_some() {
-        let before = old.finalizers.clone().unwrap_or_default();
+        let before: HashSet<&String> = old.finalizers.iter().flatten().collect();
         let mut extra = new.finalizers.clone().unwrap_or_default();
         extra.retain(|finalizer| !before.contains(finalizer));
         extra.sort();
@@ -126,6 +128,8 @@ fn owner_references(judge: &mut Judge, references: &[OwnerReference], path: &Pat
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
                     judge.invalid(path, json!(references), &text);
+                    // The whole list was shown; a long one is not shown for each of its items.
+                    break;
                 }
             }
         }

@@ -1,5 +1,6 @@
-//! Seats for requests being handled: too many at once are turned away, not queued until memory
-//! ends. One user gets a part of them, so that the others still find one.
+//! Seats for requests, from their head to the end of their response: too many at once are turned
+//! away, not queued until memory ends. One user gets a part of them, so that the others still
+//! find one.
 
 use std::{
     collections::HashMap,
@@ -18,7 +19,11 @@ use crate::apiserver::{
 /// Of all seats of a kind, one in so many is one user's at most.
 const USERS: usize = 4;
 
-/// Requests at one time. A watch counts until it has begun.
+/// Watches of one user at one time; pods that share a ServiceAccount count each for itself. A
+/// watch takes some 20 KiB.
+const WATCHES: usize = 1000;
+
+/// Requests at one time. A watch counts until it has begun, and among watches from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub reading: usize,
@@ -35,6 +40,7 @@ impl Default for Limits {
 pub(super) struct Inflight {
     reading: Arc<Seats>,
     mutating: Arc<Seats>,
+    watches: Arc<Seats>,
     metrics: Arc<Metrics>,
 }
 
@@ -42,6 +48,8 @@ pub(super) struct Inflight {
 struct Seats {
     kind: &'static str,
     all: usize,
+    /// Those that one user may have.
+    share: usize,
     taken: Mutex<Taken>,
 }
 
@@ -52,24 +60,23 @@ struct Taken {
     by_user: HashMap<String, usize>,
 }
 
-/// Held while a request is handled.
+/// Held until a response was sent.
 pub(super) struct Seat {
     seats: Arc<Seats>,
     user: String,
-    gauge: IntGauge,
+    gauge: Option<IntGauge>,
 }
 
 impl Seats {
-    fn new(kind: &'static str, all: usize) -> Arc<Self> {
-        Arc::new(Self { kind, all, taken: Mutex::default() })
+    fn new(kind: &'static str, all: usize, share: usize) -> Arc<Self> {
+        Arc::new(Self { kind, all, share, taken: Mutex::default() })
     }
 
     /// Is there a seat for this user? Takes it.
     fn take(&self, user: &str) -> bool {
-        let share = self.all.div_ceil(USERS);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.by_user.get(user).copied().unwrap_or_default();
-        if taken.all >= self.all || own >= share {
+        if taken.all >= self.all || own >= self.share {
             return false;
         }
         taken.all += 1;
@@ -89,9 +96,11 @@ impl Seats {
 
 impl Inflight {
     pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
+        let seats = |kind, all: usize| Seats::new(kind, all, all.div_ceil(USERS));
         Self {
-            reading: Seats::new("readOnly", limits.reading),
-            mutating: Seats::new("mutating", limits.mutating),
+            reading: seats("readOnly", limits.reading),
+            mutating: seats("mutating", limits.mutating),
+            watches: Seats::new("watch", usize::MAX, WATCHES),
             metrics,
         }
     }
@@ -130,7 +139,20 @@ impl Inflight {
         }
         let gauge = self.metrics.inflight.with_label_values(&[seats.kind]);
         gauge.inc();
-        Ok(Seat { seats: Arc::clone(seats), user: user.name.clone(), gauge })
+        let (seats, user) = (Arc::clone(seats), user.name.clone());
+        Ok(Seat { seats, user, gauge: Some(gauge) })
+    }
+
+    /// Takes a seat among the watches that go on.
+    pub(super) fn watch(&self, user: &User) -> Result<Seat, ApiError> {
+        let pod = user.extra(well_known::POD_NAME).unwrap_or_default();
+        let watcher = format!("{}/{pod}", user.name);
+        if !self.watches.take(&watcher) {
+            self.metrics.rejected.with_label_values(&[self.watches.kind]).inc();
+            let message = "Too many watches of this user, please end some of them.";
+            return Err(ApiError::too_many_requests(message, 1));
+        }
+        Ok(Seat { seats: Arc::clone(&self.watches), user: watcher, gauge: None })
     }
 
     /// The answer to a request for which there is no room.
@@ -147,7 +169,9 @@ impl Inflight {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.seats.give_back(&self.user);
-        self.gauge.dec();
+        if let Some(gauge) = &self.gauge {
+            gauge.dec();
+        }
     }
 }
 
@@ -201,5 +225,22 @@ mod tests {
         }
         let left = inflight.reading.taken.lock().unwrap();
         assert!(left.all == 0 && left.by_user.is_empty(), "nothing is kept of who went");
+    }
+
+    #[test]
+    fn a_user_has_so_many_watches_and_each_pod_its_own() {
+        let inflight = Inflight::new(Limits::default(), Arc::new(Metrics::new()));
+        let pod = |name: &str| User {
+            extra: [(well_known::POD_NAME.to_owned(), vec![name.to_owned()])].into(),
+            ..user("system:serviceaccount:db:pilot")
+        };
+        let mut open: Vec<_> = (0..WATCHES).map(|_| inflight.watch(&pod("a")).unwrap()).collect();
+        let error = inflight.watch(&pod("a")).err().expect("one too many");
+        assert_eq!(error.code(), 429);
+        assert!(inflight.watch(&pod("b")).is_ok());
+        open.pop();
+        assert!(inflight.watch(&pod("a")).is_ok());
+        drop(open);
+        assert!(inflight.watches.taken.lock().unwrap().by_user.is_empty());
     }
 }

@@ -7,6 +7,8 @@ use http::HeaderValue;
 /// Characters of all warnings together; beyond it each is cut to [`CUT`].
 const TOTAL: usize = 4096;
 const CUT: usize = 256;
+/// Texts that are kept; more never fit.
+const KEPT: usize = 256;
 
 /// Collects the warnings of one request; in its extensions. Clones are one.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +19,7 @@ impl Warnings {
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !text.is_empty() && !texts.contains(&text) {
+        if !text.is_empty() && texts.len() < KEPT && !texts.contains(&text) {
             texts.push(text);
         }
     }

@@ -1,61 +1,86 @@
 //! Get and list.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use super::Target;
-use crate::apiserver::{
-    negotiate::Output,
-    options::{ListOptions, get_read_at},
-    registry::Page,
-    selector::Selector,
-    status::Result,
-    view::Viewer,
+use crate::{
+    api::{decode::weight, scheme::Version},
+    apiserver::{
+        cache::Cached,
+        load,
+        negotiate::{Output, View},
+        options::{ListOptions, get_read_at},
+        registry::Page,
+        selector::Selector,
+        status::Result,
+        view::Viewer,
+    },
 };
 
 pub(super) async fn get(target: &Target<'_>) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let at = get_read_at(target.query)?;
-    let object = target.registry.get(&target.info.namespace, &target.info.name, at).await?;
-    output.respond(StatusCode::OK, &viewer.object(&object.hub)?)
+    let mut object = target.registry.get(&target.info.namespace, &target.info.name, at).await?;
+    let share = std::mem::take(&mut object.share);
+    let respond = || output.respond(StatusCode::OK, &viewer.object(&object.hub)?);
+    let response = load::work(object.size, respond)?;
+    drop(object);
+    Ok(load::sent(response, share).await)
 }
 
 pub(super) async fn list(target: &Target<'_>) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let (selector, options) = selection(target, false)?;
     let page = target.registry.list(&target.info.namespace, &selector, &options).await?;
-    respond_page(&output, &viewer, &page)
+    respond_page(&output, &viewer, &page).await
 }
 
-/// A list as the client wants it. Plain JSON is put together from what was encoded before.
-pub(super) fn respond_page(
+/// What a row of a Table or the metadata of an object takes beside the metadata itself.
+const ROW: usize = 2 * 1024;
+
+/// A list as the client wants it. Plain JSON is sent out of what was encoded before, item by
+/// item, so that its readers share the memory; everything else is made in its turn.
+pub(super) async fn respond_page(
     output: &Output,
     viewer: &Viewer,
     page: &Page,
 ) -> Result<Response<Body>> {
     if output.is_plain_json() {
-        let items = page.items.iter().map(|object| viewer.encoded(object));
-        return output.respond_bytes(StatusCode::OK, list_bytes(viewer, page, items));
+        let parts = load::work(page.items.len() * ROW, || list_parts(viewer, page));
+        return output.respond_parts(StatusCode::OK, parts).await;
     }
-    let value = viewer.list(page.items.iter().map(|object| &object.hub), &page.meta)?;
-    output.respond(StatusCode::OK, &value)
+    let weigh = |object: &Arc<Cached>| match (viewer.view, viewer.version) {
+        (View::Object, _) | (_, Version::V1alpha1) => 2 * weight::of(&object.hub),
+        (_, Version::V1beta1) => ROW + 2 * weight::of(&object.hub["metadata"]),
+    };
+    let bytes = page.items.iter().map(weigh).sum();
+    let share = load::response(bytes).await;
+    let response = load::work(bytes, || {
+        let value = viewer.list(page.items.iter().map(|object| &object.hub), &page.meta)?;
+        output.respond(StatusCode::OK, &value)
+    })?;
+    Ok(load::sent(response, share).await)
 }
 
-fn list_bytes(viewer: &Viewer, page: &Page, items: impl Iterator<Item = Bytes>) -> Vec<u8> {
-    let head = viewer.list_head(&page.meta).to_string();
-    let mut bytes = Vec::with_capacity(head.len() + 64 + page.items.len() * 1024);
-    // The head without its closing brace.
-    bytes.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
-    bytes.extend_from_slice(b",\"items\":[");
-    for (at, item) in items.enumerate() {
+fn list_parts(viewer: &Viewer, page: &Page) -> Vec<Bytes> {
+    let mut head = viewer.list_head(&page.meta).to_string();
+    // The head goes on behind its closing brace.
+    head.pop();
+    head.push_str(",\"items\":[");
+    let mut parts = Vec::with_capacity(2 * page.items.len() + 2);
+    parts.push(head.into());
+    for (at, object) in page.items.iter().enumerate() {
         if at > 0 {
-            bytes.push(b',');
+            parts.push(Bytes::from_static(b","));
         }
-        bytes.extend_from_slice(&item);
+        parts.push(viewer.encoded(object));
     }
-    bytes.extend_from_slice(b"]}\n");
-    bytes
+    parts.push(Bytes::from_static(b"]}\n"));
+    parts
 }
 
 pub(super) fn view(target: &Target<'_>) -> Result<(Output, Viewer)> {

@@ -22,6 +22,7 @@ use crate::{
         negotiate::Output,
         registry::{Events, Observed, Registry},
         status::{ApiError, Result},
+        storage::Revision,
         view::Viewer,
     },
     runtime::Shutdown,
@@ -51,6 +52,8 @@ pub(super) async fn watch(target: &Target<'_>) -> Result<Response<Body>> {
     let mut feed = Feed {
         registry: Arc::clone(registry),
         viewer,
+        state: VecDeque::new(),
+        state_ends: None,
         pending: VecDeque::new(),
         events: None,
         bookmarks: options.allow_watch_bookmarks.then(|| Schedule::new(timeout)),
@@ -103,6 +106,10 @@ impl Schedule {
 struct Feed {
     registry: Arc<Registry>,
     viewer: Viewer,
+    /// What exists already and was not sent yet.
+    state: VecDeque<Arc<Cached>>,
+    /// The state was sent when the client has seen this revision.
+    state_ends: Option<Revision>,
     /// Lines that wait to be sent.
     pending: VecDeque<Bytes>,
     /// Absent once the watch failed: what is pending is all that is left.
@@ -120,14 +127,8 @@ struct Feed {
 impl Feed {
     fn begin(&mut self, mut events: Events) {
         if let Some(initial) = events.initial.take() {
-            for object in &initial.objects {
-                let line = self.object_line("ADDED", object);
-                self.pending.push_back(line);
-            }
-            if self.bookmarks.is_some() {
-                let line = self.bookmark_line(&initial.revision.to_string(), true);
-                self.pending.push_back(line);
-            }
+            self.state = initial.objects.into();
+            self.state_ends = Some(initial.revision).filter(|_| self.bookmarks.is_some());
         }
         self.events = Some(events);
     }
@@ -141,7 +142,7 @@ impl Feed {
     /// taken out of the cache's window and queued in one go.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(line) = self.pending.pop_front() {
+            if let Some(line) = self.waiting() {
                 self.sent.inc();
                 return Some(line);
             }
@@ -174,6 +175,17 @@ impl Feed {
                 },
             }
         }
+    }
+
+    /// A line that can be sent at once. The state is encoded as the client reads it.
+    fn waiting(&mut self) -> Option<Bytes> {
+        if let Some(object) = self.state.pop_front() {
+            return Some(self.object_line("ADDED", &object));
+        }
+        if let Some(revision) = self.state_ends.take() {
+            return Some(self.bookmark_line(&revision.to_string(), true));
+        }
+        self.pending.pop_front()
     }
 
     fn observed_line(&mut self, observed: &Observed) -> Bytes {

@@ -1,7 +1,6 @@
 //! Create, update, patch, delete and deletecollection.
 
 use axum::body::Body;
-use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::json;
 
@@ -12,6 +11,7 @@ use super::{
 use crate::{
     api::GROUP,
     apiserver::{
+        load::{self, Arrived, Share},
         negotiate::{content_type, read_body},
         options::{DeleteOptions, WriteOptions},
         registry::{Change, Deleted, Object, Patch},
@@ -19,29 +19,44 @@ use crate::{
     },
 };
 
-pub(super) async fn create(target: &Target<'_>, body: Bytes) -> Result<Response<Body>> {
+/// What a body means, and the room for everything that is made of it.
+async fn understand<T>(
+    target: &Target<'_>,
+    body: Arrived,
+    read: impl FnOnce(&[u8]) -> Result<T>,
+) -> Result<(T, Share)> {
+    let share = load::body(target.headers, &body.bytes).await;
+    let meant = load::work(body.bytes.len(), || read(&body.bytes))?;
+    Ok((meant, share))
+}
+
+pub(super) async fn create(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let options = WriteOptions::parse(target.query, "CreateOptions")?;
-    let document = read_body(target.headers, &body)?;
+    let read = |bytes: &[u8]| read_body(target.headers, bytes);
+    let (document, share) = understand(target, body, read).await?;
     let mut call = target.call();
     let created = target.registry.create(&mut call, &document, options).await?;
     target.warn(call);
     if let Some(subject) = target.subject {
         subject.set_name(created.name());
     }
-    output.respond(StatusCode::CREATED, &viewer.object(&created.hub)?)
+    drop(document);
+    let response = output.respond(StatusCode::CREATED, &viewer.object(&created.hub)?)?;
+    Ok(load::sent(response, share).await)
 }
 
-pub(super) async fn update(target: &Target<'_>, body: Bytes) -> Result<Response<Body>> {
+pub(super) async fn update(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
     let options = WriteOptions::parse(target.query, "UpdateOptions")?;
-    let document = read_body(target.headers, &body)?;
+    let read = |bytes: &[u8]| read_body(target.headers, bytes);
+    let (document, _share) = understand(target, body, read).await?;
     change(target, Change::Replace(&document), options).await
 }
 
-pub(super) async fn patch(target: &Target<'_>, body: Bytes) -> Result<Response<Body>> {
-    let patch = match content_type(target.headers).as_str() {
-        "application/json-patch+json" => Patch::json(&body)?,
-        "application/merge-patch+json" => Patch::merge(&body)?,
+pub(super) async fn patch(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
+    let read = match content_type(target.headers).as_str() {
+        "application/json-patch+json" => Patch::json,
+        "application/merge-patch+json" => Patch::merge,
         _ => {
             return Err(ApiError::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -50,6 +65,7 @@ pub(super) async fn patch(target: &Target<'_>, body: Bytes) -> Result<Response<B
         }
     };
     let options = WriteOptions::parse(target.query, "PatchOptions")?;
+    let (patch, _share) = understand(target, body, read).await?;
     change(target, Change::Patch(&patch), options).await
 }
 
@@ -61,14 +77,17 @@ async fn change(
     let (output, viewer) = view(target)?;
     let mut call = target.call();
     let name = &target.info.name;
-    let updated = target.registry.update(&mut call, name, target.part, change, options).await?;
+    let mut updated = target.registry.update(&mut call, name, target.part, change, options).await?;
     target.warn(call);
-    output.respond(StatusCode::OK, &viewer.object(&updated.hub)?)
+    let response = output.respond(StatusCode::OK, &viewer.object(&updated.hub)?)?;
+    let share = std::mem::take(&mut updated.share);
+    drop(updated);
+    Ok(load::sent(response, share).await)
 }
 
-pub(super) async fn delete(target: &Target<'_>, body: Bytes) -> Result<Response<Body>> {
+pub(super) async fn delete(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
-    let options = delete_options(target, &body)?;
+    let options = delete_options(target, body).await?;
     let deleted = target.registry.delete(&target.call(), &target.info.name, &options).await?;
     match deleted {
         Deleted::Gone(object) => output.respond(StatusCode::OK, &success(target, &object)),
@@ -81,21 +100,25 @@ pub(super) async fn delete(target: &Target<'_>, body: Bytes) -> Result<Response<
     }
 }
 
-pub(super) async fn delete_collection(target: &Target<'_>, body: Bytes) -> Result<Response<Body>> {
+pub(super) async fn delete_collection(
+    target: &Target<'_>,
+    body: Arrived,
+) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let (selector, list) = selection(target, false)?;
-    let options = delete_options(target, &body)?;
+    let options = delete_options(target, body).await?;
     let call = target.call();
     let page = target.registry.delete_collection(&call, &selector, &list, &options).await?;
-    respond_page(&output, &viewer, &page)
+    respond_page(&output, &viewer, &page).await
 }
 
 /// The body's options; those of the query when there is no body.
-fn delete_options(target: &Target<'_>, body: &[u8]) -> Result<DeleteOptions> {
-    if body.is_empty() {
+async fn delete_options(target: &Target<'_>, body: Arrived) -> Result<DeleteOptions> {
+    if body.bytes.is_empty() {
         return DeleteOptions::parse(target.query, None);
     }
-    let document = read_body(target.headers, body)?;
+    let read = |bytes: &[u8]| read_body(target.headers, bytes);
+    let (document, _share) = understand(target, body, read).await?;
     match document.value["kind"].as_str() {
         None | Some("" | "DeleteOptions") => {
             DeleteOptions::parse(target.query, Some(&document.value))

@@ -4,9 +4,14 @@ use serde_json::{Value, json};
 
 use super::{Call, Object, Registry, meta};
 use crate::{
-    api::{decode::Document, scheme::Part, validation::warning},
+    api::{
+        decode::{Document, weight},
+        scheme::Part,
+        validation::warning,
+    },
     apiserver::{
         admission::Operation,
+        load::{self, Share},
         options::WriteOptions,
         status::{ApiError, Result},
         storage,
@@ -69,7 +74,8 @@ impl Registry {
         let name = meta::text(&hub, "name").to_owned();
         self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
             .await?;
-        let verdict = self.kind.validate_create(call.version, &hub);
+        let weight = weight::of(&hub);
+        let verdict = load::work(weight, || self.kind.validate_create(call.version, &hub));
         self.judge(call, &name, verdict)?;
         let key = self.key(call.namespace, &name)?;
         let stored = Self::to_stored(&hub);
@@ -79,9 +85,12 @@ impl Registry {
                 return Err(ApiError::already_exists(self.resource(), &name));
             }
             // Nothing was stored, so there is no revision to show.
-            return Ok(Object { key, hub: stored, revision: storage::Revision(0) });
+            let revision = storage::Revision(0);
+            return Ok(Object { key, hub: stored, revision, size: weight, share: Share::NONE });
         }
-        match self.store.create(&key, Self::to_bytes(&stored)).await {
+        let bytes = Self::to_bytes(&stored);
+        drop(stored);
+        match self.store.create(&key, bytes).await {
             Ok(revision) => Ok(Object::new(key, hub, revision)),
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
             Err(error) => Err(self.write_error(&name, &error)),
@@ -91,7 +100,7 @@ impl Registry {
     /// Why a name cannot be had.
     async fn taken(&self, key: &storage::Key, name: &str) -> ApiError {
         let existing = self.store.get(key).await.ok().flatten();
-        match existing.map(|entry| self.object(&entry)) {
+        match existing.map(|entry| self.object(&entry, Share::NONE)) {
             Some(Ok(object)) if object.is_deleting() => {
                 ApiError::exists_while_deleting(self.resource(), name)
             }

@@ -1,5 +1,7 @@
 //! Delete: at once, or when the last finalizer is gone.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{Call, Object, Page, Registry, meta, read::name_of};
@@ -15,7 +17,7 @@ use crate::{
 };
 
 /// What became of the object.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Deleted {
     /// It is gone; this is its last state.
     Gone(Object),
@@ -41,9 +43,10 @@ impl Registry {
     ) -> Result<Deleted> {
         let key = self.key(call.namespace, name)?;
         loop {
-            let entry = self.store.get(&key).await.map_err(|e| self.store_error(name, &e))?;
-            let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-            let current = self.object(&entry)?;
+            let found = self.fetch(&key).await.map_err(|e| self.store_error(name, &e))?;
+            let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+            let current = self.object(&entry, share)?;
+            drop(entry);
             self.check_preconditions(name, &current, options)?;
             let objects = (None, Some(&current.hub));
             self.admit(call, Operation::Delete, Part::Main, name, objects, options.dry_run).await?;
@@ -145,8 +148,8 @@ fn finalizers_after(hub: &Value, propagation: Option<Propagation>) -> Vec<String
 fn marked(current: &Object, finalizers: &[String]) -> Value {
     let mut next = current.hub.clone();
     let before = meta::finalizers(&current.hub);
-    let same = before.len() == finalizers.len()
-        && before.iter().all(|name| finalizers.iter().any(|kept| kept == name));
+    let kept: HashSet<&str> = finalizers.iter().map(String::as_str).collect();
+    let same = before.len() == finalizers.len() && before.iter().all(|name| kept.contains(name));
     if !same {
         meta::fields(&mut next).insert("finalizers".into(), json!(finalizers));
     }

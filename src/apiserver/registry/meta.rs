@@ -3,10 +3,15 @@
 //! Owns the rules of `pkg/registry/rest/{create,update,meta}.go`. What a client may write there
 //! is for `api::validation`.
 
+use std::collections::HashSet;
+
 use rand::Rng;
 use serde_json::{Map, Value, json};
 
-use crate::apiserver::status::{ApiError, Result};
+use crate::{
+    api::decode::MAX_FINDINGS,
+    apiserver::status::{ApiError, Result},
+};
 
 /// Finalizers that garbage collection understands.
 pub(super) const ORPHAN: &str = "orphan";
@@ -101,16 +106,15 @@ pub(super) fn generate_name(base: &str) -> String {
 /// Owners named twice count once; says so.
 pub(super) fn dedup_owners(hub: &mut Value) -> Option<String> {
     let owners = fields(hub).get_mut("ownerReferences")?.as_array_mut()?;
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut seen = HashSet::new();
     let mut twice = Vec::new();
-    for owner in owners.drain(..) {
-        if kept.contains(&owner) {
+    owners.retain(|owner| {
+        let first = seen.insert(owner.to_string());
+        if !first && twice.len() < MAX_FINDINGS {
             twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
-        } else {
-            kept.push(owner);
         }
-    }
-    *owners = kept;
+        first
+    });
     (!twice.is_empty()).then(|| {
         format!(
             "metadata.ownerReferences contains duplicate entries; API server dedups owner \

@@ -2,30 +2,54 @@
 //!
 //! Pure: a patch is applied to the object as its version shows it.
 
-use json_patch::{PatchOperation, jsonptr::resolve::Resolve as _};
+use json_patch::{
+    PatchOperation,
+    jsonptr::{Pointer, resolve::Resolve as _},
+};
 use serde_json::Value;
 
 use crate::{
-    api::decode::{self, Document, MAX_BODY},
-    apiserver::status::{ApiError, Result},
+    api::decode::{
+        self, Document,
+        weight::{self, MAX_DEPTH, MAX_TREE},
+    },
+    apiserver::{
+        negotiate::unread,
+        status::{ApiError, Result},
+    },
 };
+
+const UNREAD: &str = "error decoding patch";
 
 /// Operations of a JSON patch; the same as kube-apiserver's.
 const MAX_OPERATIONS: usize = 10_000;
 
+/// Most items that all operations of a JSON patch together may look at or move: each that
+/// inserts into a list moves all behind it.
+const MAX_MOVED: usize = 4_000_000;
+
 /// A patch that was understood.
 pub enum Patch {
-    Json(json_patch::Patch),
+    Json(json_patch::Patch, Weight),
     Merge(Document),
 }
 
+/// Memory of the body's tree.
+type Weight = usize;
+
 impl Patch {
+    /// What the patch itself takes in memory.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Json(_, weight) => *weight,
+            Self::Merge(document) => document.weight,
+        }
+    }
+
     /// A body of `application/json-patch+json`.
     pub fn json(body: &[u8]) -> Result<Self> {
-        let refuse =
-            |error: String| ApiError::bad_request(format!("error decoding patch: {error}"));
         // Counted before operations are built: a small body can hold very many.
-        let document = decode::json(body).map_err(refuse)?;
+        let document = decode::json(body).map_err(|error| unread(&error, UNREAD))?;
         if let Some(operations) = document.value.as_array()
             && operations.len() > MAX_OPERATIONS
         {
@@ -34,15 +58,15 @@ impl Patch {
                 operations.len()
             )));
         }
-        let patch =
-            serde_json::from_value(document.value).map_err(|error| refuse(error.to_string()))?;
-        Ok(Self::Json(patch))
+        let weight = document.weight;
+        let patch = serde_json::from_value(document.value)
+            .map_err(|error| ApiError::bad_request(format!("{UNREAD}: {error}")))?;
+        Ok(Self::Json(patch, weight))
     }
 
     /// A body of `application/merge-patch+json`.
     pub fn merge(body: &[u8]) -> Result<Self> {
-        let document = decode::json(body)
-            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+        let document = decode::json(body).map_err(|error| unread(&error, UNREAD))?;
         if !document.value.is_object() {
             return Err(ApiError::bad_request("error decoding patch: a merge patch is an object"));
         }
@@ -58,7 +82,7 @@ impl Patch {
                 let given = |name: &str| !document.value["metadata"][name].is_null();
                 NAMING.into_iter().any(given)
             }
-            Self::Json(patch) => patch.0.iter().any(|operation| {
+            Self::Json(patch, _) => patch.0.iter().any(|operation| {
                 let path = operation.path().to_string();
                 NAMING.into_iter().any(|name| path == format!("/metadata/{name}"))
             }),
@@ -70,31 +94,76 @@ impl Patch {
         match self {
             Self::Merge(document) => {
                 json_patch::merge(&mut object, &document.value);
+                weight::check(&object).map_err(refused)?;
                 let mut patched = Document::from(object);
                 patched.duplicates.clone_from(&document.duplicates);
                 patched.numbers.clone_from(&document.numbers);
                 Ok(patched)
             }
-            Self::Json(patch) => {
-                let mut copied = 0;
+            Self::Json(patch, _) => {
+                let mut effort = Effort::default();
                 for operation in &patch.0 {
-                    if let PatchOperation::Copy(copy) = operation {
-                        let source = object.resolve(&copy.from).map_err(refused)?;
-                        copied += source.to_string().len();
-                        if copied > MAX_BODY {
-                            return Err(refused(format!(
-                                "copied values come to more than {MAX_BODY} bytes"
-                            )));
-                        }
-                    }
+                    effort.add(&object, operation)?;
                     // The object is a copy, so a half-applied patch is simply dropped.
                     json_patch::patch_unsafe(&mut object, std::slice::from_ref(operation))
                         .map_err(refused)?;
                 }
+                weight::check(&object).map_err(refused)?;
                 Ok(object.into())
             }
         }
     }
+}
+
+/// What the operations of a patch cost so far.
+#[derive(Default)]
+struct Effort {
+    /// Bytes of memory that copies take.
+    copied: usize,
+    /// Items of lists that were looked at or moved.
+    moved: usize,
+}
+
+impl Effort {
+    /// Adds an operation, or refuses it because it would cost too much.
+    fn add(&mut self, object: &Value, operation: &PatchOperation) -> Result<()> {
+        let to = operation.path();
+        let (from, depth) = match operation {
+            PatchOperation::Add(add) => (None, weight::depth(&add.value)),
+            PatchOperation::Replace(replace) => (None, weight::depth(&replace.value)),
+            PatchOperation::Test(_) | PatchOperation::Remove(_) => (None, 0),
+            PatchOperation::Copy(copy) => {
+                let source = object.resolve(&copy.from).map_err(refused)?;
+                self.copied += weight::of(source);
+                (Some(&copy.from), weight::depth(source))
+            }
+            PatchOperation::Move(mv) => {
+                let source = object.resolve(&mv.from).map_err(refused)?;
+                self.moved += weight::of(source) / 32;
+                (Some(&mv.from), weight::depth(source))
+            }
+        };
+        if self.copied > MAX_TREE {
+            let most = MAX_TREE >> 20;
+            return Err(refused(format!("copied values take more than {most} MiB of memory")));
+        }
+        // A value that nests without end is not even dropped without harm.
+        if to.count() + depth > MAX_DEPTH {
+            let text = format!("it would be nested more than {MAX_DEPTH} levels deep");
+            return Err(refused(text));
+        }
+        self.moved += items_beside(object, to) + from.map_or(0, |from| items_beside(object, from));
+        if self.moved > MAX_MOVED {
+            return Err(refused("its operations on long lists would take too long"));
+        }
+        Ok(())
+    }
+}
+
+/// Items of the list in which the pointer ends.
+fn items_beside(object: &Value, pointer: &Pointer) -> usize {
+    let list = pointer.parent().and_then(|parent| object.resolve(parent).ok());
+    list.and_then(Value::as_array).map_or(0, Vec::len)
 }
 
 /// 422. The message is upstream's; the cause tells what it leaves out.
@@ -141,6 +210,43 @@ mod tests {
         }
         let patch = Patch::json(json!(operations).to_string().as_bytes()).unwrap();
         assert_eq!(patch.apply(json!({})).unwrap_err().code(), 422);
+    }
+
+    fn apply(operations: &[Value], object: Value) -> Result<Document> {
+        Patch::json(json!(operations).to_string().as_bytes()).unwrap().apply(object)
+    }
+
+    /// Without a limit it ends the process: such a value overflows the stack when it is dropped.
+    #[test]
+    fn a_patch_cannot_nest_without_end() {
+        let mut operations = Vec::new();
+        for level in 0..18 {
+            let path = "/a".repeat(1 << level);
+            operations.push(json!({"op": "add", "path": path, "value": {}}));
+            operations.push(json!({"op": "copy", "from": "/a", "path": format!("{path}/a")}));
+        }
+        let error = apply(&operations, json!({})).unwrap_err();
+        assert!(format!("{error:?}").contains("levels deep"), "{error:?}");
+    }
+
+    #[test]
+    fn a_patch_cannot_shift_long_lists_again_and_again() {
+        let object = json!({"list": vec![0; 100_000]});
+        let insert = json!({"op": "add", "path": "/list/0", "value": 1});
+        assert!(apply(&vec![insert.clone(); 30], object.clone()).is_ok());
+        let error = apply(&vec![insert; 5000], object.clone()).unwrap_err();
+        assert!(format!("{error:?}").contains("long lists"), "{error:?}");
+        let shift = json!({"op": "move", "from": "/list/0", "path": "/list/99999"});
+        assert!(apply(&vec![shift; 5000], object).is_err());
+    }
+
+    #[test]
+    fn copies_of_small_maps_are_weighed() {
+        let object = json!({"a": vec![json!({"x": 0}); 1000]});
+        let operations: Vec<_> = (0..1000)
+            .map(|at| json!({"op": "copy", "from": "/a", "path": format!("/b{at}")}))
+            .collect();
+        assert_eq!(apply(&operations, object).unwrap_err().code(), 422);
     }
 
     #[test]

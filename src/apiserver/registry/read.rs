@@ -6,6 +6,7 @@ use super::{Object, Registry};
 use crate::{
     apiserver::{
         cache::{self, Cached},
+        load::Share,
         options::ReadAt,
         status::{ApiError, Result},
         storage::Key,
@@ -33,9 +34,9 @@ impl Registry {
     }
 
     async fn latest(&self, key: &Key, name: &str) -> Result<Object> {
-        let entry = self.store.get(key).await.map_err(|e| self.store_error(name, &e))?;
-        let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-        self.object(&entry)
+        let found = self.fetch(key).await.map_err(|e| self.store_error(name, &e))?;
+        let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+        self.object(&entry, share)
     }
 
     /// The cache's refusal in a client's words.
@@ -57,7 +58,8 @@ impl Registry {
 impl From<&Cached> for Object {
     fn from(cached: &Cached) -> Self {
         let Cached { key, hub, revision, .. } = cached;
-        Self { key: key.clone(), hub: hub.clone(), revision: *revision }
+        let (key, hub) = (key.clone(), hub.clone());
+        Self { key, hub, revision: *revision, size: 0, share: Share::NONE }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     },
     apiserver::{
         admission::Operation,
+        load,
         options::WriteOptions,
         status::{ApiError, Result},
         storage,
@@ -45,26 +46,29 @@ impl Registry {
         let mut attempt = 1;
         loop {
             call.warnings.truncate(spoken);
-            let entry = self.store.get(&key).await.map_err(|e| self.store_error(name, &e))?;
-            let entry = entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-            let (stored, current) = self.read_stored(&key, &entry.value, entry.revision)?;
+            let found = self.fetch(&key).await.map_err(|e| self.store_error(name, &e))?;
+            let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+            let read = || self.read_stored(&key, &entry.value, entry.revision);
+            let (stored, current) = load::work(entry.value.len(), read)?;
             let next = self.next(call, name, part, change, &current, options).await?;
 
             let ends = current.is_deleting() && meta::finalizers(&next).is_empty();
             let next_stored = Self::to_stored(&next);
             if next_stored == stored && !ends {
-                return Ok(current);
+                return Ok(Object { share, ..current });
             }
             if options.dry_run {
-                return Ok(Object::new(key, next, current.revision));
+                return Ok(Object { share, ..Object::new(key, next, current.revision) });
             }
+            let bytes = load::work(entry.value.len(), || Self::to_bytes(&next_stored));
+            drop((stored, next_stored));
             let written = if ends {
                 self.store.delete(&key, current.revision).await
             } else {
-                self.store.update(&key, current.revision, Self::to_bytes(&next_stored)).await
+                self.store.update(&key, current.revision, bytes).await
             };
             match written {
-                Ok(revision) => return Ok(Object::new(key, next, revision)),
+                Ok(revision) => return Ok(Object { share, ..Object::new(key, next, revision) }),
                 Err(storage::Error::Conflict { .. })
                     if matches!(change, Change::Patch(patch) if !patch.names_revision())
                         && attempt < ATTEMPTS =>
@@ -90,18 +94,9 @@ impl Registry {
         let body = match change {
             Change::Replace(body) => body,
             Change::Patch(patch) => {
-                let shown = self.kind.encode(call.version, &current.hub);
-                patched = match patch {
-                    // Beside the object's own fields, an older word for one would contradict it.
-                    Patch::Merge(document) => {
-                        let mut document = document.clone();
-                        let tolerated = self.kind.tolerate(call.version, &mut document);
-                        let warnings = tolerated.map_err(|e| self.not_understood(name, e))?;
-                        call.warnings.extend(warnings);
-                        Patch::Merge(document).apply(shown)?
-                    }
-                    Patch::Json(_) => patch.apply(shown)?,
-                };
+                patched = load::work(current.size.max(patch.weight()), || {
+                    self.patched(call, name, patch, current)
+                })?;
                 &patched
             }
         };
@@ -126,9 +121,32 @@ impl Registry {
         }
         let objects = (Some(&next), Some(&current.hub));
         self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
-        let verdict = self.kind.validate_update(call.version, part, &next, &current.hub);
+        let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
+        let verdict = load::work(body.weight, validate);
         self.judge(call, name, verdict)?;
         Ok(next)
+    }
+
+    /// The object as the version shows it, with the patch applied.
+    fn patched(
+        &self,
+        call: &mut Call<'_>,
+        name: &str,
+        patch: &Patch,
+        current: &Object,
+    ) -> Result<Document> {
+        let shown = self.kind.encode(call.version, &current.hub);
+        match patch {
+            // Beside the object's own fields, an older word for one would contradict it.
+            Patch::Merge(document) => {
+                let mut document = document.clone();
+                let tolerated = self.kind.tolerate(call.version, &mut document);
+                let warnings = tolerated.map_err(|e| self.not_understood(name, e))?;
+                call.warnings.extend(warnings);
+                Patch::Merge(document).apply(shown)
+            }
+            Patch::Json(..) => patch.apply(shown),
+        }
     }
 
     /// Name, namespace, uid and revision of the body must be those of the object.

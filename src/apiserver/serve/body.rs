@@ -1,22 +1,137 @@
-//! A response body that keeps something alive until it was sent or dropped.
+//! A response body on its way to a client: in pieces, and never for ever.
+//!
+//! A piece is handed out when the client has taken the one before. So a client that does not
+//! read keeps one piece in memory, and is noticed.
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use axum::body::Body;
 use bytes::Bytes;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::{
+    body::{Body as HttpBody, Frame, SizeHint},
+    rt::Executor,
+};
+use hyper_util::rt::TokioExecutor;
+use tokio::time::{Instant, sleep};
 
-/// `body`, holding `guard` as long as it lives. Length and end stay known, so that a response
-/// keeps its Content-Length.
-pub(super) struct Guarded<G> {
-    pub(super) body: Body,
-    pub(super) _guard: G,
+/// A client that takes nothing for so long is cut.
+pub(super) const STALLED: Duration = Duration::from_secs(10);
+
+/// Largest piece: a TLS record.
+const PIECE: usize = 16 * 1024;
+/// Largest last piece. HTTP/2 keeps it after we have let go of the stream.
+const LAST: usize = 1024;
+
+/// Whom a response waits for, and since when.
+#[derive(Debug)]
+pub(super) struct Pace {
+    began: Instant,
+    /// Milliseconds after `began` at which the client got its last piece; [`Pace::OURS`] while it
+    /// waits for us.
+    handed: AtomicU64,
 }
 
-impl<G: Unpin> HttpBody for Guarded<G> {
+impl Pace {
+    const OURS: u64 = u64::MAX;
+
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { began: Instant::now(), handed: AtomicU64::new(Self::OURS) })
+    }
+
+    fn hand(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
+        self.handed.store(now, Ordering::Relaxed);
+    }
+
+    fn wait(&self) {
+        self.handed.store(Self::OURS, Ordering::Relaxed);
+    }
+
+    /// Ends once the client has taken nothing for [`STALLED`].
+    async fn stalled(&self) {
+        loop {
+            let left = match self.handed.load(Ordering::Relaxed) {
+                Self::OURS => STALLED,
+                handed => {
+                    let since = Duration::from_millis(handed);
+                    (since + STALLED).saturating_sub(self.began.elapsed())
+                }
+            };
+            if left.is_zero() {
+                return;
+            }
+            sleep(left).await;
+        }
+    }
+}
+
+tokio::task_local! {
+    /// The pace of the HTTP/2 stream that this task serves.
+    static STREAM: Arc<Pace>;
+}
+
+/// The pace of this task's stream. An HTTP/1 connection has only its socket to watch.
+pub(super) fn pace() -> Arc<Pace> {
+    STREAM.try_with(Arc::clone).unwrap_or_else(|_| Pace::new())
+}
+
+/// Runs the streams of an HTTP/2 connection, and drops those that stall, which resets them.
+/// Others on the same connection, which the aggregator shares between users, go on.
+#[derive(Clone)]
+pub(super) struct Streams;
+
+impl<F> Executor<F> for Streams
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, stream: F) {
+        let pace = Pace::new();
+        TokioExecutor::new().execute(STREAM.scope(Arc::clone(&pace), async move {
+            tokio::select! {
+                _ = stream => {}
+                () = pace.stalled() => {}
+            }
+        }));
+    }
+}
+
+/// `body` in pieces, holding `guard` until the last one was taken.
+pub(super) struct Paced<G> {
+    body: Body,
+    /// What is left of the body's last frame.
+    rest: Bytes,
+    pace: Arc<Pace>,
+    done: bool,
+    _guard: G,
+}
+
+impl<G> Paced<G> {
+    pub(super) fn new(body: Body, pace: Arc<Pace>, guard: G) -> Self {
+        let done = body.is_end_stream();
+        Self { body, rest: Bytes::new(), pace, done, _guard: guard }
+    }
+
+    fn piece(&mut self) -> Frame<Bytes> {
+        let length = match self.rest.len() {
+            length if length > PIECE => PIECE,
+            length if length > LAST => length - LAST,
+            length => length,
+        };
+        self.pace.hand();
+        Frame::data(self.rest.split_to(length))
+    }
+}
+
+impl<G: Unpin> HttpBody for Paced<G> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -24,14 +139,68 @@ impl<G: Unpin> HttpBody for Guarded<G> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        self.pace.wait();
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                outcome => {
+                    self.done = true;
+                    return Poll::Ready(outcome);
+                }
+            }
+        }
+        Poll::Ready(Some(Ok(self.piece())))
     }
 
+    // Not with the last piece, but after it was taken.
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.done
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower() + rest);
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_comes_in_pieces_and_whoever_takes_none_is_noticed() {
+        let pace = Pace::new();
+        let mut body = Paced::new(Body::from(vec![7; 40_000]), Arc::clone(&pace), ());
+        assert_eq!(body.size_hint().exact(), Some(40_000));
+        let mut lengths = Vec::new();
+        let began = Instant::now();
+        tokio::select! {
+            () = pace.stalled() => panic!("it was taken piece by piece"),
+            () = async {
+                while let Some(frame) = body.frame().await {
+                    lengths.push(frame.unwrap().into_data().unwrap().len());
+                    sleep(STALLED / 2).await;
+                    assert!(!body.is_end_stream() || lengths.len() == 4);
+                }
+            } => {}
+        }
+        assert_eq!(lengths, [16_384, 16_384, 6208, 1024]);
+        assert!(began.elapsed() >= STALLED * 2);
+
+        let mut body = Paced::new(Body::from(vec![7; 40_000]), Arc::clone(&pace), ());
+        let handed = Instant::now();
+        drop(body.frame().await);
+        pace.stalled().await;
+        assert!(handed.elapsed() >= STALLED && handed.elapsed() < STALLED * 2);
     }
 }

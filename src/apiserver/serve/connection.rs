@@ -5,10 +5,7 @@ use std::{
     net::SocketAddr,
     panic::AssertUnwindSafe,
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,17 +17,24 @@ use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, time::MissedTickBehavior};
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, error};
 
-use super::{Peer, body::Guarded};
+use super::{
+    Peer,
+    body::{Paced, Streams, pace},
+    patient::Patient,
+    places::{InUse, Use},
+};
 use crate::{apiserver::filters::Chain, runtime::Shutdown};
 
 /// Time to send a request's head, kube-apiserver's number: a slow client cannot hold a
 /// connection with a head that never ends.
 const HEADER_READ: Duration = Duration::from_secs(32);
+/// A connection on which there never was a request is closed after so long.
+const FIRST_REQUEST: Duration = Duration::from_secs(5);
 /// A connection without a request is closed after so long.
 const IDLE: Duration = Duration::from_secs(90);
 /// How often idleness is looked at.
@@ -38,9 +42,14 @@ const IDLE_CHECK: Duration = Duration::from_secs(30);
 /// HTTP/2 pings find peers that are gone.
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(15);
+/// Bytes of a request's head.
 const HEADERS: u32 = 1024 * 1024;
 const STREAMS: u32 = 1000;
 const H2_BUFFER: u32 = 256 * 1024;
+/// Head of an HTTP/1 request, and what of a body is read ahead. The aggregator speaks HTTP/2.
+const H1_BUFFER: usize = 128 * 1024;
+/// What a stream's response may have waiting for its client.
+const H2_SENDING: usize = 64 * 1024;
 /// Streams that were reset before we looked at them; more of them at once is an attack
 /// (CVE-2023-44487) and ends the connection.
 const PENDING_RESETS: usize = 64;
@@ -54,9 +63,10 @@ trait Drain: Future<Output = Hyper> {
 
 /// Serves one connection to its end. A panic that escapes a body ends this connection only.
 pub(super) async fn run(
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Patient<TcpStream>>,
     address: SocketAddr,
     chain: Arc<Chain>,
+    used: &Arc<Use>,
     drain: Shutdown,
 ) {
     let (_, tls) = stream.get_ref();
@@ -64,40 +74,40 @@ pub(super) async fn run(
     let certificates = tls.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|der| der.clone().into_owned()).collect();
     let peer = Peer { address, certificates };
-    let busy = Arc::new(AtomicUsize::new(0));
 
     let service = {
-        let busy = Arc::clone(&busy);
+        let used = Arc::clone(used);
         service_fn(move |mut request: Request<Incoming>| {
-            let (chain, in_use) = (Arc::clone(&chain), InUse::new(&busy));
+            let (chain, in_use) = (Arc::clone(&chain), InUse::new(&used));
             request.extensions_mut().insert(peer.clone());
             async move {
                 let response: Response<Body> = chain.handle(request.map(Body::new)).await;
-                Ok::<_, Infallible>(response.map(|body| Guarded { body, _guard: in_use }))
+                Ok::<_, Infallible>(response.map(|body| Paced::new(body, pace(), in_use)))
             }
         })
     };
     let io = TokioIo::new(stream);
     let served = async {
         if http2 {
-            let mut builder = http2::Builder::new(TokioExecutor::new());
+            let mut builder = http2::Builder::new(Streams);
             builder
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS)
                 .max_header_list_size(HEADERS)
                 .initial_stream_window_size(H2_BUFFER)
                 .max_frame_size(H2_BUFFER)
+                .max_send_buf_size(H2_SENDING)
                 .max_pending_accept_reset_streams(PENDING_RESETS)
                 .keep_alive_interval(PING)
                 .keep_alive_timeout(PING_ANSWER);
-            until_done(builder.serve_connection(io, service), &busy, &drain).await
+            until_done(builder.serve_connection(io, service), used, &drain).await
         } else {
             let mut builder = http1::Builder::new();
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
-                .max_buf_size(HEADERS as usize);
-            until_done(builder.serve_connection(io, service), &busy, &drain).await
+                .max_buf_size(H1_BUFFER);
+            until_done(builder.serve_connection(io, service), used, &drain).await
         }
     };
     match AssertUnwindSafe(served).catch_unwind().await {
@@ -108,14 +118,16 @@ pub(super) async fn run(
 }
 
 /// Drives a connection. It is asked to end when the process drains or when it has been without
-/// a request for long.
-async fn until_done(connection: impl Drain, busy: &AtomicUsize, drain: &Shutdown) -> Hyper {
+/// a request for long. One that never had any is cut.
+async fn until_done(connection: impl Drain, used: &Use, drain: &Shutdown) -> Hyper {
     let mut connection = pin!(connection);
     let mut ending = false;
     let mut idle = Duration::ZERO;
     let mut checks = tokio::time::interval(IDLE_CHECK);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     checks.tick().await;
+    let mut first_request = pin!(tokio::time::sleep(FIRST_REQUEST));
+    let mut expected = true;
     loop {
         // Neither a tick nor the drain signal is lost by being dropped.
         tokio::select! {
@@ -124,8 +136,14 @@ async fn until_done(connection: impl Drain, busy: &AtomicUsize, drain: &Shutdown
                 ending = true;
                 connection.as_mut().drain();
             }
+            () = first_request.as_mut(), if expected => {
+                if !used.was_used() {
+                    return Ok(());
+                }
+                expected = false;
+            }
             _ = checks.tick() => {
-                if busy.load(Ordering::Relaxed) > 0 {
+                if used.is_running() {
                     idle = Duration::ZERO;
                     continue;
                 }
@@ -143,23 +161,7 @@ async fn until_done(connection: impl Drain, busy: &AtomicUsize, drain: &Shutdown
     }
 }
 
-/// Counts a request from its head to the end of its response's body.
-struct InUse(Arc<AtomicUsize>);
-
-impl InUse {
-    fn new(busy: &Arc<AtomicUsize>) -> Self {
-        busy.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(busy))
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-type Io = TokioIo<TlsStream<TcpStream>>;
+type Io = TokioIo<TlsStream<Patient<TcpStream>>>;
 
 impl<S, B> Drain for http1::Connection<Io, S>
 where
@@ -173,7 +175,7 @@ where
     }
 }
 
-impl<S, B> Drain for http2::Connection<Io, S, TokioExecutor>
+impl<S, B> Drain for http2::Connection<Io, S, Streams>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -184,5 +186,59 @@ where
 {
     fn drain(self: Pin<&mut Self>) {
         self.graceful_shutdown();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A connection that never ends by itself, and notes when it was asked to.
+    #[derive(Default)]
+    struct Scripted(Option<Instant>);
+
+    impl Future for &mut Scripted {
+        type Output = Hyper;
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Hyper> {
+            Poll::Pending
+        }
+    }
+
+    impl Drain for &mut Scripted {
+        fn drain(mut self: Pin<&mut Self>) {
+            self.0 = Some(Instant::now());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_never_had_a_request_is_cut() {
+        let began = Instant::now();
+        let mut connection = Scripted::default();
+        until_done(&mut connection, &Use::default(), &Shutdown::new()).await.unwrap();
+        assert_eq!((began.elapsed(), connection.0), (FIRST_REQUEST, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_asked_to_end_and_then_cut_and_a_busy_one_is_not() {
+        let began = Instant::now();
+        let (mut connection, used) = (Scripted::default(), Arc::<Use>::default());
+        let request = InUse::new(&used);
+        let busy = Duration::from_secs(600);
+        let drain = Shutdown::new();
+        let served = until_done(&mut connection, &used, &drain);
+        let request = async {
+            tokio::time::sleep(busy).await;
+            drop(request);
+        };
+        let (served, ()) = tokio::join!(served, request);
+        served.unwrap();
+        let asked = connection.0.expect("it was asked") - began;
+        assert!(asked >= busy + IDLE && asked <= busy + IDLE + 2 * IDLE_CHECK, "{asked:?}");
+        assert!(began.elapsed() >= asked && began.elapsed() <= asked + 2 * IDLE_CHECK);
     }
 }

@@ -1,0 +1,205 @@
+//! What a parsed body costs: an estimate of its memory, and how deep it is.
+//!
+//! Owns the limits. The figures are those of `serde_json`'s tree on a 64-bit machine, where a
+//! small map takes eighty times its text; they are estimates from above.
+
+use serde_json::Value;
+
+use super::Error;
+
+/// Most bytes that a parsed body may take. While a request is handled, up to three such trees
+/// stand beside each other.
+pub const MAX_TREE: usize = 8 * 1024 * 1024;
+
+/// Deepest nesting. `serde_json` reads 127 levels, and what we store has to be readable again
+/// inside a list inside a watch event.
+pub const MAX_DEPTH: usize = 100;
+
+/// Most bytes of the names that lead to a field. Findings and errors repeat them for each field.
+pub const MAX_PATH: usize = 4096;
+
+/// Most places of a YAML body where a value may begin. Its reader keeps all of them in memory
+/// before we see the first one.
+const MAX_YAML_MARKS: usize = 64 * 1024;
+
+/// Most brackets of a YAML body that are open at a time, those in its texts included.
+const MAX_YAML_BRACKETS: usize = 10 * MAX_DEPTH;
+
+/// The first node of a B-tree, and what each further entry adds.
+const MAP: usize = 640;
+pub(super) const ENTRY: usize = 110;
+/// The first items of a list, and what each further one adds while the list grows.
+const LIST: usize = 128;
+const ITEM: usize = 64;
+
+/// What an allocation of so many bytes takes.
+pub(super) fn heap(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { (bytes + 16).max(32) }
+}
+
+/// An entry of a map that has so many others, without its value.
+pub(super) fn entry(others: usize, key: &str) -> usize {
+    heap(key.len()) + if others == 0 { MAP } else { ENTRY }
+}
+
+/// An item of a list that has so many others, without what it holds.
+pub(super) fn item(others: usize) -> usize {
+    if others == 0 { LIST } else { ITEM }
+}
+
+/// What a value takes beside its own place.
+pub fn of(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => heap(text.len()),
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(others, value)| item(others) + of(value)).sum()
+        }
+        Value::Object(fields) => fields
+            .iter()
+            .enumerate()
+            .map(|(others, (key, value))| entry(others, key) + of(value))
+            .sum(),
+    }
+}
+
+/// Levels of lists and maps.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// Holds a value that a patch made to the limits of a body.
+pub fn check(value: &Value) -> Result<(), Error> {
+    if depth(value) > MAX_DEPTH {
+        return Err(Error::Malformed(too_deep()));
+    }
+    if longest_path(value) > MAX_PATH {
+        return Err(Error::Malformed(long_path()));
+    }
+    if of(value) > MAX_TREE { Err(Error::TooLarge(too_heavy())) } else { Ok(()) }
+}
+
+fn longest_path(value: &Value) -> usize {
+    let longest = match value {
+        Value::Array(items) => items.iter().map(|value| INDEX + longest_path(value)).max(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| step(key) + longest_path(value)).max()
+        }
+        _ => None,
+    };
+    longest.unwrap_or_default()
+}
+
+/// What an index adds to a path, about.
+pub(super) const INDEX: usize = 8;
+
+/// What a key adds to a path.
+pub(super) fn step(key: &str) -> usize {
+    key.len() + 1
+}
+
+/// What a JSON body will take, at most, found out without reading it.
+pub fn foresee(json: &[u8]) -> usize {
+    let mut weight = 0;
+    let mut quoted = false;
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        weight += match byte {
+            b'"' => {
+                quoted = !quoted;
+                if quoted { 32 } else { 0 }
+            }
+            b'\\' if quoted => {
+                bytes.next();
+                2
+            }
+            _ if quoted => 1,
+            b'{' => MAP,
+            b'[' => LIST,
+            b',' => ENTRY,
+            _ => 0,
+        };
+    }
+    weight.min(MAX_TREE)
+}
+
+/// What a YAML body will take: aliases may make much of little.
+pub fn foresee_yaml(yaml: &[u8]) -> usize {
+    if yaml.contains(&b'*') { MAX_TREE } else { (yaml.len() * MAP / 4).min(MAX_TREE) }
+}
+
+/// Refuses a YAML body that has more places for values than its reader may keep.
+pub(super) fn check_yaml(yaml: &[u8]) -> Result<(), Error> {
+    let marks = yaml.iter().filter(|byte| matches!(byte, b'\n' | b',' | b'[' | b'{' | b'-' | b':'));
+    if marks.count() > MAX_YAML_MARKS {
+        let text = format!(
+            "it has more than {MAX_YAML_MARKS} places where a value may begin, too many for YAML; \
+             send it as JSON"
+        );
+        return Err(Error::TooLarge(text));
+    }
+    // Its reader looks at all open brackets for each further one.
+    let mut open = 0_usize;
+    for byte in yaml {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MAX_YAML_BRACKETS {
+            return Err(Error::Malformed(too_deep()));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn too_heavy() -> String {
+    format!("it would take more than {} MiB of memory: it holds too many values", MAX_TREE >> 20)
+}
+
+pub(super) fn too_deep() -> String {
+    format!("nested more than {MAX_DEPTH} levels deep")
+}
+
+pub(super) fn long_path() -> String {
+    format!("the names that lead to a field have more than {MAX_PATH} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_foreseen_is_never_less_than_what_is_taken() {
+        for value in [
+            json!({"a": {"b": [1, 2, {"c": "d"}], "e\"\\f": "x".repeat(100)}}),
+            json!([[], {}, [[]], "", {"": ""}, {"a": 1, "b": 2, "c": 3, "d": 4}]),
+            json!(vec![json!({"a": 0}); 500]),
+            json!(vec!["x"; 500]),
+        ] {
+            let text = value.to_string();
+            let (seen, taken) = (foresee(text.as_bytes()), of(&value));
+            assert!(seen >= taken, "{seen} < {taken}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_a_patch_made_is_held_to_the_limits_of_a_body() {
+        let mut deep = json!(0);
+        for _ in 0..MAX_DEPTH {
+            deep = json!([deep]);
+        }
+        assert_eq!(check(&deep), Ok(()));
+        assert!(matches!(check(&json!([deep])), Err(Error::Malformed(_))));
+        let long = json!({"a".repeat(MAX_PATH / 2): {"b".repeat(MAX_PATH / 2): 1}});
+        assert!(matches!(check(&long), Err(Error::Malformed(_))));
+        let heavy = json!(vec![json!({"a": 0}); MAX_TREE / MAP]);
+        assert!(matches!(check(&heavy), Err(Error::TooLarge(_))));
+    }
+}

@@ -1,0 +1,119 @@
+//! A connection that is cut when its other end takes nothing for long.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep},
+};
+
+use super::body::STALLED;
+
+/// Fails a write that has made no progress for [`STALLED`].
+pub(super) struct Patient<S> {
+    stream: S,
+    limit: Pin<Box<Sleep>>,
+    waiting: bool,
+}
+
+impl<S> Patient<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, limit: Box::pin(sleep(STALLED)), waiting: false }
+    }
+
+    /// Passes an outcome on, unless there has been none for too long.
+    fn judge<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.waiting = false;
+            return outcome;
+        }
+        if !self.waiting {
+            self.waiting = true;
+            self.limit.as_mut().reset(Instant::now() + STALLED);
+        }
+        match self.limit.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(context, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.judge(context, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_flush(context);
+        self.judge(context, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.judge(context, outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_is_waited_for_and_one_that_stops_is_cut() {
+        let (ours, mut theirs) = duplex(100);
+        let mut ours = Patient::new(ours);
+        let mut piece = [0; 100];
+        for _ in 0..5 {
+            let write = ours.write_all(&[7; 100]);
+            let read = async {
+                tokio::time::sleep(STALLED / 2).await;
+                theirs.read_exact(&mut piece).await
+            };
+            let (written, read) = tokio::join!(write, read);
+            assert!(written.is_ok() && read.is_ok());
+        }
+        ours.write_all(&[7; 100]).await.unwrap();
+        let began = Instant::now();
+        let error = ours.write_all(&[7; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= STALLED);
+    }
+}

@@ -1,0 +1,214 @@
+//! Who may hold a connection.
+//!
+//! A newcomer is always let in while somebody holds a connection without using it: the oldest
+//! that never sent a request goes first, then the oldest without a request under way. An address
+//! that holds many connections makes room among its own.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Connections in all, and from one address. Through the aggregator everything comes from the
+/// few addresses of kube-apiservers, each of which carries a thousand requests at a time on one
+/// HTTP/2 connection: the second number bounds nobody who means well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) all: usize,
+    pub(super) per_address: usize,
+}
+
+pub(super) const MOST: Most = Most { all: 1024, per_address: 256 };
+
+/// What a connection is used for.
+#[derive(Debug, Default)]
+pub(super) struct Use {
+    /// Requests from their head to the end of their response's body.
+    running: AtomicUsize,
+    /// There was a request.
+    ever: AtomicBool,
+}
+
+impl Use {
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn was_used(&self) -> bool {
+        self.ever.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a request as long as it lives.
+pub(super) struct InUse(Arc<Use>);
+
+impl InUse {
+    pub(super) fn new(connection: &Arc<Use>) -> Self {
+        connection.running.fetch_add(1, Ordering::Relaxed);
+        connection.ever.store(true, Ordering::Relaxed);
+        Self(Arc::clone(connection))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All connections.
+pub(super) struct Places {
+    most: Most,
+    held: Mutex<Held>,
+    open: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Held {
+    next: u64,
+    /// By age.
+    holders: BTreeMap<u64, Holder>,
+    per_address: BTreeMap<IpAddr, usize>,
+}
+
+struct Holder {
+    address: IpAddr,
+    used: Arc<Use>,
+    cut: CancellationToken,
+}
+
+/// A connection's right to be.
+pub(super) struct Place {
+    id: u64,
+    places: Arc<Places>,
+    pub(super) used: Arc<Use>,
+    cut: CancellationToken,
+}
+
+impl Places {
+    pub(super) fn new(most: Most) -> Arc<Self> {
+        Arc::new(Self { most, held: Mutex::default(), open: watch::Sender::default() })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a newcomer, if need be somebody else's; `None` when all are in use.
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let mut held = self.held();
+        if held.per_address.get(&address).is_some_and(|own| *own >= self.most.per_address) {
+            held.evict(|holder| holder.address == address)?;
+        } else if held.holders.len() >= self.most.all {
+            held.evict(|_| true)?;
+        }
+        let id = held.next;
+        held.next += 1;
+        let (used, cut) = (Arc::<Use>::default(), CancellationToken::new());
+        let holder = Holder { address, used: Arc::clone(&used), cut: cut.clone() };
+        held.holders.insert(id, holder);
+        *held.per_address.entry(address).or_default() += 1;
+        drop(held);
+        self.open.send_modify(|open| *open += 1);
+        Some(Place { id, places: Arc::clone(self), used, cut })
+    }
+
+    /// Connections that have not ended, those that were cut and are about to end included.
+    pub(super) fn open(&self) -> usize {
+        *self.open.borrow()
+    }
+
+    /// Waits until the last connection ended.
+    pub(super) async fn all_closed(&self) {
+        let mut open = self.open.subscribe();
+        // The sender lives as long as `self`.
+        drop(open.wait_for(|open| *open == 0).await);
+    }
+}
+
+impl Held {
+    /// Cuts the one among these that is missed least.
+    fn evict(&mut self, among: impl Fn(&Holder) -> bool) -> Option<()> {
+        let candidates = || self.holders.iter().filter(|(_, holder)| among(holder));
+        let victim = candidates()
+            .find(|(_, holder)| !holder.used.was_used())
+            .or_else(|| candidates().find(|(_, holder)| !holder.used.is_running()))
+            .map(|(id, _)| *id)?;
+        self.remove(victim).map(|holder| holder.cut.cancel())
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Holder> {
+        let holder = self.holders.remove(&id)?;
+        if let Some(own) = self.per_address.get_mut(&holder.address) {
+            *own -= 1;
+            if *own == 0 {
+                self.per_address.remove(&holder.address);
+            }
+        }
+        Some(holder)
+    }
+}
+
+impl Place {
+    /// Ends when the place is given to somebody else.
+    pub(super) async fn lost(&self) {
+        self.cut.cancelled().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(self.places.held().remove(self.id));
+        self.places.open.send_modify(|open| *open -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        [127, 0, 0, last].into()
+    }
+
+    #[test]
+    fn idle_connections_give_way_to_newcomers_and_busy_ones_never() {
+        let places = Places::new(Most { all: 3, per_address: 3 });
+        let busy = places.take(address(1)).unwrap();
+        let _request = InUse::new(&busy.used);
+        let idle = places.take(address(2)).unwrap();
+        drop(InUse::new(&idle.used));
+        let silent = places.take(address(3)).unwrap();
+        let first = places.take(address(4)).unwrap();
+        assert!(silent.cut.is_cancelled(), "it never sent a request");
+        let _first = InUse::new(&first.used);
+        let second = places.take(address(5)).unwrap();
+        assert!(idle.cut.is_cancelled(), "it has no request under way");
+        let _second = InUse::new(&second.used);
+        assert!(places.take(address(6)).is_none(), "all are in use");
+        assert!(!busy.cut.is_cancelled());
+        drop(busy);
+        assert!(places.take(address(6)).is_some());
+    }
+
+    #[test]
+    fn an_address_with_many_connections_makes_room_among_its_own() {
+        let places = Places::new(Most { all: 10, per_address: 2 });
+        let other = places.take(address(9)).unwrap();
+        let taken: Vec<_> = (0..5).map(|_| places.take(address(1)).unwrap()).collect();
+        let cut: Vec<_> = taken.iter().map(|place| place.cut.is_cancelled()).collect();
+        assert_eq!(cut, [true, true, true, false, false]);
+        assert!(!other.cut.is_cancelled());
+        assert_eq!(places.open(), 6, "those that were cut have not ended yet");
+        drop((taken, other));
+        assert_eq!(places.open(), 0);
+        assert!(places.held().per_address.is_empty());
+    }
+}

@@ -1,0 +1,434 @@
+//! Hostile load on the real binary in a container's memory: every row of the table is what
+//! somebody with few rights can send. Meanwhile a second client gets its answers.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use http::{Request, request::Builder};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+use crate::support::{
+    cgroup::Cgroup,
+    client::Client,
+    server::{Server, World, brief},
+};
+
+/// The limit of the manifest.
+const MEMORY: u64 = 256 << 20;
+/// What the second client waits for an answer; on a machine that does other things too, one in
+/// twenty may take longer, and none five times as long.
+const ANSWER: Duration = Duration::from_secs(1);
+
+const CLUSTERS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/cassandraclusters";
+const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
+const MIB: usize = 1 << 20;
+
+fn as_user(request: Builder, user: &str) -> Builder {
+    request.header("X-Remote-User", user)
+}
+
+/// A server in a small control group, a hostile client and a second one.
+struct Siege {
+    world: World,
+    server: Server,
+    group: Cgroup,
+    /// What every answer to the second client took, and during which row.
+    answers: Mutex<Vec<(Duration, String)>>,
+}
+
+impl Siege {
+    async fn begin() -> Self {
+        let group = Cgroup::with_memory("load", MEMORY);
+        let world = World::new().await;
+        for verb in ["create", "get", "list", "update", "patch", "delete", "watch"] {
+            world.kube.allow("mallory", verb, "cassandraclusters");
+            world.kube.allow("mallory", verb, "pilots");
+        }
+        world.kube.allow("jane", "get", "pilots");
+        let server = world.start_in(&group, "store");
+        server.until_ready().await;
+        let siege = Self { world, server, group, answers: Mutex::default() };
+        let pilot = json!({"metadata": {"name": "a"}, "spec": {}}).to_string();
+        let made = as_user(Request::post(PILOTS), "mallory").body(pilot).unwrap();
+        assert_eq!(siege.client().send(made).await.unwrap().status, 201);
+        siege
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.server.address, Some(&self.world.proxy()), None)
+    }
+
+    #[expect(clippy::print_stderr, reason = "figures for whoever wants to see them")]
+    /// Runs a row while the second client asks, and says how it went.
+    async fn row<T>(&self, name: &str, hostile: impl Future<Output = T>) -> T {
+        let over = AtomicBool::new(false);
+        let began = Instant::now();
+        let attack = async {
+            let outcome = hostile.await;
+            over.store(true, Ordering::Relaxed);
+            outcome
+        };
+        let (outcome, slowest) = futures::join!(attack, self.second_client(name, &over));
+        let peak = self.group.peak() >> 20;
+        eprintln!("{name}: {:.1?}, slowest answer {slowest:.1?}, peak {peak} MiB", began.elapsed());
+        outcome
+    }
+
+    /// Asks until the row is over, at least three times.
+    async fn second_client(&self, row: &str, over: &AtomicBool) -> Duration {
+        let client = self.client();
+        let mut slowest = Duration::ZERO;
+        let mut asked = 0;
+        while asked < 3 || !over.load(Ordering::Relaxed) {
+            for path in [format!("{PILOTS}/a"), "/livez".to_owned()] {
+                let began = Instant::now();
+                let request = as_user(Request::get(&path), "jane").body(String::new()).unwrap();
+                let reply = timeout(5 * ANSWER, client.send(request)).await;
+                let reply = reply.unwrap_or_else(|_| panic!("{row}: no answer to {path}"));
+                let reply = reply.unwrap_or_else(|error| {
+                    panic!("{row}: {path}: {error}\n{}", self.server.log())
+                });
+                assert_eq!(reply.status, 200, "{row}: {path}: {}", brief(&reply));
+                let took = began.elapsed();
+                slowest = slowest.max(took);
+                self.answers.lock().unwrap().push((took, row.to_owned()));
+            }
+            asked += 1;
+            sleep(Duration::from_millis(50)).await;
+        }
+        slowest
+    }
+
+    /// Sends a request of mallory's so many times at once; the codes that came back.
+    async fn send(&self, times: usize, request: impl Fn() -> Request<String>) -> Vec<u16> {
+        let client = self.client();
+        let replies =
+            join_all((0..times).map(|_| timeout(Duration::from_secs(30), client.send(request()))));
+        let replies = replies.await.into_iter().map(|reply| {
+            let reply = reply.expect("every request is answered");
+            reply.map_or(0, |reply| reply.status)
+        });
+        let mut codes: Vec<u16> = replies.collect();
+        codes.sort_unstable();
+        codes.dedup();
+        codes
+    }
+}
+
+fn post(body: &str) -> Request<String> {
+    as_user(Request::post(CLUSTERS), "mallory")
+        .header("content-type", "application/json")
+        .body(body.to_owned())
+        .unwrap()
+}
+
+fn post_yaml(body: &str) -> Request<String> {
+    as_user(Request::post(CLUSTERS), "mallory")
+        .header("content-type", "application/yaml")
+        .body(body.to_owned())
+        .unwrap()
+}
+
+fn json_patch(body: &str) -> Request<String> {
+    as_user(Request::patch(format!("{PILOTS}/a")), "mallory")
+        .header("content-type", "application/json-patch+json")
+        .body(body.to_owned())
+        .unwrap()
+}
+
+/// `unit` as often as it fits a body, without its last comma.
+fn fill(unit: &str) -> String {
+    let text = unit.repeat((3 * MIB - 4096) / unit.len());
+    text.trim_end_matches(',').to_owned()
+}
+
+/// A cluster of as many pools as there may be, with long settings of their own: as large as what
+/// people write may become.
+fn large_cluster(name: &str) -> String {
+    let setting = |at| (format!("some.setting_of.the_database_{at}"), json!(format!("value {at}")));
+    let config: serde_json::Map<_, _> = (0..200).map(setting).collect();
+    let memory = json!({"memory": "4Gi"});
+    let pools: Vec<_> = (0..50)
+        .map(|at| {
+            json!({
+                "name": format!("p{at}"), "replicas": 3, "config": config,
+                "persistence": {"size": "10Gi"},
+                "resources": {"requests": memory, "limits": memory},
+            })
+        })
+        .collect();
+    json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
+        "metadata": {"name": name}, "spec": {"version": "5.0.6", "nodePools": pools},
+    })
+    .to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_load_neither_ends_the_server_nor_holds_others_up() {
+    let siege = Siege::begin().await;
+    hostile_bodies(&siege).await;
+    hostile_patches(&siege).await;
+    hostile_yaml(&siege).await;
+    large_lists(&siege).await;
+    Box::pin(hostile_connections(&siege)).await;
+
+    // What people mean still passes.
+    let codes = siege.row("a large cluster", siege.send(1, || post(&large_cluster("large")))).await;
+    assert_eq!(codes, [201]);
+    let answers = siege.answers.into_inner().unwrap();
+    let late: Vec<_> = answers.iter().filter(|(took, _)| *took > ANSWER).collect();
+    assert!(late.len() * 20 <= answers.len(), "{} of {}: {late:?}", late.len(), answers.len());
+}
+
+async fn hostile_bodies(siege: &Siege) {
+    let long = "k".repeat(3000);
+    let longest = "k".repeat(2 * MIB);
+    let twice: Vec<_> = (0..100_000).map(|key| format!("\"{key}\":0")).collect();
+    let labels: Vec<_> = (0..20_000).map(|key| format!("\"!{key}\":\"\"")).collect();
+    let owners: Vec<_> = (0..5000)
+        .map(|at| {
+            json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": at.to_string(), "controller": true})
+        })
+        .collect();
+    let owners = json!(owners);
+    let rows = [
+        ("deep", fill("["), vec![400]),
+        ("wide", format!("[{}]", fill("0,")), vec![413]),
+        ("small maps", format!("[{}]", fill("{\"a\":0},")), vec![413]),
+        ("one key again and again", format!("{{{}}}", fill("\"a\":0,")), vec![413]),
+        ("keys twice", format!("{{{0},{0}}}", twice.join(",")), vec![413]),
+        (
+            "a long key, 300 numbers",
+            format!("{{{longest:?}:[{}]}}", "1.50,".repeat(300) + "1"),
+            vec![400],
+        ),
+        (
+            "a long key, 20 000 numbers",
+            format!("{{{long:?}:[{}]}}", "1.50,".repeat(20_000) + "1"),
+            vec![413],
+        ),
+        (
+            "labels",
+            format!(
+                "{{\"metadata\":{{\"name\":\"a\",\"labels\":{{{}}}}},\"spec\":{{\"version\":\"5.0.6\",\"nodePools\":[]}}}}",
+                labels.join(",")
+            ),
+            vec![422],
+        ),
+        (
+            "owners",
+            format!(
+                "{{\"metadata\":{{\"name\":\"a\",\"ownerReferences\":{owners}}},\"spec\":{{\"version\":\"5.0.6\",\"nodePools\":[]}}}}"
+            ),
+            vec![422],
+        ),
+    ];
+    for (name, body, expected) in rows {
+        // Too many large ones at a time are turned away.
+        let codes = siege.row(name, siege.send(8, || post(&body))).await;
+        let codes: Vec<_> = codes.into_iter().filter(|code| *code != 429).collect();
+        assert_eq!(codes, expected, "{name}");
+    }
+}
+
+async fn hostile_patches(siege: &Siege) {
+    let list = format!("[{}0]", "0,".repeat(40_000));
+    let mut inserts = vec![format!("{{\"op\":\"add\",\"path\":\"/x\",\"value\":{list}}}")];
+    inserts.extend((0..4_500).map(|_| "{\"op\":\"add\",\"path\":\"/x/0\",\"value\":0}".to_owned()));
+    let mut copies = vec!["{\"op\":\"add\",\"path\":\"/x\",\"value\":{}}".to_owned()];
+    for level in 0..18 {
+        let path = format!("/x{}", "/x".repeat((1 << level) - 1));
+        copies.push(format!("{{\"op\":\"copy\",\"from\":\"/x\",\"path\":\"{path}/x\"}}"));
+    }
+    for (name, operations) in
+        [("inserts into a long list", inserts), ("a patch without end", copies)]
+    {
+        let body = format!("[{}]", operations.join(","));
+        let codes = siege.row(name, siege.send(8, || json_patch(&body))).await;
+        assert!(codes.iter().all(|code| [413, 422, 429].contains(code)), "{name}: {codes:?}");
+    }
+}
+
+async fn hostile_yaml(siege: &Siege) {
+    let mut bomb = vec!["a0: &a0 [x, x, x, x, x, x, x, x, x, x]".to_owned()];
+    for level in 1..12 {
+        let list = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb.push(format!("a{level}: &a{level} [{list}]"));
+    }
+    let rows = [
+        ("aliases", bomb.join("\n")),
+        ("wide YAML", format!("[{}0]", "0,".repeat(MIB))),
+        ("as wide as is read", format!("[{}0]", "0,".repeat(60_000))),
+        ("deep YAML", "[".repeat(60_000)),
+    ];
+    for (name, body) in rows {
+        let codes = siege.row(name, siege.send(8, || post_yaml(&body))).await;
+        assert!(codes.iter().all(|code| [400, 413, 429].contains(code)), "{name}: {codes:?}");
+    }
+}
+
+/// Many who ask for large lists: compressed, as Tables, and without reading them.
+async fn large_lists(siege: &Siege) {
+    for at in 0..10 {
+        let made = siege.client().send(post(&large_cluster(&format!("c{at}")))).await.unwrap();
+        assert_eq!(made.status, 201, "{}", brief(&made));
+    }
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (name, times, accept, encoding) in [
+        ("compressed lists", 20, "application/json", "gzip"),
+        ("Tables", 20, table, "identity"),
+        ("YAML lists", 3, "application/yaml", "identity"),
+    ] {
+        let request = || {
+            as_user(Request::get(CLUSTERS), "mallory")
+                .header("accept", accept)
+                .header("accept-encoding", encoding)
+                .body(String::new())
+                .unwrap()
+        };
+        let codes = siege.row(name, siege.send(times, request)).await;
+        assert_eq!(codes, [200], "{name}");
+    }
+    siege.row("slow readers", slow_readers(siege)).await;
+}
+
+/// A hundred connections that ask for everything and read nothing are cut.
+async fn slow_readers(siege: &Siege) {
+    let client = siege.client();
+    let head = format!("GET {CLUSTERS} HTTP/1.1\r\nHost: x\r\nX-Remote-User: mallory\r\n\r\n");
+    let mut readers = Vec::new();
+    for _ in 0..100 {
+        let mut stream = client.connect().await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        readers.push(stream);
+    }
+    sleep(Duration::from_secs(12)).await;
+    // What the kernel took in still arrives, and then the end, before all was sent.
+    let ends = join_all(readers.iter_mut().map(async |stream| {
+        let mut all = Vec::new();
+        drop(stream.read_to_end(&mut all).await);
+        all.ends_with(b"]}\n")
+    }));
+    let ends = timeout(Duration::from_secs(20), ends).await.expect("every one is cut");
+    let whole = ends.into_iter().filter(|whole| *whole).count();
+    assert!(whole < 10, "{whole} of 100 got all of it");
+}
+
+async fn hostile_connections(siege: &Siege) {
+    let mut held = Vec::new();
+    siege.row("slow senders", slow_senders(siege, &mut held)).await;
+    drop(held);
+    siege.row("reset streams", reset_streams(siege)).await;
+}
+
+/// Three hundred who send a third of a large body, and then nothing.
+async fn slow_senders(siege: &Siege, held: &mut Vec<tokio_rustls::client::TlsStream<TcpStream>>) {
+    let client = siege.client();
+    let head = format!(
+        "POST {CLUSTERS} HTTP/1.1\r\nHost: x\r\nX-Remote-User: mallory\r\nContent-Length: {}\r\n\r\n",
+        3 * MIB
+    );
+    let part = " ".repeat(MIB);
+    for _ in 0..300 {
+        // A client like this may be turned away, and others not.
+        let Ok(mut stream) = client.connect().await else { continue };
+        let sent = async {
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(part.as_bytes()).await
+        };
+        // Whoever is turned away is not read any further.
+        drop(timeout(Duration::from_millis(20), sent).await);
+        held.push(stream);
+    }
+}
+
+/// One connection that opens streams and resets them at once, as fast as it can, is ended.
+async fn reset_streams(siege: &Siege) {
+    let mut stream = siege.client().connect_http2().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    stream.write_all(preface).await.unwrap();
+    let mut frames = Vec::new();
+    for id in (1_u32..2000).step_by(2) {
+        // HEADERS with its end: GET https://x/
+        frames.extend([0, 0, 6, 1, 5]);
+        frames.extend(id.to_be_bytes());
+        frames.extend([0x82, 0x87, 0x84, 0x41, 1, b'x']);
+        // RST_STREAM: CANCEL
+        frames.extend([0, 0, 4, 3, 0]);
+        frames.extend(id.to_be_bytes());
+        frames.extend([0, 0, 0, 8]);
+    }
+    // It may be cut before all was sent.
+    drop(stream.write_all(&frames).await);
+    let mut answer = Vec::new();
+    let end = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+    assert!(end.is_ok(), "the connection was not ended");
+}
+
+#[tokio::test]
+async fn a_connection_without_a_first_request_is_closed() {
+    let world = World::new().await;
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    let mut silent = client.connect().await.unwrap();
+    let mut answer = Vec::new();
+    let end = timeout(Duration::from_secs(25), silent.read_to_end(&mut answer)).await;
+    assert!(end.is_ok(), "it is still open after 25 s");
+    assert!(answer.is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_is_reset_and_others_go_on() {
+    let world = World::new().await;
+    for verb in ["create", "get", "list"] {
+        world.kube.allow("mallory", verb, "cassandraclusters");
+    }
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    let made = client.send(post(&large_cluster("large"))).await.unwrap();
+    assert_eq!(made.status, 201, "{}", brief(&made));
+
+    let (connection, sender) = client.http2().await;
+    let get = |path: &str| {
+        let mut sender = sender.clone();
+        let request = as_user(Request::get(format!("https://x{path}")), "mallory");
+        async move { sender.send_request(request.body(Full::default()).unwrap()).await }
+    };
+    let read = async {
+        let mut unread = get(CLUSTERS).await.unwrap().into_body();
+        drop(unread.frame().await.unwrap().unwrap());
+        sleep(Duration::from_secs(15)).await;
+        let one = get(&format!("{CLUSTERS}/large")).await.unwrap();
+        assert_eq!(one.status(), 200);
+        let whole = one.into_body().collect().await.unwrap().to_bytes();
+        assert!(whole.len() > 256 * 1024, "{}", whole.len());
+        // What was on its way still arrives, then the reset.
+        let end = timeout(Duration::from_secs(20), async {
+            while let Some(frame) = unread.frame().await {
+                frame?;
+            }
+            Ok::<_, hyper::Error>(())
+        });
+        let error = end.await.expect("the stream ends").expect_err("it was not reset");
+        assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
+    };
+    tokio::select! {
+        () = read => {}
+        ended = connection => panic!("the connection ended: {ended:?}"),
+    }
+}

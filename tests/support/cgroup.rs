@@ -1,0 +1,52 @@
+//! A control group of its own for a process under test, with a limit of memory: v2 or v1.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Removed when dropped, once its processes have ended.
+pub(crate) struct Cgroup {
+    folder: PathBuf,
+    peak: &'static str,
+}
+
+impl Cgroup {
+    /// Needs root, and a file system of groups that may be written.
+    pub(crate) fn with_memory(name: &str, bytes: u64) -> Self {
+        let made = Self::try_with_memory(name, bytes);
+        made.unwrap_or_else(|error| {
+            panic!("this test needs root and a writable /sys/fs/cgroup with memory: {error}")
+        })
+    }
+
+    fn try_with_memory(name: &str, bytes: u64) -> io::Result<Self> {
+        let name = format!("navigator-{name}-{}", std::process::id());
+        let root = Path::new("/sys/fs/cgroup");
+        let (parent, limit, peak) = if root.join("cgroup.controllers").exists() {
+            (root.to_owned(), "memory.max", "memory.peak")
+        } else {
+            (root.join("memory"), "memory.limit_in_bytes", "memory.max_usage_in_bytes")
+        };
+        let group = Self { folder: parent.join(name), peak };
+        fs::create_dir(&group.folder)?;
+        fs::write(group.folder.join(limit), bytes.to_string())?;
+        Ok(group)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Most bytes that its processes and their files took.
+    pub(crate) fn peak(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join(self.peak)).unwrap_or_default();
+        text.trim().parse().unwrap_or_default()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        drop(fs::remove_dir(&self.folder));
+    }
+}
