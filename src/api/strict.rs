@@ -27,7 +27,7 @@ pub struct Strict {
 /// Compares `document` with the root schema of its kind.
 pub fn check(schema: &Value, document: &Document) -> Strict {
     let mut found = Strict::default();
-    let check = Check { definitions: &schema["definitions"] };
+    let check = Check { definitions: &schema["definitions"], document };
     check.value(&Place { schema, ours: true }, &document.value, &Path::new(""), &mut found);
     for path in &document.duplicates {
         if found.fields.len() < MAX_FINDINGS {
@@ -42,9 +42,9 @@ pub fn check(schema: &Value, document: &Document) -> Strict {
 /// were written (T7). Databases' own settings and pod templates, in which `null` has a meaning,
 /// stay as they are.
 pub fn canonicalise(schema: &Value, document: &mut Document) {
-    let check = Check { definitions: &schema["definitions"] };
     let mut value = document.value.take();
-    check.canonicalise(schema, &mut value, &Path::new(""), document);
+    let check = Check { definitions: &schema["definitions"], document };
+    check.canonicalise(schema, &mut value, &Path::new(""));
     document.value = value;
 }
 
@@ -57,6 +57,7 @@ struct Place<'a> {
 
 struct Check<'a> {
     definitions: &'a Value,
+    document: &'a Document,
 }
 
 impl Check<'_> {
@@ -92,9 +93,10 @@ impl Check<'_> {
                     || format == Some("int-or-string")
                         && number.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
                 if !allowed {
-                    wrong_type(path, "string", type_name(value).into(), found);
+                    unquoted(path, self.document.digits(&path.to_string(), number), found);
                 }
             }
+            (Some("string"), Value::Bool(value)) => unquoted(path, value.to_string(), found),
             (Some("integer"), Value::Number(number)) => match number.as_i64() {
                 None => wrong_type(path, "integer", type_name(value).into(), found),
                 Some(number) if format == Some("int32") && i32::try_from(number).is_err() => {
@@ -143,12 +145,12 @@ impl Check<'_> {
         }
     }
 
-    fn canonicalise(&self, schema: &Value, value: &mut Value, path: &Path, document: &Document) {
+    fn canonicalise(&self, schema: &Value, value: &mut Value, path: &Path) {
         let reference = reference(schema);
         if reference == Some(QUANTITY)
             && let Value::Number(number) = value
         {
-            *value = document.digits(&path.to_string(), number).into();
+            *value = self.document.digits(&path.to_string(), number).into();
             return;
         }
         if reference.is_some_and(|name| name.ends_with(".PodTemplate")) {
@@ -162,13 +164,13 @@ impl Check<'_> {
                 });
                 for (name, value) in fields {
                     if let Field::Known(inner) = field_schema(schema, name) {
-                        self.canonicalise(inner, value, &path.child(name), document);
+                        self.canonicalise(inner, value, &path.child(name));
                     }
                 }
             }
             Value::Array(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.canonicalise(&schema["items"], item, &path.index(index), document);
+                    self.canonicalise(&schema["items"], item, &path.index(index));
                 }
             }
             _ => {}
@@ -202,6 +204,15 @@ fn wrong_type(path: &Path, expected: &str, value: Value, found: &mut Strict) {
     if found.type_errors.len() < MAX_FINDINGS {
         let detail = format!("{path} in body must be of type {expected}: {value}");
         found.type_errors.push(FieldError::new(path, Problem::TypeInvalid(value), detail));
+    }
+}
+
+/// A text that YAML takes for something else.
+fn unquoted(path: &Path, written: String, found: &mut Strict) {
+    if found.type_errors.len() < MAX_FINDINGS {
+        let detail = format!("{path} in body must be of type string: write it in quotes");
+        let problem = Problem::TypeInvalid(written.into());
+        found.type_errors.push(FieldError::new(path, problem, detail));
     }
 }
 
@@ -269,19 +280,25 @@ mod tests {
                 "{path}: Invalid value: {value}: {path} in body must be of type {expected}: {value}"
             )
         };
+        let unquoted = |path: &str, written: &str| {
+            format!(
+                "{path}: Invalid value: {written:?}: {path} in body must be of type string: write \
+                 it in quotes"
+            )
+        };
         assert_eq!(
             errors,
             [
-                wrong("metadata.labels.a", "string", "\"boolean\""),
-                wrong("metadata.name", "string", "\"integer\""),
+                unquoted("metadata.labels.a", "true"),
+                unquoted("metadata.name", "1"),
                 wrong("spec.nodePools[0].replicas", "int32", "99999999999"),
                 "spec.nodePools[0].name: Required value".to_owned(),
                 wrong("spec.nodePools[1]", "object", "\"null\""),
                 wrong("spec.numTokens", "integer", "\"string\""),
                 wrong("spec.paused", "boolean", "\"string\""),
                 wrong("spec.restartedAt", "date-time", "\"yesterday\""),
-                wrong("spec.updateStrategy.maxUnavailable", "string", "\"number\""),
-                wrong("spec.version", "string", "\"number\""),
+                unquoted("spec.updateStrategy.maxUnavailable", "1.5"),
+                unquoted("spec.version", "3.11"),
             ]
         );
     }

@@ -16,6 +16,7 @@ POOL = {"type": "object", "required": ["name"], "properties": {
 SPEC = {"type": "object", "required": ["version"], "properties": {
     "version": {"type": "string"},
     "paused": {"type": "boolean"},
+    "config": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "additionalSeeds": {"type": "array", "x-kubernetes-list-type": "set", "maxItems": 20, "items": {"type": "string"}},
     "pilotImage": {"type": "object", "required": ["repository"], "properties": {
         "repository": {"type": "string"}, "tag": {"type": "string"},
@@ -36,7 +37,8 @@ CRD = {
 
 def cluster(group, name="a", metadata=None, **spec):
     return {"apiVersion": f"{group}/v1beta1", "kind": "CassandraCluster", "metadata": {"name": name, **(metadata or {})},
-            "spec": {"version": "5.0.6", **spec}}
+            # With a login, or ours warns that there is none.
+            "spec": {"version": "5.0.6", "config": {"authenticator": "PasswordAuthenticator"}, **spec}}
 
 
 # Most creates are dry runs: what one server takes and the other refuses must not stay behind.

@@ -145,7 +145,10 @@ fn version(judge: &mut Judge, version: &str, path: &Path) {
     if version.is_empty() {
         judge.required(path, "");
     } else if !DatabaseVersion::parse(version).is_some_and(|v| (3..6).contains(&v.major)) {
-        let text = format!("{version} is not supported. Supported versions are: >= 3, < 6");
+        let text = format!(
+            "{version} is not supported. Supported versions are: >= 4, < 6; 3.x is accepted, and \
+             nothing is started"
+        );
         judge.forbidden(path, &text);
     }
 }
@@ -175,6 +178,14 @@ fn fixed(judge: &mut Judge, new: &CassandraCluster, old: &CassandraCluster, allo
 
 fn warnings(judge: &mut Judge, cluster: &CassandraCluster, view: &Cluster<'_>) {
     warning::spec(judge, view);
+    // W21
+    if managed::lets_everybody_in(&cluster.spec.config) {
+        judge.warn(
+            "spec.config.authenticator: without one, whoever reaches port 9042 may read, change and delete all \
+             data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"
+                .to_owned(),
+        );
+    }
     // W10
     let runs = |v: &DatabaseVersion| managed::CASSANDRA_RELEASES.contains(&(v.major, v.minor));
     if DatabaseVersion::parse(view.version).is_some_and(|v| (3..6).contains(&v.major) && !runs(&v))

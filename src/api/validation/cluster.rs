@@ -142,7 +142,10 @@ fn pool_name(judge: &mut Judge, cluster: &Cluster<'_>, pool: &Pool<'_>, path: &P
     judge.invalid_each(path, pool.name, &wrong);
     let cluster_name = cluster.metadata.name.as_deref().unwrap_or_default();
     let room = STATEFUL_SET_LIMIT.saturating_sub((cluster.stateful_set)(cluster_name, "").len());
-    if pool.name.len() > room {
+    if room == 0 {
+        let text = "the name of the cluster leaves no room for that of a node pool";
+        judge.beta(|judge| judge.invalid(path, pool.name, text));
+    } else if pool.name.len() > room {
         judge.beta(|judge| judge.too_long(path, room));
     }
 }

@@ -151,7 +151,11 @@ fn spec(
     }
     minimum_masters(judge, new.spec.minimum_masters, masters, allowed);
     for (index, plugin) in new.spec.plugins.iter().enumerate() {
-        plugin_name(judge, &plugin.name, &path.child("plugins").index(index).child("name"));
+        let path = path.child("plugins").index(index);
+        plugin_name(judge, &plugin.name, &path.child("name"));
+        if let Some(sha512) = &plugin.sha512 {
+            plugin_sum(judge, sha512, &path.child("sha512"));
+        }
     }
 }
 
@@ -210,6 +214,13 @@ fn plugin_name(judge: &mut Judge, name: &str, path: &Path) {
     }
 }
 
+/// V27: a sum that no archive has would hold every node up.
+fn plugin_sum(judge: &mut Judge, sum: &str, path: &Path) {
+    if sum.len() != 128 || !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        judge.invalid(path, sum, "must be 128 hexadecimal characters");
+    }
+}
+
 /// V23: through the last minor of each major.
 fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
     if wanted.major == lowest.major {
@@ -229,6 +240,12 @@ fn masters(view: &Cluster<'_>) -> i64 {
 
 fn warnings(judge: &mut Judge, cluster: &ElasticsearchCluster, view: &Cluster<'_>) {
     warning::spec(judge, view);
+    // W21
+    judge.warn(
+        "spec: no login and no TLS: whoever reaches port 9200 or 9300 may read, change and delete all data; \
+         keep others out with a NetworkPolicy"
+            .to_owned(),
+    );
     let version = DatabaseVersion::parse(view.version);
     let masters = masters(view);
     // W7

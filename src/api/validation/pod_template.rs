@@ -8,7 +8,11 @@ use super::{
     config::{self, MANAGED},
     judge::Judge,
 };
-use crate::api::{field::Path, names};
+use crate::api::{
+    field::Path,
+    managed::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
+    names,
+};
 
 const SPEC_FIELDS: &[&str] = &["hostname", "subdomain", "restartPolicy", "activeDeadlineSeconds"];
 const CONTAINERS: &[&str] = &[names::cassandra::CONTAINER, names::elasticsearch::CONTAINER];
@@ -22,8 +26,18 @@ const VOLUMES: &[&str] = &[
 /// Environment of the pilot; its names all begin like this.
 const OUR_ENV: &str = "NAVIGATOR_";
 
+const ERASED: &str = "null would remove what Navigator keeps here; leave it out";
+
 pub(super) fn judge(judge: &mut Judge, template: &Map<String, Value>, path: &Path) {
     config::size(judge, template, path);
+    for steps in KEPT_IN_PODS {
+        let (last, above) = steps.split_last().expect("every path has a last step");
+        let holder = above.iter().try_fold(template, |map, step| map.get(*step)?.as_object());
+        if holder.and_then(|holder| holder.get(*last)).is_some_and(Value::is_null) {
+            let place = steps.iter().fold(path.clone(), |path, step| path.child(step));
+            judge.forbidden(&place, ERASED);
+        }
+    }
     for group in ["labels", "annotations"] {
         let entries = template.get("metadata").and_then(|metadata| metadata.get(group));
         for key in entries.and_then(Value::as_object).into_iter().flat_map(Map::keys) {
@@ -57,6 +71,11 @@ pub(super) fn judge(judge: &mut Judge, template: &Map<String, Value>, path: &Pat
 fn database_container(judge: &mut Judge, container: &Map<String, Value>, path: &Path) {
     for field in container.keys().filter(|field| !CONTAINER_FIELDS.contains(&field.as_str())) {
         judge.forbidden(&path.child(field), MANAGED);
+    }
+    for field in KEPT_IN_CONTAINERS {
+        if container.get(field).is_some_and(Value::is_null) {
+            judge.forbidden(&path.child(field), ERASED);
+        }
     }
     for (index, variable) in list(container, "env") {
         if name(variable).starts_with(OUR_ENV) {

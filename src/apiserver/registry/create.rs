@@ -6,6 +6,7 @@ use super::{Call, Object, Registry, meta};
 use crate::{
     api::{
         decode::{Document, weight},
+        field::{ErrorList, aggregate},
         scheme::Part,
         validation::warning,
     },
@@ -32,7 +33,8 @@ impl Registry {
         let given = body.value["metadata"]["name"].as_str().unwrap_or_default();
         let (mut hub, strict) = self.decode(call, body, given, None, options)?;
         if !strict.is_empty() {
-            return Err(self.strict_error(call, &strict));
+            let besides = self.besides(call, &hub);
+            return Err(self.strict_error(call, &strict, &besides));
         }
         meta::settle_namespace(&mut hub, call.namespace)?;
         if let Some(revision) = meta::take(&mut hub, "resourceVersion")
@@ -108,14 +110,36 @@ impl Registry {
         }
     }
 
+    /// What else is wrong with a new object that has fields which it should not have, so that
+    /// nobody mends one mistake to hear of the next.
+    fn besides(&self, call: &Call<'_>, hub: &Value) -> ErrorList {
+        let mut hub = hub.clone();
+        let base = meta::text(&hub, "generateName").to_owned();
+        if meta::text(&hub, "name").is_empty() && !base.is_empty() {
+            meta::fields(&mut hub).insert("name".into(), json!(meta::generate_name(&base)));
+        }
+        let validate = || self.kind.validate_create(call.version, &hub);
+        load::work(weight::of(&hub), validate).errors
+    }
+
     /// 400 for fields that should not be there, under `fieldValidation=Strict`.
-    pub(super) fn strict_error(&self, call: &Call<'_>, strict: &[String]) -> ApiError {
+    pub(super) fn strict_error(
+        &self,
+        call: &Call<'_>,
+        strict: &[String],
+        besides: &ErrorList,
+    ) -> ApiError {
         let kind = self.kind.kind();
-        ApiError::bad_request(format!(
+        let mut message = format!(
             "{kind} in version {:?} cannot be handled as a {kind}: strict decoding error: {}",
             call.version.as_str(),
             strict.join(", ")
-        ))
+        );
+        if !besides.is_empty() {
+            message.push_str("; besides: ");
+            message.push_str(&aggregate(besides));
+        }
+        ApiError::bad_request(message)
     }
 
     /// Status has a way of its own.

@@ -103,8 +103,8 @@ impl Registry {
         let (mut given, strict) = self.decode(call, body, name, Some(&current.hub), options)?;
         if !strict.is_empty() {
             return Err(match change {
-                Change::Replace(_) => self.strict_error(call, &strict),
-                Change::Patch(_) => strict_patch_error(&body.value, &strict),
+                Change::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
+                Change::Patch(_) => strict_patch_error(self.kind.kind(), name, &strict),
             });
         }
         self.check_identity(call, name, &mut given, current)?;
@@ -202,9 +202,10 @@ impl Registry {
     }
 }
 
-fn strict_patch_error(patched: &Value, strict: &[String]) -> ApiError {
+/// 422 for fields that a patch should not have made. Upstream shows the whole patch first; what
+/// is wrong would stand behind a page of JSON.
+fn strict_patch_error(kind: &str, name: &str, strict: &[String]) -> ApiError {
     let detail = format!("strict decoding error: {}", strict.join(", "));
-    let problem = Problem::Invalid(json!(patched.to_string()));
-    let error = FieldError::new(&Path::new("patch"), problem, detail);
-    ApiError::invalid("", "", "", &vec![error])
+    let error = FieldError::new(&Path::new("patch"), Problem::Forbidden, detail);
+    ApiError::invalid(GROUP, kind, name, &vec![error])
 }

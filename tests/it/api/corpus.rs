@@ -192,7 +192,10 @@ fn every_sample_is_valid_and_those_of_today_give_no_warning() {
         let verdict = sample.kind().validate_create(sample.version(), &hub);
         assert_eq!(verdict.errors, [], "{}", sample.name);
         if !sample.name.contains("v1alpha1") {
-            assert_eq!(verdict.warnings, Vec::<String>::new(), "{}", sample.name);
+            // That a database is open to its network is told at every apply (W21).
+            let mut warnings = verdict.warnings;
+            warnings.retain(|warning| !warning.ends_with("keep others out with a NetworkPolicy"));
+            assert_eq!(warnings, Vec::<String>::new(), "{}", sample.name);
         }
     }
 }

@@ -153,6 +153,12 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
     let message = strict["message"].as_str().unwrap();
     assert!(message.contains("strict decoding error: unknown field \"spec.foo\""), "{message}");
     assert!(message.contains("duplicate field \"spec.nodePool\""), "{message}");
+    let several = body.replace("NAME", "Not_A_Name");
+    let path = format!("{}?fieldValidation=Strict", pilots());
+    let told = server.send("POST", &path, &[], several).await.refusal(400, "BadRequest");
+    let message = told["message"].as_str().unwrap();
+    assert!(message.contains("unknown field \"spec.foo\""), "{message}");
+    assert!(message.contains("; besides: metadata.name: Invalid value"), "{message}");
     for (name, mode, warned) in [("b", "Warn", 2), ("c", "", 2), ("d", "Ignore", 0)] {
         let answer = post(name, mode).await;
         let created = answer.expect(201);

@@ -58,7 +58,11 @@ async fn every_sample_is_accepted_with_and_without_dry_run() {
             assert_eq!(created["metadata"]["name"], object["metadata"]["name"], "{name}");
             // Upstream's, and their twins, name images and versions that are not run.
             if !url.contains("v1alpha1") && !name.ends_with(".v1beta1.yaml") {
-                assert_eq!(answer.warnings, Vec::<String>::new(), "{name}");
+                // That a database is open to its network is told at every apply (W21).
+                let mut warnings = answer.warnings;
+                warnings
+                    .retain(|warning| !warning.contains("keep others out with a NetworkPolicy"));
+                assert_eq!(warnings, Vec::<String>::new(), "{name}");
             }
         }
         let object_url = format!("{url}/{}", object["metadata"]["name"].as_str().unwrap());
