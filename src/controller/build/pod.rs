@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::{merge::merge, pool_labels, selector};
 use crate::{
-    api::names::{self, annotation, label, port},
+    api::{
+        managed::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
+        names::{self, annotation, label, port},
+    },
     controller::desired::{Desired, Pool},
 };
 
@@ -54,8 +57,20 @@ pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
             "volumes": volumes,
         },
     });
+    let own = template["metadata"]["labels"].clone();
     for overlay in &pool.overlays {
-        merge(&mut template, &Value::Object(overlay.clone()));
+        let mut overlay = Value::Object(overlay.clone());
+        keep(&mut overlay, flavour.container);
+        merge(&mut template, &overlay);
+    }
+    // By these the pod is found and judged, whatever an overlay says.
+    let metadata = &mut template["metadata"];
+    metadata["annotations"][annotation::CONFIG_HASH] = json!(pool.pod_hash);
+    for (key, value) in own.as_object().into_iter().flatten() {
+        let ours = key.starts_with(names::DOMAIN);
+        if ours || metadata["labels"].get(key).is_none() {
+            metadata["labels"][key] = value.clone();
+        }
     }
     tell_grace(&mut template, flavour.container);
     template
@@ -74,6 +89,29 @@ fn tell_grace(template: &mut Value, container: &str) {
         for variable in variables.filter(|variable| variable["name"] == GRACE_VARIABLE) {
             variable["value"] = json!(grace);
         }
+    }
+}
+
+/// Takes every `null` out of an overlay that would remove what Navigator keeps. Validation
+/// refuses them; an object that was stored before it did may hold one.
+fn keep(overlay: &mut Value, database: &str) {
+    for steps in KEPT_IN_PODS {
+        let Some((last, above)) = steps.split_last() else { continue };
+        let holder = above.iter().try_fold(&mut *overlay, |value, step| value.get_mut(*step));
+        if let Some(Value::Object(holder)) = holder
+            && holder.get(*last).is_some_and(Value::is_null)
+        {
+            holder.remove(*last);
+        }
+    }
+    let containers = overlay.pointer_mut("/spec/containers").and_then(Value::as_array_mut);
+    let containers = containers.into_iter().flatten().filter_map(Value::as_object_mut);
+    for container in containers
+        .filter(|container| container.get("name").and_then(Value::as_str) == Some(database))
+    {
+        container.retain(|field, value| {
+            !(value.is_null() && KEPT_IN_CONTAINERS.contains(&field.as_str()))
+        });
     }
 }
 
@@ -190,4 +228,39 @@ fn database(desired: &Desired, pool: &Pool) -> Value {
             {"name": flavour.data_volume, "mountPath": flavour.data_dir},
         ],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::world::desired;
+
+    /// As validation lets it in no more, and stores may hold it.
+    #[test]
+    fn no_overlay_removes_what_navigator_needs_of_a_pod() {
+        let mut cluster = desired(&[("a", 1)], "hash");
+        let plain = template(&cluster, &cluster.pools[0], false);
+        for overlay in [
+            json!({"metadata": {"annotations": null, "labels": null}}),
+            json!({"metadata": null, "spec": null}),
+            json!({"spec": {"containers": null, "initContainers": null, "volumes": null}}),
+            json!({"spec": {"containers": [{"name": "cassandra", "env": null, "volumeMounts": null}]}}),
+        ] {
+            cluster.pools[0].overlays = vec![overlay.as_object().unwrap().clone()];
+            let built = template(&cluster, &cluster.pools[0], false);
+            assert_eq!(built, plain, "{overlay}");
+        }
+
+        let overlay = json!({"metadata": {
+            "labels": {label::CASSANDRA_CLUSTER: "other", label::HAS_PILOT: null, "app": "mine"},
+            "annotations": {annotation::CONFIG_HASH: null, "prometheus.io/scrape": null},
+        }});
+        cluster.pools[0].overlays = vec![overlay.as_object().unwrap().clone()];
+        let metadata = template(&cluster, &cluster.pools[0], false)["metadata"].take();
+        assert_eq!(metadata["labels"][label::CASSANDRA_CLUSTER], "demo");
+        assert_eq!(metadata["labels"][label::HAS_PILOT], "");
+        assert_eq!(metadata["labels"]["app"], "mine", "what is not needed may be changed");
+        assert_eq!(metadata["annotations"][annotation::CONFIG_HASH], "hash");
+        assert_eq!(metadata["annotations"].get("prometheus.io/scrape"), None);
+    }
 }

@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{Facts, initialized};
 use crate::{
-    api::v1beta1::Health,
-    controller::{observe::condition, plan::Next},
+    api::{managed::lets_everybody_in, v1beta1::Health},
+    controller::{desired::Desired, observe::condition, plan::Next},
 };
 
 /// Longest message of a condition.
@@ -31,6 +31,7 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         ("Initialized", initialized_verdict(facts)),
         ("MembersHealthy", members_healthy(facts)),
         ("PilotsCurrent", pilots_current(facts)),
+        ("Secured", secured(facts.desired)),
     ];
     if let Some(stalled) = &facts.stalled {
         verdicts.push(("Stalled", verdict("True", stalled.reason, stalled.message.clone())));
@@ -153,6 +154,24 @@ fn members_healthy(facts: &Facts<'_>) -> Verdict {
         return verdict("False", "NodesNotReady", message);
     }
     verdict("True", "AllNodesReady", message)
+}
+
+/// Who can reach the data. Nothing else depends on it: it is said, and not enforced.
+fn secured(desired: &Desired) -> Verdict {
+    if desired.flavour.word != "cassandra" {
+        let message = "no login and no TLS: whoever reaches port 9200 or 9300 may read, change and \
+                       delete all data; keep others out with a NetworkPolicy";
+        return verdict("False", "SecurityDisabled", message);
+    }
+    if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
+        let message = "no login and no TLS: whoever reaches port 9042 may read, change and delete \
+                       all data; set spec.config.authenticator, or keep others out with a \
+                       NetworkPolicy";
+        return verdict("False", "SecurityDisabled", message);
+    }
+    let message = "no TLS: passwords and data travel as they are; keep others out with a \
+                   NetworkPolicy";
+    verdict("False", "NotEncrypted", message)
 }
 
 /// Reasons of `PilotsCurrent` for which a newer pilot goes no further.

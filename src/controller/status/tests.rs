@@ -216,3 +216,16 @@ fn a_cluster_that_serves_no_data_or_takes_no_writes_is_not_ready() {
     assert_eq!(reason(&well, "Ready"), "True/AllNodesReady");
     assert_eq!(well.health, Some(Health::Green));
 }
+
+#[test]
+fn a_database_that_lets_everybody_in_says_so_and_is_ready_all_the_same() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    let world = observed(&[("a", 2)], "new");
+    let open = look(&mut cluster, &world, 0);
+    assert_eq!(reason(&open, "Secured"), "False/SecurityDisabled");
+    assert_eq!(reason(&open, "Ready"), "True/AllNodesReady");
+    cluster.pools[0].pilot.config.insert("authenticator".into(), "PasswordAuthenticator".into());
+    assert_eq!(reason(&look(&mut cluster, &world, 1), "Secured"), "False/NotEncrypted");
+    cluster.flavour = &crate::controller::elasticsearch::FLAVOUR;
+    assert_eq!(reason(&look(&mut cluster, &world, 2), "Secured"), "False/SecurityDisabled");
+}
