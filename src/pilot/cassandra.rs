@@ -41,12 +41,16 @@ use crate::{
         },
         memory::Remembered,
         preflight::Needs,
+        ring,
         volume::Volume,
     },
 };
 
 /// Drain flushes memtables; TERM alone does the same, a little slower.
 const DRAIN: Duration = Duration::from_secs(60);
+/// A ring whose members hold less may have nothing to give to one that joins: Cassandra's own
+/// tables are counted too.
+const LEAST_LOAD: i64 = 64 << 20;
 /// While nodes are down, how often the ranges are looked at: the tables may be large.
 const RANGES_EVERY: Duration = Duration::from_secs(20);
 
@@ -70,8 +74,16 @@ struct Seen {
     jolokia: Option<Jolokia>,
     ranges: Option<(Instant, Ranges)>,
     blockers: Blockers,
-    /// Bytes received while it joined, as last read.
+    /// How it joined, as last read.
+    joined: Joined,
+}
+
+/// What is remembered of how the node joined its ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Joined {
     received: Option<i64>,
+    /// It received nothing of so many bytes.
+    starved: Option<i64>,
 }
 
 impl Cassandra {
@@ -118,42 +130,54 @@ impl Cassandra {
         Ok(ranges)
     }
 
-    /// Remembers what is new, when the volume has time. Returns the bytes received while the node
-    /// joined, and what could not be written down.
-    async fn keep(&self, facts: &Facts) -> (Option<i64>, Option<String>) {
+    /// Remembers what is new, when the volume has time. Returns how the node joined, and
+    /// what could not be written down.
+    async fn keep(&self, facts: &Facts) -> (Joined, Option<String>) {
         let (data, known) = (self.data.clone(), facts.clone());
         let remembered = self.volume.glance(move |_| Self::remember(&data, &known)).await;
         let mut seen = self.seen.lock().expect("no panic while held");
         match remembered {
-            Ok(Some(Ok(received))) => {
-                seen.received = received;
-                (received, None)
+            Ok(Some(Ok(joined))) => {
+                seen.joined = joined;
+                (joined, None)
             }
-            Ok(None) => (seen.received, None),
-            Ok(Some(Err(error))) => (seen.received, Some(chain(&error).to_string())),
-            Err(hangs) => (seen.received, Some(hangs.to_string())),
+            Ok(None) => (seen.joined, None),
+            Ok(Some(Err(error))) => (seen.joined, Some(chain(&error).to_string())),
+            Err(hangs) => (seen.joined, Some(hangs.to_string())),
         }
     }
 
-    /// Remembers the turns of the node's life; returns the bytes received while it joined.
-    fn remember(data: &Path, facts: &Facts) -> Result<Option<i64>, Error> {
+    /// Remembers the turns of the node's life; returns how it joined.
+    fn remember(data: &Path, facts: &Facts) -> Result<Joined, Error> {
         let mut memory = Memory::load(data)?;
         if facts.version.is_some() && facts.version != memory.version {
             memory.version.clone_from(&facts.version);
             memory.save(data)?;
         }
         match facts.mode.as_str() {
-            "JOINING" => return Ok(facts.received),
+            "JOINING" => {
+                // Another process may finish the join, and count from zero.
+                if facts.received > Some(0) && memory.bootstrap_bytes_received <= Some(0) {
+                    memory.bootstrap_bytes_received = facts.received;
+                    memory.save(data)?;
+                }
+                let received = facts.received.max(memory.bootstrap_bytes_received);
+                return Ok(Joined { received, starved: None });
+            }
             "NORMAL" if !memory.joined => {
                 memory.joined = true;
                 memory.replacing = None;
-                memory.bootstrap_bytes_received = facts.received.filter(|_| !memory.founded);
+                let received = facts.received.max(memory.bootstrap_bytes_received);
+                let received = received.filter(|_| !memory.founded);
+                memory.bootstrap_bytes_received = received;
+                memory.starved =
+                    received == Some(0) && memory.ring_load.is_some_and(|load| load >= LEAST_LOAD);
                 memory.save(data)?;
-                let received = memory.bootstrap_bytes_received;
                 if memory.founded {
                     info!("Cassandra began a ring");
                 } else if received == Some(0) {
-                    warn!("Cassandra joined the ring and received nothing");
+                    let ring_load = memory.ring_load;
+                    warn!(ring_load, "Cassandra joined the ring and received nothing");
                 } else {
                     info!(received, "Cassandra joined the ring");
                 }
@@ -164,7 +188,10 @@ impl Cassandra {
             }
             _ => {}
         }
-        Ok(memory.bootstrap_bytes_received)
+        Ok(Joined {
+            received: memory.bootstrap_bytes_received,
+            starved: memory.ring_load.filter(|_| memory.starved),
+        })
     }
 }
 
@@ -202,6 +229,12 @@ impl Database for Cassandra {
 
     fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
+            let mut memory = Memory::load(&node.data)?;
+            if memory.starved && ring::is_adopted(&node.pilot) {
+                info!("A person says that the data of this node are as they should be");
+                memory.starved = false;
+                memory.save(&node.data)?;
+            }
             if !configure::rewrite_seeds(node)? {
                 return Ok(());
             }
@@ -221,8 +254,11 @@ impl Database for Cassandra {
             let jolokia = self.jolokia()?;
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
-            let (received, unsaved) = self.keep(&facts).await;
-            let (mut observation, holding) = observe::judge(&facts, &ranges, received);
+            let (joined, unsaved) = self.keep(&facts).await;
+            let (mut observation, mut holding) = observe::judge(&facts, &ranges, joined.received);
+            if let Some(load) = joined.starved {
+                observe::hold_back(&mut observation, &mut holding, load);
+            }
             observation.unsaved = unsaved;
             observation.blockers =
                 self.seen.lock().expect("no panic while held").blockers.judged(holding);
@@ -354,6 +390,47 @@ mod tests {
         }]);
         cassandra.configure(&node).await.unwrap();
         assert_eq!(cassandra.progress.lock().unwrap().figures(), None);
+    }
+
+    /// What a node that has just joined is told of itself, after a join in so many processes.
+    fn joins(ring_load: i64, received: &[i64]) -> (Cassandra, tempfile::TempDir, Option<i64>) {
+        let place = tempfile::tempdir().unwrap();
+        let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
+        let memory = Memory { ring_load: Some(ring_load), ..Memory::default() };
+        memory.save(place.path()).unwrap();
+        let facts = |mode: &str, received| Facts {
+            mode: mode.to_owned(),
+            received: Some(received),
+            ..Facts::default()
+        };
+        for received in received {
+            Cassandra::remember(place.path(), &facts("JOINING", *received)).unwrap();
+        }
+        let last = received.last().copied().unwrap_or_default();
+        let starved = Cassandra::remember(place.path(), &facts("NORMAL", last)).unwrap().starved;
+        (cassandra, place, starved)
+    }
+
+    #[test]
+    fn a_node_that_joined_and_received_nothing_of_a_full_ring_is_held_back() {
+        assert_eq!(joins(LEAST_LOAD, &[0]).2, Some(LEAST_LOAD));
+        assert_eq!(joins(LEAST_LOAD, &[7]).2, None);
+        assert_eq!(joins(LEAST_LOAD - 1, &[0]).2, None, "the ring may have nothing to give");
+        assert_eq!(joins(LEAST_LOAD, &[7, 0]).2, None, "an earlier process received it");
+    }
+
+    #[tokio::test]
+    async fn a_person_may_say_that_nothing_is_as_it_should_be() {
+        let (cassandra, place, starved) = joins(LEAST_LOAD, &[0]);
+        assert!(starved.is_some());
+        let mut node = Node { data: place.path().to_owned(), ..node_in(place.path()) };
+        // Its seeds cannot be told: it was never configured.
+        cassandra.refresh(&node).await.unwrap_err();
+        assert!(Memory::load(&node.data).unwrap().starved);
+        let adopt = crate::api::names::annotation::ADOPT_DATA.to_owned();
+        node.pilot.metadata.annotations = Some([(adopt, "true".to_owned())].into());
+        cassandra.refresh(&node).await.unwrap_err();
+        assert!(!Memory::load(&node.data).unwrap().starved);
     }
 
     #[test]

@@ -95,6 +95,9 @@ pub struct FailedCheck {
     pub message: String,
 }
 
+/// Reason of a member that holds nothing of what the others hold: it is one, and does not serve.
+pub const JOINED_EMPTY: &str = "JoinedEmpty";
+
 /// What a database said when it was asked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {

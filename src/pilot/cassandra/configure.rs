@@ -98,14 +98,34 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     if !(memory.joined && data_found) {
         // A member whose volume was emptied begins again.
         let version = memory.version.take().filter(|_| data_found);
-        memory =
-            Memory { founded: way.founds, replacing: way.replaces, version, ..Memory::default() };
+        // What an interrupted join received is on the volume, and is not received again.
+        let received = memory.bootstrap_bytes_received.filter(|_| data_found);
+        memory = Memory {
+            founded: way.founds,
+            replacing: way.replaces,
+            version,
+            bootstrap_bytes_received: received,
+            ring_load: ring_load(node, &intent.datacenter),
+            ..Memory::default()
+        };
     }
     memory.cluster_name.clone_from(&intent.cluster_name);
     memory.datacenter.clone_from(&intent.datacenter);
     memory.rack.clone_from(&intent.rack);
     memory.save(&node.data)?;
     Ok((process(node, &intent, &way), jolokia))
+}
+
+/// Most bytes that a ready member of this datacenter says it holds.
+fn ring_load(node: &Node, datacenter: &str) -> Option<i64> {
+    let near = node.peers.iter().filter(|peer| {
+        let spec = peer.spec.cassandra.as_ref();
+        let theirs = spec.and_then(|spec| spec.datacenter.as_deref());
+        theirs.unwrap_or(names::cassandra::DEFAULT_DATACENTER) == datacenter
+    });
+    near.filter(|peer| seeds::is_ready(peer))
+        .filter_map(|peer| peer.status.cassandra.as_ref()?.load_bytes)
+        .max()
 }
 
 pub(super) const LEFT: &str = "the data on the volume are of a node that was decommissioned; \

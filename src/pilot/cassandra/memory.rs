@@ -26,6 +26,12 @@ pub(super) struct Memory {
     /// Address of the dead node whose place it takes, until it has joined.
     pub(super) replacing: Option<IpAddr>,
     pub(super) bootstrap_bytes_received: Option<i64>,
+    /// Most bytes that a ready member of its datacenter held when it began to join.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ring_load: Option<i64>,
+    /// It joined and received nothing of them: it would answer reads without their rows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) starved: bool,
     /// Since when it gives its data away.
     pub(super) retiring_since: Option<Time>,
     /// It left the ring. Cassandra refuses to start on these data.

@@ -8,10 +8,10 @@ use std::{
 use super::{facts::Facts, ranges::Ranges, seeds::TRANSPORT};
 use crate::{
     api::{
-        names::port,
+        names::{annotation::ADOPT_DATA, port},
         v1beta1::{CassandraPeer, Endpoint, Health, PilotCassandraStatus},
     },
-    pilot::database::{FlavourStatus, Observation},
+    pilot::database::{FlavourStatus, JOINED_EMPTY, Observation},
 };
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
@@ -83,6 +83,27 @@ pub(super) fn judge(
         unsaved: None,
     };
     (observation, blockers(facts, ranges))
+}
+
+/// A node that joined and received nothing of what the others hold would answer for their rows
+/// with its empty tables.
+pub(super) fn hold_back(
+    observation: &mut Observation,
+    blockers: &mut Vec<(&'static str, String)>,
+    load: i64,
+) {
+    if !observation.serving {
+        return;
+    }
+    let message = format!(
+        "joined the ring and received nothing, while a member of its datacenter held {load} bytes; \
+         empty its volume to let it join again, or run `nodetool rebuild` on it; when it is as it \
+         should be, annotate its Pilot with {ADOPT_DATA}=true"
+    );
+    observation.serving = false;
+    observation.reason = Some(JOINED_EMPTY);
+    observation.message = Some(message.clone());
+    blockers.push((JOINED_EMPTY, message));
 }
 
 /// Most that are listed: a status has its bound.
@@ -185,6 +206,17 @@ mod tests {
         assert_eq!(seen.node_id.as_deref(), Some("id-1"));
         assert_eq!(seen.endpoints[0].host, "127.0.1.1");
         assert_eq!(seen.detail.cassandra.unwrap().bootstrap_bytes_received, Some(1234));
+    }
+
+    #[test]
+    fn a_member_that_received_nothing_does_not_serve_and_may_not_be_restarted() {
+        let (mut seen, mut blockers) =
+            judge(&Facts::parse(&answers("NORMAL")), &Ranges::default(), Some(0));
+        hold_back(&mut seen, &mut blockers, 1 << 30);
+        assert!(seen.alive && !seen.serving && seen.node_id.is_some());
+        assert_eq!(seen.reason, Some("JoinedEmpty"));
+        assert_eq!(blockers[0].0, "JoinedEmpty");
+        assert!(seen.message.unwrap().contains(ADOPT_DATA));
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn was_elsewhere(node: &Node) -> bool {
     known.is_some_and(|known| ring.is_some_and(|ring| ring != known))
 }
 
-fn is_ready(pilot: &Pilot) -> bool {
+pub(super) fn is_ready(pilot: &Pilot) -> bool {
     pilot.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 

@@ -273,7 +273,8 @@ async fn establish_identity(
     files: &Files,
     volume: &Volume,
 ) -> Option<Mark> {
-    let node_id = observation.node_id.clone().filter(|_| observation.serving)?;
+    let is_member = observation.serving || observation.reason == Some(database::JOINED_EMPTY);
+    let node_id = observation.node_id.clone().filter(|_| is_member)?;
     if marked == Some(&node_id) {
         return None;
     }

@@ -227,6 +227,16 @@ fn a_fenced_or_stopped_node_is_kept_down() {
 }
 
 #[test]
+fn a_phase_that_is_not_known_starts_nothing() {
+    let world = World::new(61);
+    let pilot = world.start("FromTheFuture");
+    world.expect_log("The phase that is wanted is not known");
+    pilot.until(503, "Pending");
+    assert_eq!(world.log(), "", "nothing was started");
+    assert_eq!(pilot.stop(), Some(0));
+}
+
+#[test]
 fn foreign_data_are_not_touched() {
     let world = World::new(6);
     fs::write(world.root.join("data/rows"), "x").unwrap();
