@@ -8,7 +8,8 @@ use std::{
 /// Removed when dropped, once its processes have ended.
 pub(crate) struct Cgroup {
     folder: PathBuf,
-    peak: &'static str,
+    /// The line of its statistics that counts memory.
+    anonymous: &'static str,
 }
 
 impl Cgroup {
@@ -23,12 +24,12 @@ impl Cgroup {
     fn try_with_memory(name: &str, bytes: u64) -> io::Result<Self> {
         let name = format!("navigator-{name}-{}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
-        let (parent, limit, peak) = if root.join("cgroup.controllers").exists() {
-            (root.to_owned(), "memory.max", "memory.peak")
+        let (parent, limit, anonymous) = if root.join("cgroup.controllers").exists() {
+            (root.to_owned(), "memory.max", "anon ")
         } else {
-            (root.join("memory"), "memory.limit_in_bytes", "memory.max_usage_in_bytes")
+            (root.join("memory"), "memory.limit_in_bytes", "rss ")
         };
-        let group = Self { folder: parent.join(name), peak };
+        let group = Self { folder: parent.join(name), anonymous };
         fs::create_dir(&group.folder)?;
         fs::write(group.folder.join(limit), bytes.to_string())?;
         Ok(group)
@@ -38,10 +39,11 @@ impl Cgroup {
         &self.folder
     }
 
-    /// Most bytes that its processes and their files took.
-    pub(crate) fn peak(&self) -> u64 {
-        let text = fs::read_to_string(self.folder.join(self.peak)).unwrap_or_default();
-        text.trim().parse().unwrap_or_default()
+    /// Bytes that its processes take now, without files that the kernel keeps for them.
+    pub(crate) fn memory(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
+        let anonymous = text.lines().find_map(|line| line.strip_prefix(self.anonymous));
+        anonymous.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or_default()
     }
 }
 

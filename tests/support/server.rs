@@ -129,11 +129,12 @@ fn command() -> std::process::Command {
     std::process::Command::new(env!("CARGO_BIN_EXE_navigator"))
 }
 
-/// Enters the control group that is its first argument and becomes the program that follows.
+/// Enters the control group that is its first argument and becomes the program that follows, with
+/// the environment of the manifest.
 #[expect(clippy::disallowed_methods, reason = "becomes the binary under test")]
 fn entering() -> std::process::Command {
     let mut shell = std::process::Command::new("/bin/sh");
-    shell.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\""]);
+    shell.args(["-c", "echo $$ >\"$0/cgroup.procs\" && export MALLOC_ARENA_MAX=2 && exec \"$@\""]);
     shell
 }
 

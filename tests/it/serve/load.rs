@@ -2,6 +2,7 @@
 //! somebody with few rights can send. Meanwhile a second client gets its answers.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -15,7 +16,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::{sleep, timeout},
 };
 
@@ -81,8 +82,9 @@ impl Siege {
             outcome
         };
         let (outcome, slowest) = futures::join!(attack, self.second_client(name, &over));
-        let peak = self.group.peak() >> 20;
-        eprintln!("{name}: {:.1?}, slowest answer {slowest:.1?}, peak {peak} MiB", began.elapsed());
+        let memory = self.group.memory() >> 20;
+        let took = began.elapsed();
+        eprintln!("{name}: {took:.1?}, slowest answer {slowest:.1?}, {memory} MiB afterwards");
         outcome
     }
 
@@ -332,6 +334,9 @@ async fn hostile_connections(siege: &Siege) {
     siege.row("slow senders", slow_senders(siege, &mut held)).await;
     drop(held);
     siege.row("reset streams", reset_streams(siege)).await;
+    let streams = siege.row("10 000 half-open connections", half_open(siege.server.address)).await;
+    siege.row("while they are open", sleep(Duration::from_secs(1))).await;
+    assert!(streams.len() > 9_000, "{}", streams.len());
 }
 
 /// Three hundred who send a third of a large body, and then nothing.
@@ -376,6 +381,21 @@ async fn reset_streams(siege: &Siege) {
     let mut answer = Vec::new();
     let end = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
     assert!(end.is_ok(), "the connection was not ended");
+}
+
+/// Connections that never say anything, from twenty addresses.
+async fn half_open(server: SocketAddr) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for batch in 0..20_u8 {
+        let opened = (0..500).map(|_| async move {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind(([127, 0, 1, batch + 1], 0).into())?;
+            socket.connect(server).await
+        });
+        let opened = timeout(Duration::from_secs(10), join_all(opened)).await.unwrap();
+        streams.extend(opened.into_iter().filter_map(std::io::Result::ok));
+    }
+    streams
 }
 
 #[tokio::test]
