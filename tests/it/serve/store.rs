@@ -283,6 +283,8 @@ fn accept(world: &World) {
 
 /// The backup is served; who knew a later state is told to list again, now and for ever.
 async fn served_as_of_the_backup(world: &World, server: &Server, known: u64) {
+    // Watches are answered from its cache.
+    server.until_ready().await;
     let client = Client::new(server.address, Some(&world.proxy()), None);
     let range = namespaced("pilots");
     let list = async || send(&client, "GET", &range, String::new()).await;
