@@ -22,6 +22,7 @@ pub mod leader;
 pub mod machine;
 pub mod memory;
 pub mod metrics;
+pub mod namesake;
 pub mod news;
 pub mod ownership;
 pub mod peers;

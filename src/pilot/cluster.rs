@@ -119,10 +119,23 @@ impl Cluster {
         self.leases().replace(&name, &PostParams::default(), lease).await
     }
 
+    /// The uid of the Pod of this name. `None` when there is none, or nobody may know.
+    pub async fn pod_uid(&self) -> kube::Result<Option<String>> {
+        match self.pods().get_metadata_opt(&self.name).await {
+            Ok(pod) => Ok(pod.and_then(|pod| pod.metadata.uid)),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
     /// How the database's container ended last, when this is a pod.
     pub async fn last_state(&self) -> kube::Result<Option<LastState>> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        let statuses = pods.get(&self.name).await?.status.unwrap_or_default().container_statuses;
+        let statuses =
+            self.pods().get(&self.name).await?.status.unwrap_or_default().container_statuses;
         let container =
             statuses.into_iter().flatten().find(|one| one.name == self.flavour.container);
         let ended = container.and_then(|one| one.last_state).and_then(|state| state.terminated);

@@ -3,7 +3,7 @@
 //! What it compares with is the object as the server last showed it, so a write by somebody
 //! else (the controller marks a silent pilot) is put right, and a Pilot that was made again is
 //! filled again. An idle node writes heartbeats and nothing else. A report that the server refuses
-//! holds up no heartbeat: a pilot is silent only when it is.
+//! holds up no heartbeat: a pilot is silent only when it is, or while the name is not its own.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,7 +17,12 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{backoff::Backoff, cluster::Cluster, intent};
+use super::{
+    backoff::Backoff,
+    cluster::Cluster,
+    intent,
+    namesake::{self, Verdict},
+};
 use crate::{api::v1beta1::PilotStatus, error::chain, runtime::Shutdown};
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -33,6 +38,7 @@ pub async fn run(
     cluster: Cluster,
     mut wanted: watch::Receiver<PilotStatus>,
     mut seen: intent::Receiver,
+    mut namesake: namesake::Receiver,
     shutdown: Shutdown,
 ) {
     let gate = cluster.gate().clone();
@@ -53,17 +59,20 @@ pub async fn run(
         let exists = reporter.look(&mut seen);
         let status = wanted.borrow_and_update().clone();
         // Without a phase the runner has not seen the object yet, and knows less than it says.
-        let due = (exists && status.phase.is_some()).then(|| reporter.due(&status));
+        let may = exists && *namesake.borrow_and_update() == Verdict::Ours;
+        let due = (may && status.phase.is_some()).then(|| reporter.due(&status));
         tokio::select! {
             () = shutdown.triggered() => break,
             changed = wanted.changed() => if changed.is_err() { break },
             changed = seen.changed() => if changed.is_err() { break },
+            Ok(()) = namesake.changed() => {}
             // What is written is what is true when the API can be asked again.
             () = async { at(due).await; gate.passable().await } => reporter.write(&status).await,
         }
     }
     // The last word, and no more than a moment for it.
-    if reporter.look(&mut seen) && !gate.is_away() {
+    let ours = *namesake.borrow() == Verdict::Ours;
+    if ours && reporter.look(&mut seen) && !gate.is_away() {
         let status = wanted.borrow().clone();
         if !patch(&reporter.server, &status).is_empty() {
             let last = reporter.write(&status);
@@ -280,7 +289,13 @@ mod tests {
         let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
         let (_wanted, wanted) = watch::channel(status);
         let minutes = Duration::from_secs(305);
-        drop(tokio::time::timeout(minutes, run(cluster, wanted, seen, Shutdown::new())).await);
+        drop(
+            tokio::time::timeout(
+                minutes,
+                run(cluster, wanted, seen, namesake::alone(), Shutdown::new()),
+            )
+            .await,
+        );
         let tried = tried.lock().unwrap();
         let (beats, reports): (Vec<&Value>, Vec<&Value>) =
             tried.iter().partition(|status| status.get("lastHeartbeatTime").is_some());

@@ -50,6 +50,7 @@ use super::{
     leader::Standing,
     machine::{Attempt, Effect, Event, Held, Life, Limits, State, Timer, Want},
     metrics::Metrics,
+    namesake::{self, Verdict},
     preflight::Space,
     probes::{self, Answers},
     registration,
@@ -173,11 +174,20 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     {
         intents.send_replace(Some(Intent { pilot, remembered }));
     }
-    if let Some(cluster) = &cluster {
-        let report = reporter::run(cluster.clone(), wanted, intent.clone(), rt.shutdown());
-        rt.tasks().spawn("reporter", report);
-    }
-    let channels = Channels { intent, reports, answers, volume };
+    let namesake = match &cluster {
+        Some(cluster) => {
+            let (verdict, namesake) = watch::channel(Verdict::Open);
+            let (own, seen) = (settings.instance(), intent.clone());
+            let judge = namesake::run(own, cluster.clone(), seen, verdict, rt.shutdown());
+            rt.tasks().spawn("namesake", judge);
+            let (seen, held) = (intent.clone(), namesake.clone());
+            let report = reporter::run(cluster.clone(), wanted, seen, held, rt.shutdown());
+            rt.tasks().spawn("reporter", report);
+            namesake
+        }
+        None => namesake::alone(),
+    };
+    let channels = Channels { intent, namesake, reports, answers, volume };
     let succession = (takeover, listeners);
     let mut runner = Runner::new(settings, supervisor, rt.clone(), cluster, channels, succession);
     if let Some(node) = node {
@@ -203,6 +213,7 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
 /// The loop's ends: what is wanted, what is reported, what probes are answered.
 struct Channels {
     intent: intent::Receiver,
+    namesake: namesake::Receiver,
     reports: watch::Sender<PilotStatus>,
     answers: watch::Sender<Answers>,
     volume: Volume,
@@ -220,6 +231,11 @@ struct Runner {
     state: State,
     facts: Facts,
     intent: intent::Receiver,
+    /// Whose the name is. As long as it is not ours nothing that is wanted of it is done.
+    namesake: namesake::Receiver,
+    name: Verdict,
+    /// The database was stopped because of that, whatever was wanted.
+    displaced: bool,
     /// The Pilot as last seen, and its spec when it was last acted upon.
     pilot: Option<Pilot>,
     peers: Vec<Pilot>,
@@ -275,7 +291,7 @@ impl Runner {
         supervisor: Supervisor,
         rt: Runtime,
         cluster: Option<Cluster>,
-        Channels { intent, reports, answers, volume }: Channels,
+        Channels { intent, namesake, reports, answers, volume }: Channels,
         (takeover, listeners): (Takeover, probes::Listeners),
     ) -> Self {
         let (config, data) = (settings.config.clone(), settings.data.clone());
@@ -295,6 +311,7 @@ impl Runner {
             queue
         });
         let recovery = Recovery::new(rt.tasks());
+        let name = namesake.borrow().clone();
         Self {
             metrics,
             // Whether the node has left its cluster is read as soon as the volume answers.
@@ -311,6 +328,9 @@ impl Runner {
             cluster,
             files,
             intent,
+            name,
+            namesake,
+            displaced: false,
             pilot: None,
             peers: Vec::new(),
             start: Start::default(),
@@ -352,6 +372,10 @@ impl Runner {
         self.recall();
         loop {
             if let Life::Exited(code) = self.state.life {
+                if self.settings.pod_uid.is_none() {
+                    // Whoever is this node next need not wait for signs of life.
+                    self.facts.instance = None;
+                }
                 self.report();
                 return self.recovery.answer(code);
             }
@@ -371,6 +395,7 @@ impl Runner {
                 Ok(()) = self.intent.changed(), if self.recalled == Recall::Done => {
                     self.take_intent();
                 }
+                Ok(()) = self.namesake.changed() => self.heed_namesake(),
                 timer = due(timer) => {
                     self.timers.remove(&timer);
                     self.step(Event::Timer(timer));
@@ -399,13 +424,33 @@ impl Runner {
         }
     }
 
+    fn heed_namesake(&mut self) {
+        let now = self.namesake.borrow_and_update().clone();
+        self.name = now;
+        if let Verdict::Theirs(why) = &self.name
+            && !self.displaced
+        {
+            warn!(why, "Another pilot is this node; this one runs no database and reports nothing");
+            self.displaced = true;
+            let stop = Event::Intent { want: Want::Stopped, restart: None, changed: false };
+            self.step(stop);
+        }
+        if self.recalled == Recall::Done {
+            self.take_intent();
+        }
+    }
+
     fn take_intent(&mut self) {
+        if self.name != Verdict::Ours {
+            return;
+        }
         let Some(Intent { pilot, remembered }) = self.intent.borrow_and_update().clone() else {
             return;
         };
         let changed = self.pilot.as_ref().is_none_or(|known| {
             known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
         });
+        let goes_on = std::mem::take(&mut self.displaced);
         let (want, restart) = wanted_by(&pilot.spec);
         self.takeover.set_policy(Policy::of(pilot.spec.pilot_update.as_deref()));
         if self.pilot.is_none() {
@@ -413,7 +458,10 @@ impl Runner {
             self.begin_to_stand(&pilot);
         }
         self.pilot = Some(pilot);
-        if changed {
+        if goes_on {
+            info!("The other pilot is gone");
+        }
+        if changed || goes_on {
             let generation = self.pilot.as_ref().and_then(|pilot| pilot.metadata.generation);
             info!(?want, remembered, generation, "Took a new intent");
             self.remembered = remembered;

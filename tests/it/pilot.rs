@@ -15,6 +15,7 @@ mod installed;
 mod kept;
 mod leader;
 mod memory;
+mod namesake;
 mod orphans;
 mod outage;
 mod panics;

@@ -270,7 +270,7 @@ pub struct Instance {
     /// Name of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The pod's uid.
+    /// The pod's uid; elsewhere a hash of the address and the data directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }

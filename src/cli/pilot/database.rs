@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// The pod's uid, told by Kubernetes.
     #[arg(long, value_name = "UID", env = "NAVIGATOR_POD_UID", hide = true)]
     pod_uid: Option<String>,
-    /// Name of the machine, for the report.
+    /// Name of the machine, for the report; by default its host name.
     #[arg(long, value_name = "NAME", env = "NAVIGATOR_NODE_NAME")]
     node_name: Option<String>,
     /// Where the database is installed; by default what the vendor's image says.
@@ -212,7 +212,7 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         require_mount: pod_uid.is_some() && !allow_unmounted_data,
         allow_low_limits,
         pod_uid,
-        machine: node_name,
+        machine: node_name.or_else(|| nix::unistd::gethostname().ok()?.into_string().ok()),
         grace: process.grace(),
         silence: Duration::from_secs(silence_limit),
         termination_log: process.termination_log,

@@ -20,6 +20,7 @@ use crate::{
         intent,
         leader::{self, Lead, PilotsLease, Standing},
         metrics::Metrics,
+        namesake::Verdict,
     },
     runtime::{
         Shutdown,
@@ -63,7 +64,11 @@ impl Runner {
     }
 
     pub(super) fn update_standing(&self) {
-        let standing = Standing::of(&self.state, self.shares_lead);
+        let standing = match (Standing::of(&self.state, self.shares_lead), &self.name) {
+            (standing, Verdict::Ours) => standing,
+            (Standing::Yes | Standing::Faltering, Verdict::Open) => Standing::Faltering,
+            _ => Standing::No,
+        };
         self.standing.send_if_modified(|known| std::mem::replace(known, standing) != standing);
     }
 }

@@ -12,6 +12,7 @@ use crate::{
         cluster::Cluster,
         machine::{Life, Stage},
         metrics::Metrics,
+        namesake::Verdict,
         news, report,
     },
     runtime::{
@@ -44,7 +45,7 @@ impl Runner {
                 *status = next;
                 changed
             });
-            if changed {
+            if changed && self.name == Verdict::Ours {
                 self.tell();
             }
         }
@@ -58,7 +59,10 @@ impl Runner {
             .iter()
             .map(|(name, value)| (format!("navigator_{name}"), *value))
             .collect();
-        let message = report::phase(state, facts).to_string();
+        let message = match &self.name {
+            Verdict::Theirs(why) => why.clone(),
+            Verdict::Open | Verdict::Ours => report::phase(state, facts).to_string(),
+        };
         self.answers.send_if_modified(|answers| {
             let changed = answers.ready != ready || answers.message != message;
             answers.ready = ready;

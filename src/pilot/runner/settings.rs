@@ -2,6 +2,8 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
+use sha2::{Digest, Sha256};
+
 use crate::{
     api::v1beta1::{Instance, Pilot},
     pilot::{flavour::Flavour, probes::Ports, supervisor::User},
@@ -35,6 +37,7 @@ pub struct Settings {
     pub allow_low_limits: bool,
     /// The pod's uid, in Kubernetes.
     pub pod_uid: Option<String>,
+    /// Its name.
     pub machine: Option<String>,
     pub grace: Duration,
     /// How long a database that answered before may be silent.
@@ -50,10 +53,17 @@ pub struct Settings {
 
 impl Settings {
     pub(super) fn instance(&self) -> Instance {
-        Instance {
-            runtime: if self.pod_uid.is_some() { "Kubernetes" } else { "Process" }.to_owned(),
-            node: self.machine.clone(),
-            uid: self.pod_uid.clone(),
-        }
+        let (runtime, uid) = match &self.pod_uid {
+            Some(uid) => ("Kubernetes", uid.clone()),
+            None => ("Process", self.place()),
+        };
+        Instance { runtime: runtime.to_owned(), node: self.machine.clone(), uid: Some(uid) }
+    }
+
+    /// The same for every process at this address with these data, and for no other.
+    fn place(&self) -> String {
+        let place = format!("{} {}", self.address, self.data.display());
+        let hash = Sha256::digest(place);
+        hash.iter().take(16).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
     }
 }
