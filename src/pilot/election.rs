@@ -23,6 +23,7 @@ use super::{
     flavour::Flavour,
     peers,
     ring::{self, Belongs},
+    volume::{Hangs, Lock, Volume},
 };
 use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
@@ -88,7 +89,25 @@ pub struct Applicant<'a> {
     pub flavour: &'static Flavour,
     pub pilot: &'a Pilot,
     pub files: &'a Files,
+    pub volume: &'a Volume,
     pub data: &'a Path,
+}
+
+impl Applicant<'_> {
+    /// What the volume says of its node, and whether data of a database lie there.
+    async fn found(&self) -> Result<(Mark, bool), Error> {
+        let (files, data) = (self.files.clone(), self.data.to_owned());
+        let holds = self.flavour.has_data;
+        let read = move |_: &mut Option<Lock>| -> io::Result<_> {
+            Ok((files.mark()?.unwrap_or_default(), holds(&data)))
+        };
+        Ok(self.volume.visit(read).await??)
+    }
+
+    async fn write_down(&self, mark: Mark) -> Result<(), Error> {
+        let files = self.files.clone();
+        Ok(self.volume.visit(move |_| files.set_mark(&mark)).await??)
+    }
 }
 
 /// Waits for this node's turn to start; says whether it may found. `say` is told what is waited
@@ -132,6 +151,8 @@ fn jittered(pause: Duration) -> Duration {
 enum Error {
     #[error("failed to use the mark of the data")]
     Mark(#[from] io::Error),
+    #[error(transparent)]
+    Volume(#[from] Hangs),
     #[error("failed to use the founding record")]
     Record(#[from] kube::Error),
     #[error("the founding record was not read within {PATIENCE:?}")]
@@ -143,9 +164,8 @@ async fn look(
     node: Applicant<'_>,
     say: &impl Fn(String),
 ) -> Result<Outcome, Error> {
-    let Applicant { flavour, pilot, files, data } = node;
-    let mark = files.mark()?.unwrap_or_default();
-    let holds = (flavour.has_data)(data);
+    let Applicant { flavour, pilot, data, .. } = node;
+    let (mark, holds) = node.found().await?;
     if (flavour.joins_elsewhere)(pilot) {
         // The ring exists elsewhere, and its founding is recorded elsewhere.
         return Ok(Start::default().into());
@@ -185,11 +205,11 @@ async fn look(
             Ok(Outcome::Wait { peers })
         }
         Verdict::Found => {
-            settle(files, &mark, record, pilot)?;
+            settle(node, &mark, record).await?;
             Ok(Start { may_found: true, ring: record.map(ring::of) }.into())
         }
         Verdict::Join => {
-            settle(files, &mark, record, pilot)?;
+            settle(node, &mark, record).await?;
             Ok(Start { may_found: false, ring: record.map(ring::of) }.into())
         }
         Verdict::Wait(what) => {
@@ -199,7 +219,7 @@ async fn look(
         Verdict::Claim => {
             // An attempt whose answer was lost goes on under its own id.
             let id = mark.founding.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
-            files.set_mark(&Mark { founding: Some(id.clone()), ..mark })?;
+            node.write_down(Mark { founding: Some(id.clone()), ..mark }).await?;
             let name = cluster.name().to_owned();
             let founder = Founder { name, id, formerly: Vec::new() };
             claim(cluster, lease, &lease_name, pilot, founder, "Recorded as the founder").await
@@ -216,7 +236,7 @@ async fn rejoin(
     lease_name: &str,
     say: &impl Fn(String),
 ) -> Result<Outcome, Error> {
-    let Applicant { flavour, pilot, files, .. } = node;
+    let Applicant { flavour, pilot, .. } = node;
     let uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
     let known = mark.cluster_uid == uid;
     let lease = if known && cluster.gate().is_away() {
@@ -246,19 +266,15 @@ async fn rejoin(
             Ok(Outcome::Turn(Turn::Refused(refusal)))
         }
         Belongs::Here | Belongs::Elsewhere => {
-            settle(files, &mark, record, pilot)?;
+            settle(node, &mark, record).await?;
             Ok(Start { may_found: false, ring: record.map(ring::of) }.into())
         }
     }
 }
 
 /// Writes down that the volume is of this ring, before its database starts.
-fn settle(
-    files: &Files,
-    mark: &Mark,
-    record: Option<&Founder>,
-    pilot: &Pilot,
-) -> Result<(), Error> {
+async fn settle(node: Applicant<'_>, mark: &Mark, record: Option<&Founder>) -> Result<(), Error> {
+    let pilot = node.pilot;
     let ring = record.map(|record| record.id.clone()).or_else(|| mark.ring.clone());
     let cluster_uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
     let settled = Mark { cluster_uid, ring, ..mark.clone() };
@@ -266,7 +282,7 @@ fn settle(
         if mark.node_id.is_some() {
             info!(ring = settled.ring, was = mark.ring, "Data of this node are of this ring");
         }
-        files.set_mark(&settled)?;
+        node.write_down(settled).await?;
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ use super::{
     files::{Files, Mark},
     machine::{Life, State},
     ring::{self, Belongs},
+    volume::Volume,
 };
 use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
@@ -152,7 +153,7 @@ pub struct PilotsLease {
     /// Whose cluster owns a lease that is made.
     pilot: Pilot,
     /// Where the ring's id is kept, when this cluster has one (see `ring`).
-    files: Option<Files>,
+    files: Option<(Files, Volume)>,
     /// The volume carries the id that is recorded.
     settled: AtomicBool,
 }
@@ -165,8 +166,8 @@ impl PilotsLease {
     /// Keeps the record of the ring too: whoever leads records it when it is missing, and the
     /// volumes of nodes that serve learn its id.
     #[must_use]
-    pub fn keeping(self, files: Files) -> Self {
-        Self { files: Some(files), ..self }
+    pub fn keeping(self, files: Files, volume: Volume) -> Self {
+        Self { files: Some((files, volume)), ..self }
     }
 
     fn uid(&self) -> Option<&str> {
@@ -175,33 +176,44 @@ impl PilotsLease {
 
     /// A volume that was marked before rings had ids learns that of the ring in which its node
     /// serves.
-    fn learn(&self, lease: &LeaderLease) {
-        let (Some(files), Some(founder)) = (&self.files, &lease.spec.founder) else { return };
+    async fn learn(&self, lease: &LeaderLease) {
+        let Some(((files, volume), founder)) =
+            self.files.clone().zip(lease.spec.founder.as_ref().map(|founder| founder.id.clone()))
+        else {
+            return;
+        };
         if self.settled.load(Ordering::Relaxed) || ring::is_former(lease, &self.pilot) {
             return;
         }
-        let Ok(Some(mark)) = files.mark() else { return };
-        let unknown = mark.ring.is_none() && mark.node_id.is_some();
-        if unknown && mark.cluster_uid.as_deref() == self.uid() {
-            let ring = Some(founder.id.clone());
-            match files.set_mark(&Mark { ring, ..mark }) {
-                Ok(()) => info!(ring = founder.id, "Data of this node are of this ring"),
-                Err(error) => {
-                    warn!(%error, "The ring's id cannot be written down");
-                    return;
+        let uid = self.uid().map(str::to_owned);
+        let learned = volume.glance(move |_| {
+            let Ok(Some(mark)) = files.mark() else { return false };
+            let unknown = mark.ring.is_none() && mark.node_id.is_some();
+            if unknown && mark.cluster_uid == uid {
+                match files.set_mark(&Mark { ring: Some(founder.clone()), ..mark }) {
+                    Ok(()) => info!(ring = founder, "Data of this node are of this ring"),
+                    Err(error) => {
+                        warn!(%error, "The ring's id cannot be written down");
+                        return false;
+                    }
                 }
             }
+            true
+        });
+        // A volume that is busy is asked at the next look at the lease.
+        if learned.await == Ok(Some(true)) {
+            self.settled.store(true, Ordering::Relaxed);
         }
-        self.settled.store(true, Ordering::Relaxed);
     }
 
     /// What to record, when nothing is and this node has data.
-    fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
-        let files = self.files.as_ref()?;
+    async fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
+        let (files, volume) = self.files.clone()?;
         if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {
             return None;
         }
-        let mark = files.mark().ok().flatten().filter(|mark| mark.node_id.is_some())?;
+        let mark = volume.glance(move |_| files.mark().ok().flatten()).await.ok().flatten()?;
+        let mark = mark.filter(|mark| mark.node_id.is_some())?;
         match ring::judge(&mark, self.cluster.name(), self.uid(), None) {
             Belongs::Unrecorded(founder) => Some(founder),
             Belongs::Here | Belongs::Elsewhere => None,
@@ -219,7 +231,7 @@ impl Store for PilotsLease {
     async fn read(&self) -> kube::Result<Option<LeaderLease>> {
         let lease = self.cluster.lease(&self.name).await?;
         if let Some(lease) = &lease {
-            self.learn(lease);
+            self.learn(lease).await;
         }
         Ok(lease)
     }
@@ -249,7 +261,9 @@ impl Store for PilotsLease {
         spec.acquire_time = acquired;
         spec.renew_time = renewed;
         spec.lease_transitions = transitions;
-        lease.spec.founder = lease.spec.founder.take().or_else(|| self.missing(&lease));
+        if let Some(founder) = self.missing(&lease).await {
+            lease.spec.founder = Some(founder);
+        }
         if exists {
             self.cluster.replace_lease(&lease).await.map(drop)
         } else {

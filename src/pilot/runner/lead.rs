@@ -43,7 +43,14 @@ impl Runner {
             let name = (self.settings.flavour.lease)(&of.name);
             let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
             let elsewhere = (self.settings.flavour.joins_elsewhere)(pilot);
-            (if elsewhere { lease } else { lease.keeping(self.files.clone()) }, name)
+            (
+                if elsewhere {
+                    lease
+                } else {
+                    lease.keeping(self.files.clone(), self.volume.clone())
+                },
+                name,
+            )
         });
         self.shares_lead = lease.is_some();
         let (claim, claimed) = watch::channel(Claim::Waiting);

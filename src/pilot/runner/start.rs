@@ -133,13 +133,15 @@ impl Runner {
 
     pub(super) fn take_turn(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
-        let (cluster, files) = (self.cluster.clone(), self.files.clone());
+        let cluster = self.cluster.clone();
+        let (files, volume) = (self.files.clone(), self.volume.clone());
         let (flavour, data) = (self.settings.flavour, self.settings.data.clone());
         let news = self.news.clone();
         self.prepare("election", async move {
             // A full queue only delays what is said to people.
             let say = |what| drop(news.try_send(News::Waiting(what)));
-            let node = Applicant { flavour, pilot: &pilot, files: &files, data: &data };
+            let (files, volume, data) = (&files, &volume, &data);
+            let node = Applicant { flavour, pilot: &pilot, files, volume, data };
             let turn = election::take_turn(cluster.as_ref(), node, say).await;
             News::Turn { attempt, turn }
         });

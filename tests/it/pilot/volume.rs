@@ -112,3 +112,35 @@ async fn a_volume_that_hangs_from_the_start_on_keeps_no_pilot_from_hearing() {
     assert_eq!(ring::count(&seat, "start"), 0);
     assert_eq!(running.stop(PATIENCE).await, 0);
 }
+
+#[tokio::test]
+async fn a_volume_that_hangs_while_a_node_waits_for_its_turn_keeps_no_pilot_from_hearing() {
+    let bed = Bed::start().await;
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let mut nodes = Vec::new();
+    for (name, last) in [("cass-demo-a-0", 4), ("cass-demo-a-1", 5)] {
+        let seat = ring.seat(name, [127, 0, 97, last]);
+        ring::set(&seat, "slow", "");
+        bed.create(&ring.pilot(name)).await;
+        let running = seat.start(&bed.credentials(name));
+        nodes.push((seat, running));
+    }
+    until("one of them founds", PATIENCE, async || {
+        let (seat, running) = &nodes[0];
+        let founds = nodes.iter().any(|(seat, _)| ring::count(seat, "start") > 0);
+        if founds { Ok(()) } else { Err(format!("{}: {}", seat.name, running.tail())) }
+    })
+    .await;
+    nodes.sort_by_key(|(seat, _)| ring::count(seat, "start"));
+    let (seat, running) = nodes.remove(0);
+    until("the other one waits for it", PATIENCE, async || {
+        let waits = running.log().contains("Waiting to start");
+        if waits { Ok(()) } else { Err(running.tail()) }
+    })
+    .await;
+    hang(&seat.data().join(".navigator/identity.json"));
+    hangs(&running).await;
+    assert_eq!(seat.get(12000).map(|(code, _)| code), Some(200));
+    assert_eq!(ring::count(&seat, "start"), 0);
+    assert_eq!(running.stop(PATIENCE).await, 0);
+}
