@@ -30,7 +30,7 @@ fn a_store_whose_disk_was_full_works_again_and_lost_nothing() {
     let directory = tempfile::tempdir().unwrap();
     #[expect(clippy::disallowed_methods, reason = "the limit is a process's own")]
     let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "storage::full_disk::process_with_a_limit", "--nocapture"])
+        .args(["--exact", "storage::full_disk::process_with_a_limit", "--ignored", "--nocapture"])
         .env(DIRECTORY, directory.path().join("store"))
         .stdin(Stdio::null())
         .output()
@@ -41,6 +41,7 @@ fn a_store_whose_disk_was_full_works_again_and_lost_nothing() {
 
 /// Not a test of its own: the process that the limit is for.
 #[test]
+#[ignore = "a process of the test above"]
 fn process_with_a_limit() {
     #[expect(clippy::disallowed_methods, reason = "this process was started with it")]
     let Some(directory) = env::var_os(DIRECTORY).map(PathBuf::from) else { return };
