@@ -2,6 +2,7 @@
 //! somebody with few rights can send. Meanwhile a second client gets its answers.
 
 use std::{
+    fs,
     net::SocketAddr,
     sync::{
         Mutex,
@@ -181,9 +182,7 @@ fn large_cluster(name: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_load_neither_ends_the_server_nor_holds_others_up() {
     let siege = Siege::begin().await;
-    hostile_bodies(&siege).await;
-    hostile_patches(&siege).await;
-    hostile_yaml(&siege).await;
+    send_all(&siege).await;
     large_lists(&siege).await;
     Box::pin(hostile_connections(&siege)).await;
 
@@ -195,7 +194,8 @@ async fn hostile_load_neither_ends_the_server_nor_holds_others_up() {
     assert!(late.len() * 20 <= answers.len(), "{} of {}: {late:?}", late.len(), answers.len());
 }
 
-async fn hostile_bodies(siege: &Siege) {
+/// What is refused however little memory it takes: name, body, the code.
+fn hostile_bodies() -> Vec<(&'static str, String, Vec<u16>)> {
     let long = "k".repeat(3000);
     let longest = "k".repeat(2 * MIB);
     let twice: Vec<_> = (0..100_000).map(|key| format!("\"{key}\":0")).collect();
@@ -206,7 +206,7 @@ async fn hostile_bodies(siege: &Siege) {
         })
         .collect();
     let owners = json!(owners);
-    let rows = [
+    vec![
         ("deep", fill("["), vec![400]),
         ("wide", format!("[{}]", fill("0,")), vec![413]),
         ("small maps", format!("[{}]", fill("{\"a\":0},")), vec![413]),
@@ -237,16 +237,10 @@ async fn hostile_bodies(siege: &Siege) {
             ),
             vec![422],
         ),
-    ];
-    for (name, body, expected) in rows {
-        // Too many large ones at a time are turned away.
-        let codes = siege.row(name, siege.send(8, || post(&body))).await;
-        let codes: Vec<_> = codes.into_iter().filter(|code| *code != 429).collect();
-        assert_eq!(codes, expected, "{name}");
-    }
+    ]
 }
 
-async fn hostile_patches(siege: &Siege) {
+fn hostile_patches() -> Vec<(&'static str, String)> {
     let list = format!("[{}0]", "0,".repeat(40_000));
     let mut inserts = vec![format!("{{\"op\":\"add\",\"path\":\"/x\",\"value\":{list}}}")];
     inserts.extend((0..4_500).map(|_| "{\"op\":\"add\",\"path\":\"/x/0\",\"value\":0}".to_owned()));
@@ -255,31 +249,99 @@ async fn hostile_patches(siege: &Siege) {
         let path = format!("/x{}", "/x".repeat((1 << level) - 1));
         copies.push(format!("{{\"op\":\"copy\",\"from\":\"/x\",\"path\":\"{path}/x\"}}"));
     }
-    for (name, operations) in
-        [("inserts into a long list", inserts), ("a patch without end", copies)]
-    {
-        let body = format!("[{}]", operations.join(","));
-        let codes = siege.row(name, siege.send(8, || json_patch(&body))).await;
-        assert!(codes.iter().all(|code| [413, 422, 429].contains(code)), "{name}: {codes:?}");
-    }
+    [("inserts into a long list", inserts), ("a patch without end", copies)]
+        .map(|(name, operations)| (name, format!("[{}]", operations.join(","))))
+        .into()
 }
 
-async fn hostile_yaml(siege: &Siege) {
+fn hostile_yaml() -> Vec<(&'static str, String)> {
     let mut bomb = vec!["a0: &a0 [x, x, x, x, x, x, x, x, x, x]".to_owned()];
     for level in 1..12 {
         let list = vec![format!("*a{}", level - 1); 10].join(", ");
         bomb.push(format!("a{level}: &a{level} [{list}]"));
     }
-    let rows = [
+    vec![
         ("aliases", bomb.join("\n")),
         ("wide YAML", format!("[{}0]", "0,".repeat(MIB))),
         ("as wide as is read", format!("[{}0]", "0,".repeat(60_000))),
         ("deep YAML", "[".repeat(60_000)),
-    ];
-    for (name, body) in rows {
+    ]
+}
+
+/// Eight of each at once. Too many large ones at a time are turned away (429).
+async fn send_all(siege: &Siege) {
+    for (name, body, expected) in hostile_bodies() {
+        let codes = siege.row(name, siege.send(8, || post(&body))).await;
+        let codes: Vec<_> = codes.into_iter().filter(|code| *code != 429).collect();
+        assert_eq!(codes, expected, "{name}");
+    }
+    for (name, body) in hostile_patches() {
+        let codes = siege.row(name, siege.send(8, || json_patch(&body))).await;
+        assert!(codes.iter().all(|code| [413, 422, 429].contains(code)), "{name}: {codes:?}");
+    }
+    for (name, body) in hostile_yaml() {
         let codes = siege.row(name, siege.send(8, || post_yaml(&body))).await;
         assert!(codes.iter().all(|code| [400, 413, 429].contains(code)), "{name}: {codes:?}");
     }
+}
+
+/// Each in a server of its own, so that no memory that another one left behind is counted as free.
+#[tokio::test]
+async fn one_request_costs_at_most_24_mib_whatever_is_in_its_body() {
+    let bodies = hostile_bodies().into_iter().map(|(name, body, _)| (name, post(&body)));
+    let patches = hostile_patches().into_iter().map(|(name, body)| (name, json_patch(&body)));
+    let yaml = hostile_yaml().into_iter().map(|(name, body)| (name, post_yaml(&body)));
+    let large = [("a large cluster", post(&large_cluster("large")))];
+    let mut costs = Vec::new();
+    for (name, request) in bodies.chain(patches).chain(yaml).chain(large) {
+        let siege = Siege::begin().await;
+        costs.push(cost_of_one(name, &siege.world, &siege.server, request).await);
+    }
+    // The most that one may hold: as it was, the change, and as it is to be.
+    let Siege { world, server, group, .. } = Siege::begin().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    assert_eq!(client.send(post(&large_cluster("large"))).await.unwrap().status, 201);
+    drop(server);
+    let server = world.start_in(&group, "store");
+    server.until_ready().await;
+    let change: serde_json::Value = serde_json::from_str(&large_cluster("large")).unwrap();
+    let change = json!({"spec": change["spec"], "metadata": {"labels": {"a": "b"}}}).to_string();
+    let change = as_user(Request::patch(format!("{CLUSTERS}/large")), "mallory")
+        .header("content-type", "application/merge-patch+json")
+        .body(change)
+        .unwrap();
+    costs.push(cost_of_one("a change of all of a large cluster", &world, &server, change).await);
+    costs.sort_unstable();
+    assert!(costs.last().unwrap().0 <= 24 << 10, "KiB: {costs:?}");
+}
+
+#[expect(clippy::print_stderr, reason = "figures for whoever wants to see them")]
+async fn cost_of_one(
+    name: &'static str,
+    world: &World,
+    server: &Server,
+    request: Request<String>,
+) -> (i64, &'static str) {
+    let pid = server.pid();
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    // What is made once is no request's.
+    for again in [post("[]"), post_yaml("[]"), json_patch("[]")] {
+        client.send(again).await.unwrap();
+    }
+    let before = memory(pid, "VmRSS");
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+    let began = Instant::now();
+    let code = client.send(request).await.unwrap().status;
+    let (took, cost) = (began.elapsed(), memory(pid, "VmHWM") - before);
+    eprintln!("{name}: {code}, {cost} KiB, {took:.1?}");
+    (cost, name)
+}
+
+/// A line of a process's status, in KiB.
+fn memory(pid: u32, what: &str) -> i64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// Many who ask for large lists: compressed, as Tables, and without reading them.
