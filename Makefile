@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed older e2e test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
+.PHONY: help deps build image manifest fmt lint test testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -96,6 +96,9 @@ older: deps ## leaves an older release at .cache/older/navigator, to upgrade fro
 
 e2e: testbed image older ## every job on a real Kubernetes with real databases
 	tests/e2e/run.sh $(TESTBED)
+
+e2e-scenarios: testbed image ## what once gave way there, tried again; not part of ci
+	tests/e2e/run.sh $(TESTBED) scenarios_cassandra+scenarios_elasticsearch
 
 test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes
 	@scripts/need.sh mvn=maven

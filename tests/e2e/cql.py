@@ -23,10 +23,11 @@ class Session:
     def __exit__(self, *_):
         self.cluster.shutdown()
 
-    def write(self, rows, first=0):
-        """A keyspace of replication factor 1 with rows of 1 KiB up to this number; returns after every one was acknowledged."""
+    def write(self, rows, first=0, copies=1):
+        """A keyspace of so many copies with rows of 1 KiB up to this number; returns after every one was acknowledged."""
         self.session.execute(
-            "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = {'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': 1}")
+            "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = "
+            f"{{'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': {copies}}}")
         self.session.execute("CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, body text)")
         insert = self.session.prepare("INSERT INTO shop.orders (id, body) VALUES (?, ?)")
         body = "x" * 1024
