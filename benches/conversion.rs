@@ -60,7 +60,7 @@ fn main() {
     let kind: &dyn Kind = kind_by_plural("cassandraclusters").expect("the kind is served");
     let bytes = serde_json::to_vec(&largest()).expect("JSON");
     let body = decode::json(&bytes).expect("a valid body");
-    let hub = kind.decode(Version::V1beta1, &body, None).expect("a valid object").hub;
+    let hub = kind.decode(Version::V1beta1, body.clone(), None).expect("a valid object").hub;
     let shown = kind.encode(Version::V1alpha1, &hub);
     let older = decode::json(&serde_json::to_vec(&shown).expect("JSON")).expect("a valid body");
     assert!(bytes.len() <= 1024 * 1024, "{} bytes do not fit the store", bytes.len());
@@ -71,16 +71,19 @@ fn main() {
         println!("| {what} | {:.2} | {:.2} |", ms(median), ms(slowest));
     };
     row("parse JSON, find duplicates", timed(|| decode::json(&bytes)));
-    row("decode v1beta1, strict", timed(|| kind.decode(Version::V1beta1, &body, Some(&hub))));
+    row(
+        "decode v1beta1, strict",
+        timed(|| kind.decode(Version::V1beta1, body.clone(), Some(&hub))),
+    );
     row(
         "decode v1alpha1, strict, lift",
-        timed(|| kind.decode(Version::V1alpha1, &older, Some(&hub))),
+        timed(|| kind.decode(Version::V1alpha1, older.clone(), Some(&hub))),
     );
     row(
         "decode v1alpha1, surplus from annotation",
-        timed(|| kind.decode(Version::V1alpha1, &older, None)),
+        timed(|| kind.decode(Version::V1alpha1, older.clone(), None)),
     );
-    row("read stored", timed(|| kind.decode_stored(&hub)));
+    row("read stored", timed(|| kind.decode_stored(hub.clone())));
     row("show v1beta1", timed(|| kind.encode(Version::V1beta1, &hub)));
     row("show v1alpha1, project", timed(|| kind.encode(Version::V1alpha1, &hub)));
     row("serialise", timed(|| serde_json::to_vec(&hub)));

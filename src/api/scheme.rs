@@ -147,7 +147,7 @@ pub trait Kind: Send + Sync {
     fn decode(
         &self,
         version: Version,
-        body: &super::decode::Document,
+        body: super::decode::Document,
         stored: Option<&Value>,
     ) -> Result<Decoded, DecodeError>;
 
@@ -156,7 +156,7 @@ pub trait Kind: Send + Sync {
 
     /// Reads what a store holds, in any version that was ever stored, into hub form. Unknown
     /// fields are kept.
-    fn decode_stored(&self, stored: &Value) -> Result<Value, DecodeError>;
+    fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError>;
 
     /// What an update through `part` may touch is taken from `new`, all else from `old`:
     /// status ignores spec and most metadata, the main resource ignores status. Unknown fields

@@ -87,7 +87,7 @@ impl Registry {
             .expect("our group and plurals are valid parts of a key");
         let decode = move |bytes: &[u8]| {
             let stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-            kind.decode_stored(&stored).map_err(|error| error.to_string())
+            kind.decode_stored(stored).map_err(|error| error.to_string())
         };
         let cache = Cache::new(Arc::clone(&store), range, Box::new(decode));
         Self { kind, store, cache, admission }
@@ -125,15 +125,16 @@ impl Registry {
     fn decode(
         &self,
         call: &mut Call<'_>,
-        body: &Document,
+        body: Document,
         name: &str,
         stored: Option<&Value>,
         options: WriteOptions,
     ) -> Result<(Value, Vec<String>)> {
         self.check_head(call.version, &body.value)?;
+        let weight = body.weight;
         let decode = || self.kind.decode(call.version, body, stored);
         let Decoded { mut hub, strict, warnings } =
-            load::work(body.weight, decode).map_err(|e| self.not_understood(name, e))?;
+            load::work(weight, decode).map_err(|e| self.not_understood(name, e))?;
         call.warnings.extend(warnings);
         // Nobody tracks field ownership yet; a copy of somebody's view of it would be stale.
         drop(meta::take(&mut hub, "managedFields"));
@@ -246,23 +247,22 @@ impl Registry {
         Ok(self.store.get(key).await?.map(|entry| (entry, share)))
     }
 
-    /// What a store keeps, as it was written and in hub form.
-    fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<(Value, Object)> {
+    /// What a store keeps, in hub form.
+    fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<Object> {
         let unreadable = |why: String| {
             let (key, reason) = (key.clone(), why);
             ApiError::internal(cache::Error::Undecodable { key, reason })
         };
         let stored: Value =
             serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;
-        let hub =
-            self.kind.decode_stored(&stored).map_err(|error| unreadable(error.to_string()))?;
+        let hub = self.kind.decode_stored(stored).map_err(|error| unreadable(error.to_string()))?;
         let object = Object::new(key.clone(), hub, revision);
-        Ok((stored, Object { size: value.len(), ..object }))
+        Ok(Object { size: value.len(), ..object })
     }
 
     fn object(&self, entry: &Entry, share: Share) -> Result<Object> {
         let read = || self.read_stored(&entry.key, &entry.value, entry.revision);
-        let (_, object) = load::work(entry.value.len(), read)?;
+        let object = load::work(entry.value.len(), read)?;
         Ok(Object { share, ..object })
     }
 

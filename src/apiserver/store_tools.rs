@@ -143,7 +143,7 @@ fn unreadable(entry: &Entry) -> Option<String> {
         return Some(format!("this release knows no {plural}"));
     };
     let read = serde_json::from_slice::<Value>(&entry.value).map_err(|error| error.to_string());
-    match read.and_then(|stored| kind.decode_stored(&stored).map_err(|error| error.to_string())) {
+    match read.and_then(|stored| kind.decode_stored(stored).map_err(|error| error.to_string())) {
         Ok(hub) if hub["metadata"].is_object() => None,
         Ok(_) => Some("it has no metadata".to_owned()),
         Err(why) => Some(why),

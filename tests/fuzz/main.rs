@@ -121,20 +121,20 @@ fn judge(version: Version, body: &[u8], yaml: bool) -> Result<bool, String> {
         return Ok(false);
     };
     let kind: &dyn Kind = *kind;
-    let Ok(decoded) = kind.decode(version, &document, None) else { return Ok(false) };
+    let Ok(decoded) = kind.decode(version, document.clone(), None) else { return Ok(false) };
     let hub = decoded.hub;
     drop(kind.validate_create(version, &hub));
     drop(kind.validate_update(version, Part::Main, &hub, &hub));
     drop(kind.validate_update(version, Part::Status, &hub, &hub));
     drop(kind.cells(&hub, 0));
     let stored =
-        kind.decode_stored(&hub).map_err(|error| format!("is not read back: {error:?}"))?;
+        kind.decode_stored(hub.clone()).map_err(|error| format!("is not read back: {error:?}"))?;
     if stored != hub {
         return Err(format!("stored as\n{hub}\nread as\n{stored}"));
     }
     let shown = kind.encode(version, &hub);
     let again = kind
-        .decode(version, &Document::from(shown.clone()), None)
+        .decode(version, Document::from(shown.clone()), None)
         .map_err(|error| format!("shown as\n{shown}\nand refused: {error:?}"))?;
     if again.hub != hub {
         return Err(format!("decoded as\n{hub}\nshown as\n{shown}\nread again as\n{}", again.hub));

@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// Removed when dropped, once its processes have ended.
@@ -22,7 +23,9 @@ impl Cgroup {
     }
 
     fn try_with_memory(name: &str, bytes: u64) -> io::Result<Self> {
-        let name = format!("navigator-{name}-{}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("navigator-{name}-{}-{number}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
         let (parent, limit, anonymous) = if root.join("cgroup.controllers").exists() {
             (root.to_owned(), "memory.max", "anon ")

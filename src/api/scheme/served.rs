@@ -112,13 +112,12 @@ impl<T: Hub> Kind for Served<T> {
     fn decode(
         &self,
         version: Version,
-        body: &Document,
+        mut body: Document,
         stored: Option<&Value>,
     ) -> Result<Decoded, DecodeError> {
         if !Self::NAMES.versions.contains(&version) {
             return Err(Self::not_registered(version.api_version()));
         }
-        let mut body = body.clone();
         let schema = schema::schema(version, Self::NAMES.kind);
         strict::canonicalise(schema, &mut body);
         let warnings = self.tolerate(version, &mut body)?;
@@ -148,11 +147,11 @@ impl<T: Hub> Kind for Served<T> {
         value
     }
 
-    fn decode_stored(&self, stored: &Value) -> Result<Value, DecodeError> {
+    fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
         let written = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let version = Self::NAMES.versions.iter().find(|version| version.api_version() == written);
         let version = *version.ok_or_else(|| Self::not_registered(written))?;
-        let mut document = Document::from(stored.clone());
+        let mut document = Document::from(stored);
         strict::canonicalise(schema::schema(version, Self::NAMES.kind), &mut document);
         if version == Version::V1alpha1 {
             tolerant::normalise(Self::NAMES.kind, &mut document)?;
@@ -163,7 +162,7 @@ impl<T: Hub> Kind for Served<T> {
         let mut typed = Self::typed(version, &document.value)?;
         typed.default(None);
         let mut value = Self::hub_value(&typed);
-        Self::known(version).carry(stored, &mut value);
+        Self::known(version).carry(&document.value, &mut value);
         Ok(value)
     }
 

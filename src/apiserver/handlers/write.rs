@@ -36,12 +36,11 @@ pub(super) async fn create(target: &Target<'_>, body: Arrived) -> Result<Respons
     let read = |bytes: &[u8]| read_body(target.headers, bytes);
     let (document, share) = understand(target, body, read).await?;
     let mut call = target.call();
-    let created = target.registry.create(&mut call, &document, options).await?;
+    let created = target.registry.create(&mut call, document, options).await?;
     target.warn(call);
     if let Some(subject) = target.subject {
         subject.set_name(created.name());
     }
-    drop(document);
     let response = output.respond(StatusCode::CREATED, &viewer.object(&created.hub)?)?;
     Ok(load::sent(response, share).await)
 }

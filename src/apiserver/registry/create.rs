@@ -27,11 +27,11 @@ impl Registry {
     pub async fn create(
         &self,
         call: &mut Call<'_>,
-        body: &Document,
+        body: Document,
         options: WriteOptions,
     ) -> Result<Object> {
-        let given = body.value["metadata"]["name"].as_str().unwrap_or_default();
-        let (mut hub, strict) = self.decode(call, body, given, None, options)?;
+        let given = body.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let (mut hub, strict) = self.decode(call, body, &given, None, options)?;
         if !strict.is_empty() {
             let besides = self.besides(call, &hub);
             return Err(self.strict_error(call, &strict, &besides));
@@ -80,7 +80,7 @@ impl Registry {
         let verdict = load::work(weight, || self.kind.validate_create(call.version, &hub));
         self.judge(call, &name, verdict)?;
         let key = self.key(call.namespace, &name)?;
-        let stored = Self::to_stored(&hub);
+        drop(meta::take(&mut hub, "resourceVersion"));
         if options.dry_run {
             let taken = self.store.get(&key).await.map_err(|e| self.store_error(&name, &e))?;
             if taken.is_some() {
@@ -88,10 +88,9 @@ impl Registry {
             }
             // Nothing was stored, so there is no revision to show.
             let revision = storage::Revision(0);
-            return Ok(Object { key, hub: stored, revision, size: weight, share: Share::NONE });
+            return Ok(Object { key, hub, revision, size: weight, share: Share::NONE });
         }
-        let bytes = Self::to_bytes(&stored);
-        drop(stored);
+        let bytes = Self::to_bytes(&hub);
         match self.store.create(&key, bytes).await {
             Ok(revision) => Ok(Object::new(key, hub, revision)),
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),

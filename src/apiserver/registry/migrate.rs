@@ -62,20 +62,18 @@ impl Registry {
 
     async fn migrate_one(&self, mut entry: Entry, found: &mut Migrated) -> Result<()> {
         loop {
-            let (stored, object) = match self.read_stored(&entry.key, &entry.value, entry.revision)
-            {
-                Ok(read) => read,
+            let object = match self.read_stored(&entry.key, &entry.value, entry.revision) {
+                Ok(object) => object,
                 Err(error) => {
                     found.fail(entry.key, error.message());
                     return Ok(());
                 }
             };
-            let wanted = Self::to_stored(&object.hub);
-            if stored == wanted {
+            let bytes = Self::to_bytes(&Self::to_stored(&object.hub));
+            if bytes == entry.value {
                 found.current += 1;
                 return Ok(());
             }
-            let bytes = Self::to_bytes(&wanted);
             match self.store.update(&entry.key, entry.revision, bytes).await {
                 Ok(_) => {
                     found.rewritten += 1;

@@ -9,7 +9,7 @@ use crate::{
         GROUP,
         decode::Document,
         field::{FieldError, Path, Problem},
-        scheme::Part,
+        scheme::{Part, Version},
         validation::warning,
     },
     apiserver::{
@@ -49,19 +49,18 @@ impl Registry {
             let found = self.fetch(&key).await.map_err(|e| self.store_error(name, &e))?;
             let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
             let read = || self.read_stored(&key, &entry.value, entry.revision);
-            let (stored, current) = load::work(entry.value.len(), read)?;
+            // Of a large object no form is kept longer than it is needed.
+            let current = load::work(entry.value.len(), read)?;
             let next = self.next(call, name, part, change, &current, options).await?;
 
             let ends = current.is_deleting() && meta::finalizers(&next).is_empty();
-            let next_stored = Self::to_stored(&next);
-            if next_stored == stored && !ends {
+            let bytes = load::work(entry.value.len(), || Self::to_bytes(&next));
+            if bytes == entry.value && !ends {
                 return Ok(Object { share, ..current });
             }
             if options.dry_run {
                 return Ok(Object { share, ..Object::new(key, next, current.revision) });
             }
-            let bytes = load::work(entry.value.len(), || Self::to_bytes(&next_stored));
-            drop((stored, next_stored));
             let written = if ends {
                 self.store.delete(&key, current.revision).await
             } else {
@@ -80,7 +79,7 @@ impl Registry {
         }
     }
 
-    /// The object as it shall be stored: decoded, merged, admitted, valid.
+    /// The object as it shall be stored: decoded, merged, admitted, valid, without a revision.
     async fn next(
         &self,
         call: &mut Call<'_>,
@@ -90,17 +89,18 @@ impl Registry {
         current: &Object,
         options: WriteOptions,
     ) -> Result<Value> {
-        let patched;
-        let body = match change {
-            Change::Replace(body) => body,
+        let hub = Some(&current.hub);
+        let (weight, (mut given, strict)) = match change {
+            Change::Replace(body) => {
+                (body.weight, self.decode(call, body.clone(), name, hub, options)?)
+            }
             Change::Patch(patch) => {
-                patched = load::work(current.size.max(patch.weight()), || {
-                    self.patched(call, name, patch, current)
-                })?;
-                &patched
+                let size = current.size.max(patch.weight());
+                let apply = || self.patched(call, name, patch, current);
+                let patched = load::work(size, apply)?;
+                (patched.weight, self.decode(call, patched, name, hub, options)?)
             }
         };
-        let (mut given, strict) = self.decode(call, body, name, Some(&current.hub), options)?;
         if !strict.is_empty() {
             return Err(match change {
                 Change::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
@@ -122,7 +122,7 @@ impl Registry {
         let objects = (Some(&next), Some(&current.hub));
         self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
-        let verdict = load::work(body.weight, validate);
+        let verdict = load::work(weight, validate);
         self.judge(call, name, verdict)?;
         Ok(next)
     }
@@ -136,16 +136,17 @@ impl Registry {
         current: &Object,
     ) -> Result<Document> {
         let shown = self.kind.encode(call.version, &current.hub);
-        match patch {
-            // Beside the object's own fields, an older word for one would contradict it.
-            Patch::Merge(document) => {
+        match (patch, call.version) {
+            // Beside the object's own fields, an older word for one would contradict it. The
+            // hub's own version has none.
+            (Patch::Merge(document), Version::V1alpha1) => {
                 let mut document = document.clone();
                 let tolerated = self.kind.tolerate(call.version, &mut document);
                 let warnings = tolerated.map_err(|e| self.not_understood(name, e))?;
                 call.warnings.extend(warnings);
                 Patch::Merge(document).apply(shown)
             }
-            Patch::Json(..) => patch.apply(shown),
+            (Patch::Json(..) | Patch::Merge(_), _) => patch.apply(shown),
         }
     }
 

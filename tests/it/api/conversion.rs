@@ -111,7 +111,7 @@ macro_rules! laws {
                     expected["kind"] = kind.kind().into();
                     let body = Document::from(expected.clone());
                     let decoded = kind
-                        .decode(Version::V1alpha1, &body, Some(&hub))
+                        .decode(Version::V1alpha1, body.clone(), Some(&hub))
                         .map_err(|error| format!("{error:?}"))?;
                     let mut found = kind.encode(Version::V1alpha1, &decoded.hub);
                     without_surplus(&mut found);
@@ -134,7 +134,7 @@ fn kind(plural: &str) -> &'static dyn Kind {
 fn stored(kind: &dyn Kind, object: &Value) -> Result<Value, String> {
     let mut object = object.clone();
     object["apiVersion"] = Version::V1beta1.api_version().into();
-    kind.decode_stored(&object).map_err(|error| format!("{error:?}"))
+    kind.decode_stored(object.clone()).map_err(|error| format!("{error:?}"))
 }
 
 fn without_surplus(object: &mut Value) {
@@ -223,14 +223,15 @@ fn a_dump_of_the_older_form_puts_back_the_object() {
             let dump = Document::from(kind.encode(Version::V1alpha1, &hub));
             for stored in [None, Some(&hub)] {
                 let decoded = kind
-                    .decode(Version::V1alpha1, &dump, stored)
+                    .decode(Version::V1alpha1, dump.clone(), stored)
                     .map_err(|error| format!("{error:?}"))?;
                 same(&decoded.strict, &Vec::new())?;
                 same(&decoded.hub, &hub)?;
             }
             let body = Document::from(kind.encode(Version::V1beta1, &hub));
-            let decoded =
-                kind.decode(Version::V1beta1, &body, None).map_err(|error| format!("{error:?}"))?;
+            let decoded = kind
+                .decode(Version::V1beta1, body.clone(), None)
+                .map_err(|error| format!("{error:?}"))?;
             same(&decoded.hub, &hub)
         });
     }

@@ -74,7 +74,7 @@ impl Manifest {
     fn created(&self) -> Decoded {
         let decoded = self
             .kind()
-            .decode(self.version(), &self.document, None)
+            .decode(self.version(), self.document.clone(), None)
             .unwrap_or_else(|error| panic!("{}: {error:?}", self.name));
         assert_eq!(decoded.strict, Vec::<String>::new(), "{}", self.name);
         decoded
@@ -117,10 +117,10 @@ fn every_manifest_reads_back_as_it_was_written() {
         assert_holds(&kind.encode(version, &hub), &written.value, &manifest.name);
         for version in kind.versions() {
             let dump = Document::from(kind.encode(*version, &hub));
-            let again = kind.decode(*version, &dump, None).unwrap();
+            let again = kind.decode(*version, dump.clone(), None).unwrap();
             assert_eq!(again.hub, hub, "{} through {version}", manifest.name);
         }
-        assert_eq!(kind.decode_stored(&hub).unwrap(), hub, "{} stored", manifest.name);
+        assert_eq!(kind.decode_stored(hub.clone()).unwrap(), hub, "{} stored", manifest.name);
     }
 }
 
@@ -225,14 +225,14 @@ fn the_patches_of_the_stop_sample_apply() {
             "Pilot" => {
                 let pilot = json!({"metadata": {"name": "cass-demo-ring-0"},
                     "spec": {"clusterRef": {"kind": "CassandraCluster", "name": "demo"}}});
-                kind.decode(Version::V1beta1, &Document::from(pilot), None).unwrap().hub
+                kind.decode(Version::V1beta1, Document::from(pilot), None).unwrap().hub
             }
             _ => demo.created().hub,
         };
         assert_eq!(hub["metadata"]["name"], patch.document.value["metadata"]["name"]);
         let mut object = kind.encode(Version::V1beta1, &hub);
         json_patch::merge(&mut object, &patch.document.value);
-        let decoded = kind.decode(Version::V1beta1, &Document::from(object), Some(&hub)).unwrap();
+        let decoded = kind.decode(Version::V1beta1, Document::from(object), Some(&hub)).unwrap();
         assert_eq!(decoded.strict, Vec::<String>::new());
         let merged = kind.merge_update(Part::Main, decoded.hub, &hub);
         let verdict = kind.validate_update(Version::V1beta1, Part::Main, &merged, &hub);

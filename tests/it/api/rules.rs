@@ -96,13 +96,13 @@ impl Object {
 
     /// The object as a store would hold it.
     fn stored(&self, case: &str) -> Value {
-        let decoded = self.kind.decode(self.version, &self.body, None);
+        let decoded = self.kind.decode(self.version, self.body.clone(), None);
         decoded.unwrap_or_else(|error| panic!("{case}: {error:?}")).hub
     }
 
     /// What a client is told.
     fn write(&self, stored: Option<&Value>, part: Part) -> String {
-        let decoded = match self.kind.decode(self.version, &self.body, stored) {
+        let decoded = match self.kind.decode(self.version, self.body.clone(), stored) {
             Ok(decoded) => decoded,
             Err(DecodeError::Malformed(text)) => return format!("400 {text}\n"),
             Err(DecodeError::Invalid(errors)) => return self.refusal(&errors),

@@ -13,13 +13,13 @@ fn kind(plural: &str) -> &'static dyn Kind {
 
 #[track_caller]
 fn decode(plural: &str, version: Version, body: Value, stored: Option<&Value>) -> Value {
-    let decoded = kind(plural).decode(version, &Document::from(body), stored);
+    let decoded = kind(plural).decode(version, Document::from(body), stored);
     decoded.unwrap_or_else(|error| panic!("{error:?}")).hub
 }
 
 #[track_caller]
 fn causes(plural: &str, version: Version, body: Value, stored: Option<&Value>) -> Vec<String> {
-    match kind(plural).decode(version, &Document::from(body), stored) {
+    match kind(plural).decode(version, Document::from(body), stored) {
         Err(DecodeError::Invalid(errors)) => errors.iter().map(ToString::to_string).collect(),
         other => panic!("expected field errors, got {other:?}"),
     }
@@ -170,7 +170,7 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
             "nodePools": [{"name": "a", "replicas": 1, "rack": "a", "new": {"er": true},
                 "datacenter": "navigator-default-datacenter"}]},
         "status": {"phase": "Running", "new": 2}, "new": 3});
-    let hub = cassandra.decode_stored(&stored).unwrap();
+    let hub = cassandra.decode_stored(stored.clone()).unwrap();
     assert_eq!(hub, stored);
     let shown = cassandra.encode(Version::V1beta1, &hub);
     let text = cassandra.encode(Version::V1alpha1, &hub).to_string() + &shown.to_string();
@@ -180,7 +180,7 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
     for version in Version::ALL {
         let mut body = cassandra.encode(version, &hub);
         body["spec"]["paused"] = true.into();
-        let decoded = cassandra.decode(version, &Document::from(body), Some(&hub)).unwrap();
+        let decoded = cassandra.decode(version, Document::from(body), Some(&hub)).unwrap();
         assert!(decoded.strict.is_empty());
         let mut expected = stored.clone();
         expected["spec"]["paused"] = true.into();
@@ -200,7 +200,7 @@ fn unknown_fields_of_a_request_are_named_and_dropped() {
     let body = json!({"metadata": {"name": "a"}, "spec": {"version": "5.0.6", "foo": 1,
         "podTemplate": {"spec": {"bar": 1, "priorityClassName": "x"}}}});
     let decoded =
-        kind("cassandraclusters").decode(Version::V1beta1, &Document::from(body), None).unwrap();
+        kind("cassandraclusters").decode(Version::V1beta1, Document::from(body), None).unwrap();
     assert_eq!(
         decoded.strict,
         ["unknown field \"spec.foo\"", "unknown field \"spec.podTemplate.spec.bar\""]
@@ -218,7 +218,7 @@ fn what_upstream_stored_is_read_and_becomes_the_hub() {
         "spec": {"decommission": true, "elasticsearch": {"nodePool": "mixed"}},
         "status": {"conditions": [{"type": "Ready", "status": true, "reason": "R", "message": "",
             "lastTransitionTime": "2017-10-01T19:00:00+00"}]}});
-    let hub = kind("pilots").decode_stored(&stored).unwrap();
+    let hub = kind("pilots").decode_stored(stored.clone()).unwrap();
     assert_eq!(
         hub,
         json!({"apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot",
@@ -227,7 +227,11 @@ fn what_upstream_stored_is_read_and_becomes_the_hub() {
             "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "",
                 "lastTransitionTime": "2017-10-01T19:00:00Z"}]}})
     );
-    assert_eq!(kind("pilots").decode_stored(&hub).unwrap(), hub, "reading again changes nothing");
+    assert_eq!(
+        kind("pilots").decode_stored(hub.clone()).unwrap(),
+        hub,
+        "reading again changes nothing"
+    );
 }
 
 #[test]
@@ -250,7 +254,7 @@ fn older_words_are_understood_and_said() {
     let body = json!({"metadata": {"name": "a"}, "spec": {"version": "5.6.2", "plugins": [{"name": "p"}],
         "nodePools": [{"name": "x", "roles": ["client"]}]}});
     let decoded = kind("elasticsearchclusters")
-        .decode(Version::V1alpha1, &Document::from(body), None)
+        .decode(Version::V1alpha1, Document::from(body), None)
         .unwrap();
     assert!(decoded.strict.is_empty(), "{:?}", decoded.strict);
     assert_eq!(decoded.hub["spec"]["plugins"], json!([{"name": "p"}]));
@@ -263,7 +267,7 @@ fn older_words_are_understood_and_said() {
     );
     let refused = kind("cassandraclusters").decode(
         Version::V1alpha1,
-        &Document::from(json!({"metadata": {"name": "a"}, "spec": {"version": 3.11}})),
+        Document::from(json!({"metadata": {"name": "a"}, "spec": {"version": 3.11}})),
         None,
     );
     let error = refused.unwrap_err();
@@ -294,7 +298,7 @@ fn a_lease_has_no_older_form() {
     assert_eq!(leases.versions(), [Version::V1beta1]);
     let body =
         json!({"metadata": {"name": "l"}, "spec": {"renewTime": "2026-11-20T10:14:31.104293Z"}});
-    let refused = leases.decode(Version::V1alpha1, &Document::from(body.clone()), None);
+    let refused = leases.decode(Version::V1alpha1, Document::from(body.clone()), None);
     assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
     let hub = decode("leaderleases", Version::V1beta1, body, None);
     assert_eq!(hub["spec"]["renewTime"], "2026-11-20T10:14:31.104293Z");
@@ -306,7 +310,7 @@ fn stored_bytes_of_a_version_that_nobody_knows_are_not_guessed_at() {
         json!({"apiVersion": "navigator.jetstack.io/v2", "metadata": {"name": "a"}}),
         json!({"metadata": {"name": "a"}}),
     ] {
-        let refused = kind("cassandraclusters").decode_stored(&stored);
+        let refused = kind("cassandraclusters").decode_stored(stored.clone());
         assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
     }
 }

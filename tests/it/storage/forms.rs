@@ -53,7 +53,8 @@ async fn everything_is_read(store: &dyn Storage) {
         assert_eq!(page.entries.len(), held, "{resource}");
         for entry in page.entries {
             let stored: Value = serde_json::from_slice(&entry.value).unwrap();
-            let hub = kind.decode_stored(&stored).unwrap_or_else(|e| panic!("{e:?}: {stored}"));
+            let hub =
+                kind.decode_stored(stored.clone()).unwrap_or_else(|e| panic!("{e:?}: {stored}"));
             assert!(hub["metadata"]["uid"].is_string(), "{hub}");
             assert_eq!(serde_json::to_vec(&stored).unwrap(), entry.value, "another encoding");
         }
