@@ -11,9 +11,12 @@ mod version;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::error::exit;
+use crate::{error::exit, pilot::flavour::Flavour};
+
+/// The databases that this program has pilots for.
+pub(crate) type Databases = &'static [&'static Flavour];
 
 /// Runs databases on Kubernetes.
 #[derive(Debug, Parser)]
@@ -34,14 +37,20 @@ enum Applet {
     Version(version::Args),
 }
 
+/// What a command line asks for.
+enum Asked {
+    Applet(Applet),
+    /// The pilot of a database.
+    Database(pilot::Database),
+}
+
 /// Runs the applet that `argv` names and returns what the process shall end with.
 ///
 /// The first argument's file name is looked up exactly (see [`applet`]); any other name leaves
-/// the choice to the first subcommand.
-pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let argv = applet::resolve(argv.into_iter().collect());
-    let cli = match Cli::try_parse_from(argv) {
-        Ok(cli) => cli,
+/// the choice to the first subcommand. Each of `databases` is a subcommand of `pilot`.
+pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> ExitCode {
+    let asked = match parse(argv.into_iter().collect(), databases) {
+        Ok(asked) => asked,
         Err(error) => {
             // A closed standard error leaves nobody to tell.
             drop(error.print());
@@ -49,15 +58,36 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let code = match cli.applet {
-        Applet::Controller(args) => controller::run(*args),
-        Applet::Apiserver(args) => apiserver::run(*args),
-        Applet::Manifest(args) => manifest::run(args),
-        Applet::Pilot(args) => pilot::run(args),
-        Applet::Install(args) => install::run(&args),
-        Applet::Version(args) => version::run(&args),
+    let code = match asked {
+        Asked::Database(database) => pilot::run(database.into(), databases),
+        Asked::Applet(applet) => match applet {
+            Applet::Controller(args) => controller::run(*args),
+            Applet::Apiserver(args) => apiserver::run(*args),
+            Applet::Manifest(args) => manifest::run(args),
+            Applet::Pilot(args) => pilot::run(args.into(), databases),
+            Applet::Install(args) => install::run(&args),
+            Applet::Version(args) => version::run(&args),
+        },
     };
     ExitCode::from(code)
+}
+
+fn parse(argv: Vec<OsString>, databases: Databases) -> Result<Asked, clap::Error> {
+    let mut command = command(databases);
+    let matches = command.try_get_matches_from_mut(applet::resolve(argv, databases))?;
+    if let Some((PILOT, pilot)) = matches.subcommand()
+        && let Some(database) = pilot::database(pilot, databases)
+    {
+        return database.map(Asked::Database).map_err(|error| error.format(&mut command));
+    }
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok(Asked::Applet(cli.applet))
+}
+
+const PILOT: &str = "pilot";
+
+fn command(databases: Databases) -> clap::Command {
+    Cli::command().mut_subcommand(PILOT, |pilot| pilot::with(pilot, databases))
 }
 
 /// Tells the user what was wrong, in one line on standard error: before logging is set up, or
@@ -70,10 +100,8 @@ fn complain(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn flags_of_every_applet_are_consistent() {
-        super::Cli::command().debug_assert();
+        super::command(crate::databases::PILOTS).debug_assert();
     }
 }

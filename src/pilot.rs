@@ -5,11 +5,9 @@
 
 pub mod backoff;
 pub mod blockers;
-pub mod cassandra;
 pub mod cgroup;
 pub mod cluster;
 pub mod database;
-pub mod elasticsearch;
 pub mod election;
 pub mod files;
 pub mod flavour;
@@ -31,7 +29,7 @@ pub mod probes;
 pub mod registration;
 pub mod report;
 pub mod reporter;
-mod ring;
+pub mod ring;
 pub mod runner;
 pub mod supervisor;
 pub mod takeover;

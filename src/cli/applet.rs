@@ -2,25 +2,32 @@
 
 use std::{ffi::OsString, path::Path};
 
-/// File names of links to the binary, and the subcommand that each stands for.
-pub(crate) const LINKS: &[(&str, &[&str])] = &[
-    ("navigator-apiserver", &["apiserver"]),
-    ("navigator-controller", &["controller"]),
-    ("navigator-pilot-cassandra", &["pilot", "cassandra"]),
-    ("navigator-pilot-elasticsearch", &["pilot", "elasticsearch"]),
-    ("pilot-cassandra", &["pilot", "cassandra"]),
-    ("pilot-elasticsearch", &["pilot", "elasticsearch"]),
-];
+use super::{Databases, PILOT};
+
+/// Roles that a link to the binary may be named after, with `navigator-` before them.
+const ROLES: [&str; 2] = ["apiserver", "controller"];
+
+/// The subcommands that a link of this file name stands for: `navigator-apiserver`,
+/// `navigator-pilot-NAME` and `pilot-NAME`.
+fn stands_for(link: &str, databases: Databases) -> Option<Vec<&'static str>> {
+    let role = link.strip_prefix("navigator-");
+    if let Some(role) = ROLES.into_iter().find(|known| role == Some(*known)) {
+        return Some(vec![role]);
+    }
+    let word = role.unwrap_or(link).strip_prefix("pilot-")?;
+    let known = databases.iter().find(|flavour| flavour.word == word)?;
+    Some(vec![PILOT, known.word])
+}
 
 /// Rewrites `argv` so that the applet is a subcommand. Only exact names count: a copy under
 /// another name is plain `navigator`.
-pub(crate) fn resolve(argv: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn resolve(argv: Vec<OsString>, databases: Databases) -> Vec<OsString> {
     let called = argv.first().and_then(|arg| Path::new(arg).file_name()).and_then(|n| n.to_str());
-    let Some((_, applet)) = LINKS.iter().find(|(link, _)| called == Some(*link)) else {
+    let Some(applet) = called.and_then(|link| stands_for(link, databases)) else {
         return argv;
     };
     let mut resolved: Vec<OsString> = vec!["navigator".into()];
-    resolved.extend(applet.iter().map(Into::into));
+    resolved.extend(applet.into_iter().map(Into::into));
     resolved.extend(argv.into_iter().skip(1));
     resolved
 }
@@ -28,6 +35,7 @@ pub(crate) fn resolve(argv: Vec<OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::databases::PILOTS;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(Into::into).collect()
@@ -38,14 +46,17 @@ mod tests {
         let cases = [
             ("/usr/bin/navigator-apiserver --secure-port 1", "navigator apiserver --secure-port 1"),
             ("pilot-cassandra --help", "navigator pilot cassandra --help"),
+            ("navigator-pilot-elasticsearch", "navigator pilot elasticsearch"),
             ("pilot-elasticsearch", "navigator pilot elasticsearch"),
+            ("pilot-nobody --help", "pilot-nobody --help"),
+            ("pilot", "pilot"),
             ("navigator pilot cassandra", "navigator pilot cassandra"),
             ("/x/navigator-apiserver.old run", "/x/navigator-apiserver.old run"),
             ("apiserver run", "apiserver run"),
         ];
         for (given, expected) in cases {
-            assert_eq!(resolve(words(given)), words(expected), "{given}");
+            assert_eq!(resolve(words(given), PILOTS), words(expected), "{given}");
         }
-        assert!(resolve(vec![]).is_empty());
+        assert!(resolve(vec![], PILOTS).is_empty());
     }
 }

@@ -9,10 +9,13 @@ use std::{
     time::Duration,
 };
 
+use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+
+use super::Databases;
 use crate::{
     error::{chain, exit},
     pilot::{
-        flavour::{self, Flavour},
+        flavour::Flavour,
         supervisor,
         takeover::{Handoff, Program, Start, VARIABLE, receive},
     },
@@ -29,9 +32,6 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Which {
-    // A flavour is one line here and one below.
-    Cassandra(Box<database::Args>),
-    Elasticsearch(Box<database::Args>),
     Exec(exec::Args),
     #[command(hide = true)]
     Takeover(takeover::Args),
@@ -40,22 +40,48 @@ enum Which {
 /// How long whoever reads the log may hold up the pilot's end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// The pilot of a database, and its flags.
+pub(crate) struct Database(&'static Flavour, Box<database::Args>);
+
 /// What a command line asks for.
-enum Role {
-    Database(&'static Flavour, Box<database::Args>),
+pub(crate) enum Role {
+    Database(Database),
     Exec(exec::Args),
     Takeover(takeover::Args),
 }
 
-impl From<Which> for Role {
-    fn from(which: Which) -> Self {
+impl From<Args> for Role {
+    fn from(Args { which }: Args) -> Self {
         match which {
-            Which::Cassandra(args) => Self::Database(&flavour::CASSANDRA, args),
-            Which::Elasticsearch(args) => Self::Database(&flavour::ELASTICSEARCH, args),
             Which::Exec(args) => Self::Exec(args),
             Which::Takeover(args) => Self::Takeover(args),
         }
     }
+}
+
+impl From<Database> for Role {
+    fn from(database: Database) -> Self {
+        Self::Database(database)
+    }
+}
+
+/// Adds a subcommand for each database, with the same flags for all, before the others.
+pub(super) fn with(command: Command, databases: Databases) -> Command {
+    let one = |flavour: &&Flavour| {
+        database::Args::augment_args(Command::new(flavour.word)).display_order(0)
+    };
+    command.subcommands(databases.iter().map(one))
+}
+
+/// The database whose pilot these arguments of `pilot` ask for.
+pub(super) fn database(
+    pilot: &ArgMatches,
+    databases: Databases,
+) -> Option<Result<Database, clap::Error>> {
+    let (word, given) = pilot.subcommand()?;
+    let flavour = databases.iter().find(|flavour| flavour.word == word)?;
+    let args = database::Args::from_arg_matches(given);
+    Some(args.map(|args| Database(flavour, Box::new(args))))
 }
 
 /// Flags of a process that supervises another.
@@ -112,16 +138,15 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-pub(crate) fn run(args: Args) -> u8 {
+pub(crate) fn run(role: Role, databases: Databases) -> u8 {
     // Before anything else: the kernel gives PID 1 no default action, so a TERM that comes
     // before signals are blocked is simply gone.
     if let Err(error) = supervisor::block() {
         super::complain(&format!("failed to block signals: {error}"));
         return exit::FAILURE;
     }
-    let role = Role::from(args.which);
     if let Role::Takeover(args) = role {
-        return takeover::run(&args);
+        return takeover::run(&args, databases);
     }
     let handed = match handed() {
         Ok(handed) => handed,
@@ -131,7 +156,7 @@ pub(crate) fn run(args: Args) -> u8 {
         }
     };
     let code = match role {
-        Role::Database(flavour, args) => database::run(flavour, *args, handed),
+        Role::Database(Database(flavour, args)) => database::run(flavour, *args, handed),
         Role::Exec(args) => exec::run(args, handed),
         Role::Takeover(_) => exit::FAILURE,
     };

@@ -10,7 +10,7 @@ use super::{
     supervisor::{Command, Output},
 };
 use crate::{
-    api::v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot, PilotStatus},
+    api::v1beta1::{Blocker, DatabaseStatus, Decommission, Endpoint, Health, Pilot},
     engine::ending::Ending,
     pilot::leader::Lead,
 };
@@ -26,7 +26,7 @@ pub struct Node {
     pub cluster_uid: Option<String>,
     /// Address that other nodes reach this one at.
     pub address: IpAddr,
-    /// Where the database is installed, for example `/opt/cassandra`.
+    /// Where the database is installed, for example `/opt/NAME`.
     pub home: PathBuf,
     /// Root of the data volume; `.navigator/` below it is the pilot's own.
     pub data: PathBuf,
@@ -121,26 +121,11 @@ pub struct Observation {
     pub endpoints: Vec<Endpoint>,
     /// Gauges for `/metrics`, name without prefix → value.
     pub gauges: BTreeMap<&'static str, f64>,
-    /// Writes what only this flavour reports (`status.cassandra` …).
-    pub detail: FlavourStatus,
+    /// What only this database reports.
+    pub detail: DatabaseStatus,
     /// What the pilot could not write down of all this, or read again: its own trouble, and
     /// nothing about the database.
     pub unsaved: Option<String>,
-}
-
-/// The part of [`PilotStatus`] that belongs to one flavour.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct FlavourStatus {
-    pub cassandra: Option<crate::api::v1beta1::PilotCassandraStatus>,
-    pub elasticsearch: Option<crate::api::v1beta1::PilotElasticsearchStatus>,
-}
-
-impl FlavourStatus {
-    /// Puts the flavour's part into a status.
-    pub fn write_to(&self, status: &mut PilotStatus) {
-        status.cassandra.clone_from(&self.cassandra);
-        status.elasticsearch.clone_from(&self.elasticsearch);
-    }
 }
 
 /// How far a node's retirement is.
@@ -212,7 +197,7 @@ impl Error {
 /// holds nothing else up. The others touch it through the [`Volume`](super::volume::Volume) only,
 /// and never wait for it.
 pub trait Database: Send + Sync + 'static {
-    /// `cassandra`, `elasticsearch`.
+    /// The word on the command line.
     fn flavour(&self) -> &'static str;
     /// Reads what an earlier pilot left on the volume. Called once and first.
     fn recall(&self) {}
@@ -238,7 +223,7 @@ pub trait Database: Send + Sync + 'static {
         Ok(())
     }
     /// Writes into the report how far the preparation is.
-    fn report_preparation(&self, _detail: &mut FlavourStatus) {}
+    fn report_preparation(&self, _detail: &mut DatabaseStatus) {}
     /// Renders and judges the wanted configuration as [`Database::configure`] would, and writes
     /// nothing: the database may be running with another one.
     fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;

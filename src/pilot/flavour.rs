@@ -1,19 +1,14 @@
-//! The databases that this build can run: one entry each, and nothing else names them.
+//! What the pilot must know of a database before it drives one.
 
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{
-    cassandra::Cassandra, database::Database, elasticsearch::Elasticsearch, volume::Volume,
-};
-use crate::{
-    api::{names, v1beta1::Pilot},
-    engine,
-};
+use super::{database::Database, volume::Volume};
+use crate::api::v1beta1::Pilot;
 
-/// What the pilot must know of a flavour before its [`Database`] exists.
+/// A database that pilots can run.
 #[derive(Debug)]
 pub struct Flavour {
     /// The word on the command line.
@@ -59,48 +54,24 @@ pub struct Preparation {
     pub failed: &'static str,
 }
 
-pub const CASSANDRA: Flavour = Flavour {
-    word: "cassandra",
-    title: "Cassandra",
-    kind: "CassandraCluster",
-    home_variable: "CASSANDRA_HOME",
-    home: "/opt/cassandra",
-    data: names::cassandra::DATA_DIR,
-    started: "CassandraStarted",
-    container: names::cassandra::CONTAINER,
-    ports: &[names::port::CASSANDRA_STORAGE, names::port::CASSANDRA_CQL],
-    cluster_label: names::label::CASSANDRA_CLUSTER,
-    lease: names::cassandra::leader_lease,
-    joins_elsewhere: |pilot| {
-        pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
-    },
-    unseen: "PeersUp",
-    has_data: super::cassandra::has_data,
-    claim: names::cassandra::DATA_VOLUME,
-    preparation: None,
-    make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
-};
-
-pub const ELASTICSEARCH: Flavour = Flavour {
-    word: "elasticsearch",
-    title: "Elasticsearch",
-    kind: "ElasticsearchCluster",
-    home_variable: "ES_HOME",
-    home: engine::elasticsearch::DEFAULT_HOME,
-    data: names::elasticsearch::DATA_DIR,
-    started: "ElasticsearchStarted",
-    container: names::elasticsearch::CONTAINER,
-    ports: &[names::port::ELASTICSEARCH_TRANSPORT, names::port::ELASTICSEARCH_HTTP],
-    cluster_label: names::label::ELASTICSEARCH_CLUSTER,
-    lease: names::elasticsearch::leader_lease,
+/// For tests of what is the same for all.
+#[cfg(test)]
+pub(super) const EXAMPLE: Flavour = Flavour {
+    word: "example",
+    title: "Example",
+    kind: "ExampleCluster",
+    home_variable: "EXAMPLE_HOME",
+    home: "/opt/example",
+    data: "/var/lib/example",
+    started: "ExampleStarted",
+    container: "example",
+    ports: &[],
+    cluster_label: "navigator.jetstack.io/example-cluster-name",
+    lease: |cluster| format!("example-{cluster}-leaderelection"),
     joins_elsewhere: |_| false,
-    unseen: "HealthNotRed",
-    has_data: super::elasticsearch::has_data,
-    claim: names::elasticsearch::DATA_VOLUME,
-    preparation: Some(Preparation {
-        condition: "PluginsInstalled",
-        current: "PluginsCurrent",
-        failed: "PluginInstallFailed",
-    }),
-    make: |_, data, volume| Arc::new(Elasticsearch::new(data).on(volume)),
+    unseen: "PeersUp",
+    has_data: |_| false,
+    claim: "example-data",
+    preparation: None,
+    make: |_, _, _| unreachable!("no test of this runs a database"),
 };

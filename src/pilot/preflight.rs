@@ -84,7 +84,7 @@ mod tests {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-demo-a-0".into());
         pilot.spec.cluster_ref =
-            Some(ClusterRef { kind: "CassandraCluster".into(), name: "demo".into() });
+            Some(ClusterRef { kind: "ExampleCluster".into(), name: "demo".into() });
         Node {
             pilot,
             peers: vec![],

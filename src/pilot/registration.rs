@@ -89,22 +89,18 @@ fn anew(pilot: Pilot) -> Pilot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        api::{names::label, v1beta1::ClusterRef},
-        pilot::flavour::CASSANDRA,
-    };
+    use crate::{api::v1beta1::ClusterRef, pilot::flavour::EXAMPLE};
 
     #[test]
     fn a_file_is_completed_and_what_the_server_fills_is_left_to_it() {
         let mut file = Pilot::default();
         file.metadata.uid = Some("1".into());
         file.metadata.resource_version = Some("7".into());
-        file.spec.cluster_ref =
-            Some(ClusterRef { kind: "CassandraCluster".into(), name: "shop".into() });
-        let pilot = anew(complete(file, &CASSANDRA, "db", "host-a"));
+        file.spec.cluster_ref = Some(ClusterRef { kind: EXAMPLE.kind.into(), name: "shop".into() });
+        let pilot = anew(complete(file, &EXAMPLE, "db", "host-a"));
         assert_eq!(pilot.metadata.name.as_deref(), Some("host-a"));
         assert_eq!(pilot.metadata.namespace.as_deref(), Some("db"));
-        assert_eq!(pilot.metadata.labels.unwrap()[label::CASSANDRA_CLUSTER], "shop");
+        assert_eq!(pilot.metadata.labels.unwrap()[EXAMPLE.cluster_label], "shop");
         assert_eq!((pilot.metadata.uid, pilot.metadata.resource_version), (None, None));
     }
 }

@@ -118,7 +118,7 @@ pub fn status(
         cassandra: None,
         conditions: conditions(flavour, state, facts),
     };
-    observation.detail.write_to(&mut status);
+    observation.detail.clone().write_to(&mut status);
     for condition in &mut status.conditions {
         condition.observed_generation = *generation;
         let old = before.iter().find(|old| old.type_ == condition.type_);
@@ -384,7 +384,7 @@ mod tests {
 
     use super::*;
     use crate::pilot::{
-        flavour::CASSANDRA,
+        flavour::EXAMPLE,
         machine::{Event, Limits},
     };
 
@@ -409,8 +409,8 @@ mod tests {
     #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
         let facts = Facts::default();
-        let first = status(&CASSANDRA, &fresh(), &facts, &[], &at(1));
-        let second = status(&CASSANDRA, &fresh(), &facts, &first.conditions, &at(2));
+        let first = status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
+        let second = status(&EXAMPLE, &fresh(), &facts, &first.conditions, &at(2));
         assert_eq!(find(&second, "Ready"), ("False", "Starting", 1));
         let mut state = fresh();
         for event in [
@@ -424,15 +424,15 @@ mod tests {
         ] {
             state = state.step(event).0;
         }
-        let third = status(&CASSANDRA, &state, &facts, &second.conditions, &at(3));
-        assert_eq!(find(&third, "Ready"), ("True", "CassandraStarted", 3));
+        let third = status(&EXAMPLE, &state, &facts, &second.conditions, &at(3));
+        assert_eq!(find(&third, "Ready"), ("True", "ExampleStarted", 3));
         assert_eq!(third.phase, Some(PilotPhase::Running));
     }
 
     #[test]
     fn a_node_that_left_says_so_while_its_pilot_starts_and_ends() {
         let mut state = State::new(limits(), true);
-        let told = |state: &State| status(&CASSANDRA, state, &Facts::default(), &[], &at(1));
+        let told = |state: &State| status(&EXAMPLE, state, &Facts::default(), &[], &at(1));
         assert_eq!(find(&told(&state), "Decommissioned"), ("True", "NodeDecommissioned", 1));
         for event in [
             Event::Intent { want: Want::Decommissioned, restart: None, changed: false },
@@ -454,7 +454,7 @@ mod tests {
         }
         let check = FailedCheck { reason: "DiskFull", message: "grow it".into() };
         let facts = Facts { preflight: Some(vec![check]), ..Facts::default() };
-        let told = status(&CASSANDRA, &state, &facts, &[], &at(1));
+        let told = status(&EXAMPLE, &state, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.phase, Some(PilotPhase::Failed));
@@ -483,12 +483,12 @@ mod tests {
         };
         let full = Some("volume has 1 MiB left".to_owned());
         let facts = Facts { full, headroom: vec![blocker], ..Facts::default() };
-        let told = status(&CASSANDRA, &up(), &facts, &[], &at(1));
+        let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready").0, "True", "it serves on");
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.blockers[0].predicate, "DiskHeadroom");
         let silent = up().step(Event::Observed { alive: true, serving: false }).0;
-        let told = status(&CASSANDRA, &silent, &facts, &[], &at(1));
+        let told = status(&EXAMPLE, &silent, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
     }
 
@@ -497,7 +497,7 @@ mod tests {
         let refusing = |refuses_writes: Option<String>| {
             let observation = Observation { refuses_writes, ..Observation::default() };
             let facts = Facts { observation, ..Facts::default() };
-            let told = status(&CASSANDRA, &up(), &facts, &[], &at(1));
+            let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
             assert_eq!(find(&told, "Ready").0, "True");
             told.conditions.into_iter().find(|found| found.type_ == "Writable")
         };
@@ -514,7 +514,7 @@ mod tests {
         let ended = |reason: &str| {
             let termination = Termination { reason: Some(reason.into()), ..Termination::default() };
             let facts = Facts { termination: Some(termination), ..Facts::default() };
-            let told = status(&CASSANDRA, &crashed.0, &facts, &[], &at(1));
+            let told = status(&EXAMPLE, &crashed.0, &facts, &[], &at(1));
             (told.phase.clone(), find(&told, "Ready").1.to_owned())
         };
         assert_eq!(ended("ProcessExited"), (Some(PilotPhase::Starting), "ProcessExited".into()));
@@ -528,7 +528,7 @@ mod tests {
             running_hash: Some("a".into()),
             ..Facts::default()
         };
-        let told = status(&CASSANDRA, &fresh(), &facts, &[], &at(1));
+        let told = status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
         assert_eq!(find(&told, "ConfigApplied"), ("False", "RestartPending", 1));
     }
 
@@ -536,7 +536,7 @@ mod tests {
     fn a_program_that_lies_in_the_place_of_the_running_one_is_told_until_it_runs() {
         let told = |successor: Option<Successor>| {
             let facts = Facts { successor, program: Some("1-2".into()), ..Facts::default() };
-            let told = status(&CASSANDRA, &up(), &facts, &[], &at(1));
+            let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
             assert_eq!(told.pilot_program.as_deref(), Some("1-2"));
             let found = told.conditions.iter().find(|found| found.type_ == "ProgramCurrent");
             found.map(|found| (found.reason.clone(), found.message.clone()))

@@ -23,7 +23,11 @@ use super::{
     intent,
     namesake::{self, Verdict},
 };
-use crate::{api::v1beta1::PilotStatus, error::chain, runtime::Shutdown};
+use crate::{
+    api::v1beta1::{DatabaseStatus, PilotStatus},
+    error::chain,
+    runtime::Shutdown,
+};
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Two writes in a row are at least so far apart.
@@ -31,7 +35,11 @@ const PACE: Duration = Duration::from_secs(1);
 /// Figures that always move wait this long, unless something else is written anyway. A rule that
 /// begins or ceases to hold is no figure: somebody may be about to go by it.
 const FIGURES_PACE: Duration = Duration::from_secs(30);
-const FIGURES: [&str; 4] = ["storage", "blockers", "cassandra", "elasticsearch"];
+
+/// Does this part of a status hold figures?
+fn is_figure(field: &str) -> bool {
+    matches!(field, "storage" | "blockers") || DatabaseStatus::FIELDS.contains(&field)
+}
 
 /// Runs until shutdown, then writes what is left once.
 pub async fn run(
@@ -199,7 +207,7 @@ fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String
     let rules = |status: &PilotStatus| -> BTreeSet<String> {
         status.blockers.iter().map(|blocker| blocker.predicate.clone()).collect()
     };
-    let figures = changes.keys().all(|key| FIGURES.contains(&key.as_str()));
+    let figures = changes.keys().all(|key| is_figure(key));
     figures && rules(server) == rules(wanted)
 }
 
@@ -250,7 +258,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::{Blocker, Pilot, PilotPhase, Process},
-        pilot::{flavour::CASSANDRA, intent::Intent},
+        pilot::{flavour::EXAMPLE, intent::Intent},
     };
 
     /// An API that takes no report; returns what was tried.
@@ -281,7 +289,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_report_that_is_refused_holds_up_no_heartbeat() {
         let (client, tried) = refusing();
-        let cluster = Cluster::new(&client, &CASSANDRA, "default", "p");
+        let cluster = Cluster::new(&client, &EXAMPLE, "default", "p");
         let mut pilot = Pilot::default();
         pilot.metadata.uid = Some("u".to_owned());
         pilot.metadata.resource_version = Some("1".to_owned());

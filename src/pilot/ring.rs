@@ -81,7 +81,7 @@ pub(super) fn is_former(lease: &LeaderLease, pilot: &Pilot) -> bool {
 }
 
 /// Did a person say that the data are this node's, whatever their mark says?
-pub(super) fn is_adopted(pilot: &Pilot) -> bool {
+pub fn is_adopted(pilot: &Pilot) -> bool {
     let annotations = pilot.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(annotation::ADOPT_DATA)).is_some_and(|value| value == "true")
 }
@@ -203,7 +203,7 @@ mod tests {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-shop-a-1".into());
         let record = by("cass-shop-a-0", "r2", &[]);
-        let flavour = &crate::pilot::flavour::CASSANDRA;
+        let flavour = &crate::pilot::flavour::EXAMPLE;
         let told = refusal(flavour, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
         assert_eq!(told.reason, "IdentityMismatch");
         for part in

@@ -41,9 +41,7 @@ use self::{
 use super::{
     blockers::Blockers,
     cluster::{self, Cluster},
-    database::{
-        self, Database, FailedCheck, FlavourStatus, Node, Observation, ProcessSpec, Retirement,
-    },
+    database::{self, Database, FailedCheck, Node, Observation, ProcessSpec, Retirement},
     election::{Start, Turn},
     files::{Files, Mark},
     intent::{self, Intent},
@@ -61,7 +59,7 @@ use super::{
     volume::Volume,
 };
 use crate::{
-    api::v1beta1::{Pilot, PilotIntent, PilotSpec, PilotStatus},
+    api::v1beta1::{DatabaseStatus, Pilot, PilotIntent, PilotSpec, PilotStatus},
     error::chain,
     runtime::{Runtime, events},
 };
@@ -91,7 +89,7 @@ enum News {
     PeersMoved,
     Preparing {
         attempt: Attempt,
-        detail: FlavourStatus,
+        detail: DatabaseStatus,
     },
     Prepared {
         attempt: Attempt,
@@ -645,7 +643,7 @@ mod tests {
     #[test]
     fn only_silence_counts_against_the_database() {
         let full = || io::Error::from(io::ErrorKind::StorageFull);
-        let path = || PathBuf::from("/data/.navigator/cassandra.json");
+        let path = || PathBuf::from("/data/.navigator/state.json");
         let rows = [
             (database::Error::Unreachable { source: "refused".into() }, false, false),
             (database::Error::Write { path: path(), source: full() }, true, true),

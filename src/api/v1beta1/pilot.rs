@@ -225,6 +225,31 @@ pub struct PilotStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// The part of a status that is one database's own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DatabaseStatus {
+    pub elasticsearch: Option<PilotElasticsearchStatus>,
+    pub cassandra: Option<PilotCassandraStatus>,
+}
+
+impl DatabaseStatus {
+    /// Names of its fields.
+    pub const FIELDS: [&str; 2] = ["cassandra", "elasticsearch"];
+
+    /// Puts it into a status.
+    pub fn write_to(self, status: &mut PilotStatus) {
+        let Self { elasticsearch, cassandra } = self;
+        status.elasticsearch = elasticsearch;
+        status.cassandra = cassandra;
+    }
+}
+
+impl From<&PilotStatus> for DatabaseStatus {
+    fn from(status: &PilotStatus) -> Self {
+        Self { elasticsearch: status.elasticsearch.clone(), cassandra: status.cassandra.clone() }
+    }
+}
+
 /// A reason why a node may not stop now.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

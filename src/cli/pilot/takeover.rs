@@ -2,11 +2,9 @@
 
 use std::io::{Read, Write};
 
-use clap::Parser;
-
-use super::{Role, database};
+use super::{Database, Which, database};
 use crate::{
-    cli::{Applet, Cli, applet, complain},
+    cli::{Applet, Asked, Databases, complain, parse},
     error::{chain, exit},
     pilot::takeover::Handoff,
     runtime::build,
@@ -19,14 +17,14 @@ use crate::{
 ///
 /// Exit codes: 0 it could, 1 it could not, 64 unusable arguments.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Only say whether it could.
     #[arg(long, required = true)]
     check: bool,
 }
 
-pub(super) fn run(_: &Args) -> u8 {
-    match check() {
+pub(super) fn run(_: &Args, databases: Databases) -> u8 {
+    match check(databases) {
         // A reader that is gone asks for nothing.
         Ok(token) => {
             drop(writeln!(std::io::stdout(), "{token} v{}", build::VERSION));
@@ -40,19 +38,21 @@ pub(super) fn run(_: &Args) -> u8 {
 }
 
 /// Would this program do with the handoff and the command line what its predecessor did?
-fn check() -> Result<String, String> {
+fn check(databases: Databases) -> Result<String, String> {
     let mut text = Vec::new();
     std::io::stdin().read_to_end(&mut text).map_err(|error| error.to_string())?;
     let handoff = Handoff::parse(&text).map_err(|error| chain(&error).to_string())?;
     let words = handoff.arguments.iter().map(Into::into).collect();
-    let parsed = Cli::try_parse_from(applet::resolve(words)).map_err(|error| error.to_string())?;
-    let Applet::Pilot(args) = parsed.applet else { return Err("it would be no pilot".into()) };
-    match (Role::from(args.which), &handoff.node) {
-        (Role::Exec(_), None) => {}
-        (Role::Database(flavour, args), Some(node)) if flavour.word == node.flavour => {
+    let asked = parse(words, databases).map_err(|error| error.to_string())?;
+    match (asked, &handoff.node) {
+        (Asked::Database(Database(flavour, args)), Some(node)) if flavour.word == node.flavour => {
             database::check(flavour, *args)?;
         }
-        _ => return Err("it would be another pilot".into()),
+        (Asked::Applet(Applet::Pilot(super::Args { which: Which::Exec(_) })), None) => {}
+        (Asked::Database(_) | Asked::Applet(Applet::Pilot(_)), _) => {
+            return Err("it would be another pilot".into());
+        }
+        _ => return Err("it would be no pilot".into()),
     }
     Ok(handoff.token)
 }

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::{
     pilot::{
-        flavour::CASSANDRA,
+        flavour::EXAMPLE,
         machine::{Event, Limits, Want},
     },
     runtime::Tasks,
@@ -134,8 +134,8 @@ struct Candidate {
 
 impl Candidate {
     fn new(api: &Api, name: &str) -> Self {
-        let cluster = Cluster::new(&api.client(), &CASSANDRA, "db", name);
-        let lease = "cassandra-demo-leaderelection".to_owned();
+        let cluster = Cluster::new(&api.client(), &EXAMPLE, "db", name);
+        let lease = "example-demo-leaderelection".to_owned();
         Self::with(Some(PilotsLease::new(cluster, lease, Pilot::default())))
     }
 
@@ -169,7 +169,7 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
     let founder = json!({"name": "cass-demo-a-0", "id": "1"});
     api.lock().lease = Some(json!({
         "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "LeaderLease",
-        "metadata": {"name": "cassandra-demo-leaderelection", "resourceVersion": "0"},
+        "metadata": {"name": "example-demo-leaderelection", "resourceVersion": "0"},
         "spec": {"founder": founder.clone()},
     }));
     let (mut a, mut b) = (Candidate::new(&api, "a"), Candidate::new(&api, "b"));

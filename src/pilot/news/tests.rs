@@ -123,7 +123,7 @@ fn what_did_not_change_is_not_told_again() {
     let fine = with(&[
         ("PreflightPassed", "True", "PreflightPassed", "every check passed"),
         ("ConfigApplied", "True", "ConfigCurrent", ""),
-        ("Ready", "True", "CassandraStarted", ""),
+        ("Ready", "True", "ExampleStarted", ""),
         ("Decommissioned", "False", "NotRequested", ""),
         ("PluginsInstalled", "True", "PluginsCurrent", ""),
     ]);

@@ -216,9 +216,9 @@ mod tests {
                       23 21 8:2 / /etc/hosts rw - ext4 /dev/sda2 rw\n";
         for (path, mounted) in [
             ("/var/lib/my data", true),
-            ("/var/lib/my data/cassandra", true),
+            ("/var/lib/my data/nodes", true),
             ("/var/lib/my database", false),
-            ("/var/lib/cassandra", false),
+            ("/var/lib/other", false),
             ("/", false),
         ] {
             assert_eq!(is_mounted(Path::new(path), mounts), mounted, "{path}");

@@ -23,18 +23,18 @@ mod tests {
     #[test]
     fn the_program_tells_its_version_by_its_own_jar() {
         let home = tempfile::tempdir().unwrap();
-        let names = ["apache-cassandra", "cassandra-all"];
+        let names = ["apache-example", "example-all"];
         assert_eq!(installed(home.path(), &names), None);
         fs::create_dir(home.path().join("lib")).unwrap();
-        for jar in ["cassandra-driver-core-3.12.1-shaded.jar", "elasticsearch-core-7.17.29.jar"] {
+        for jar in ["example-driver-core-3.12.1-shaded.jar", "other-core-7.17.29.jar"] {
             fs::write(home.path().join("lib").join(jar), "").unwrap();
         }
         assert_eq!(installed(home.path(), &names), None);
-        assert_eq!(installed(home.path(), &["elasticsearch"]), None);
-        for jar in ["cassandra-all-5.0.6.jar", "elasticsearch-7.17.29.jar"] {
+        assert_eq!(installed(home.path(), &["other"]), None);
+        for jar in ["example-all-5.0.6.jar", "other-7.17.29.jar"] {
             fs::write(home.path().join("lib").join(jar), "").unwrap();
         }
         assert_eq!(installed(home.path(), &names).as_deref(), Some("5.0.6"));
-        assert_eq!(installed(home.path(), &["elasticsearch"]).as_deref(), Some("7.17.29"));
+        assert_eq!(installed(home.path(), &["other"]).as_deref(), Some("7.17.29"));
     }
 }

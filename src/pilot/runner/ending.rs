@@ -6,11 +6,10 @@ use tracing::{info, warn};
 
 use super::{News, Note, Runner};
 use crate::{
-    api::v1beta1::{Pilot, PilotIntent, Termination},
+    api::v1beta1::{DatabaseStatus, Pilot, PilotIntent, Termination},
     pilot::{
         cgroup,
         cluster::LastState,
-        database::FlavourStatus,
         files::Run,
         machine::{Effect, Event, Life},
         supervisor::{Exit, signal_name, write_termination_log},
@@ -22,7 +21,7 @@ use crate::{
 const OUTPUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Did the kernel kill it at the memory limit, where it killed so many meanwhile? The launcher of
-/// Elasticsearch 8 outlives a server that was killed, and ends with the code that a shell gives.
+/// a database may outlive a server that was killed, and ends with the code that a shell gives.
 fn is_oom_kill(exit: Exit, kills: u64) -> bool {
     const KILLED: u8 = 128 + 9;
     exit.status() == KILLED && kills > 0
@@ -135,10 +134,7 @@ impl Runner {
         let observation = &mut self.facts.observation;
         observation.version.clone_from(&pilot.status.version);
         observation.endpoints.clone_from(&pilot.status.endpoints);
-        observation.detail = FlavourStatus {
-            cassandra: pilot.status.cassandra.clone(),
-            elasticsearch: pilot.status.elasticsearch.clone(),
-        };
+        observation.detail = DatabaseStatus::from(&pilot.status);
         // Its help goes by this progress, and would be taken back for as long as it is not there.
         if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
             self.facts.decommission.clone_from(&pilot.status.decommission);

@@ -31,7 +31,7 @@ use crate::{
 
 /// Between two rounds of the leader's chores.
 const TEND_EVERY: Duration = Duration::from_secs(4);
-/// One round: Elasticsearch may take half a minute to change a quorum.
+/// One round: a database may take half a minute to change a quorum.
 const TEND_LIMIT: Duration = Duration::from_secs(60);
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 

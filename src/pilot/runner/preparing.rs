@@ -11,9 +11,10 @@ use tracing::{info, warn};
 
 use super::{News, Runner, node};
 use crate::{
+    api::v1beta1::DatabaseStatus,
     error::chain,
     pilot::{
-        database::{self, FlavourStatus, Preparation},
+        database::{self, Preparation},
         machine::{Attempt, Event},
         supervisor::{Command, GivenUp, Helped, Supervisor, User},
         volume::Hangs,
@@ -46,7 +47,7 @@ impl Runner {
         self.rt.tasks().spawn("prepare", async move {
             // An error means that the loop is gone.
             let say = async |news_of| drop(news.send(news_of).await);
-            let tell = async |detail: &mut FlavourStatus| {
+            let tell = async |detail: &mut DatabaseStatus| {
                 database.report_preparation(detail);
                 say(News::Preparing { attempt, detail: detail.clone() }).await;
             };
@@ -84,7 +85,7 @@ impl Runner {
         });
     }
 
-    pub(super) fn prepares(&mut self, attempt: Attempt, detail: FlavourStatus) {
+    pub(super) fn prepares(&mut self, attempt: Attempt, detail: DatabaseStatus) {
         if self.state.is_preparing(attempt) {
             self.facts.observation.detail = detail;
         }

@@ -56,7 +56,7 @@ pub struct Handoff {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HandedNode {
-    /// `cassandra`, `elasticsearch`.
+    /// The word on the command line.
     pub flavour: String,
     /// The Pilot as last seen, with the status as last told to the reporter.
     #[serde(skip_serializing_if = "Option::is_none")]

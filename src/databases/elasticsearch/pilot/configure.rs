@@ -144,7 +144,7 @@ pub(super) fn rewrite_seeds(node: &Node, release: Release) -> Result<(), Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::elasticsearch::tests::node_in;
+    use crate::databases::elasticsearch::pilot::tests::node_in;
 
     #[test]
     fn a_rejected_intent_touches_nothing() {

@@ -9,9 +9,9 @@ use super::{facts::Facts, ranges::Ranges, seeds::TRANSPORT};
 use crate::{
     api::{
         names::{annotation::ADOPT_DATA, port},
-        v1beta1::{CassandraPeer, Endpoint, Health, PilotCassandraStatus},
+        v1beta1::{CassandraPeer, DatabaseStatus, Endpoint, Health, PilotCassandraStatus},
     },
-    pilot::database::{FlavourStatus, JOINED_EMPTY, Observation},
+    pilot::database::{JOINED_EMPTY, Observation},
 };
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
@@ -69,7 +69,7 @@ pub(super) fn judge(
             })
             .unwrap_or_default(),
         gauges: gauges(facts, bootstrap_bytes),
-        detail: FlavourStatus {
+        detail: DatabaseStatus {
             cassandra: Some(PilotCassandraStatus {
                 version: facts.version.clone(),
                 operation_mode: Some(facts.mode.clone()),
@@ -188,7 +188,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::pilot::cassandra::facts::{
+    use crate::databases::cassandra::pilot::facts::{
         Stream,
         tests::{PEER, answers},
     };

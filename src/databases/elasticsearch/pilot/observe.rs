@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{api::Api, memory::Plugin};
 use crate::{
-    api::v1beta1::{Health, PilotElasticsearchStatus, PluginStatus},
-    pilot::database::{Error, FlavourStatus, Observation},
+    api::v1beta1::{DatabaseStatus, Health, PilotElasticsearchStatus, PluginStatus},
+    pilot::database::{Error, Observation},
 };
 
 /// What one round of questions brought.
@@ -261,7 +261,7 @@ pub(super) fn judge(
         blockers: Vec::new(),
         endpoints: Vec::new(),
         gauges,
-        detail: FlavourStatus {
+        detail: DatabaseStatus {
             cassandra: None,
             elasticsearch: Some(PilotElasticsearchStatus {
                 documents: facts.documents,

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::{Endpoint, Identity, PilotStatus},
-        pilot::elasticsearch::tests::node,
+        databases::elasticsearch::pilot::tests::node,
     };
 
     fn member() -> Pilot {

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::PilotStorage,
-        pilot::cassandra::{facts::Gossip, tests::peer},
+        databases::cassandra::pilot::{facts::Gossip, tests::peer},
     };
 
     #[test]

@@ -153,10 +153,8 @@ fn name(pilot: &Pilot) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::{
-        cassandra::tests::{node, peer},
-        database::Ring,
-    };
+    use crate::databases::cassandra::pilot::tests::{node, peer};
+    use crate::pilot::database::Ring;
 
     const DATA: bool = true;
     const EMPTY: bool = false;

@@ -15,7 +15,7 @@ mod tend;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -25,15 +25,19 @@ use tracing::warn;
 
 use self::{api::Api, memory::Memory, observe::Facts};
 use crate::{
-    api::{names::port, v1beta1::Endpoint},
-    engine::{elasticsearch::explain_exit, ending::Ending},
+    api::{
+        names::{self, port},
+        v1beta1::{DatabaseStatus, Endpoint},
+    },
+    engine::{self, elasticsearch::explain_exit, ending::Ending},
     error::chain,
     pilot::{
         blockers::Blockers,
         database::{
-            Database, Error, FailedCheck, FlavourStatus, Node, Observation, Preparation,
-            ProcessSpec, Retirement, StopPlan,
+            Database, Error, FailedCheck, Node, Observation, Preparation, ProcessSpec, Retirement,
+            StopPlan,
         },
+        flavour::{Flavour, Preparation as Told},
         leader::Lead,
         memory::Remembered,
         preflight::Needs,
@@ -43,6 +47,31 @@ use crate::{
 
 /// A flush writes what is in memory, so that the next start has nothing to replay.
 const FLUSH: Duration = Duration::from_secs(30);
+
+/// Elasticsearch, as pilots know it.
+pub const FLAVOUR: Flavour = Flavour {
+    word: "elasticsearch",
+    title: "Elasticsearch",
+    kind: "ElasticsearchCluster",
+    home_variable: "ES_HOME",
+    home: engine::elasticsearch::DEFAULT_HOME,
+    data: names::elasticsearch::DATA_DIR,
+    started: "ElasticsearchStarted",
+    container: names::elasticsearch::CONTAINER,
+    ports: &[names::port::ELASTICSEARCH_TRANSPORT, names::port::ELASTICSEARCH_HTTP],
+    cluster_label: names::label::ELASTICSEARCH_CLUSTER,
+    lease: names::elasticsearch::leader_lease,
+    joins_elsewhere: |_| false,
+    unseen: "HealthNotRed",
+    has_data: has_data,
+    claim: names::elasticsearch::DATA_VOLUME,
+    preparation: Some(Told {
+        condition: "PluginsInstalled",
+        current: "PluginsCurrent",
+        failed: "PluginInstallFailed",
+    }),
+    make: |_, data, volume| Arc::new(Elasticsearch::new(data).on(volume)),
+};
 
 /// Do files of Elasticsearch lie in this data directory?
 pub fn has_data(data: &Path) -> bool {
@@ -164,7 +193,7 @@ impl Database for Elasticsearch {
         self.seen.lock().expect("no panic while held").plugins.ended(node, index, outcome)
     }
 
-    fn report_preparation(&self, detail: &mut FlavourStatus) {
+    fn report_preparation(&self, detail: &mut DatabaseStatus) {
         let plugins = self.seen.lock().expect("no panic while held").plugins.status();
         detail.elasticsearch.get_or_insert_default().plugins = plugins;
     }

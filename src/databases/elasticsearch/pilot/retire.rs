@@ -196,7 +196,7 @@ impl Rest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::elasticsearch::observe::Shard;
+    use crate::databases::elasticsearch::pilot::observe::Shard;
 
     #[test]
     fn a_node_leaves_with_no_shard_no_document_and_no_vote() {

@@ -106,7 +106,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::pilot::cassandra::tests::node_in;
+    use crate::databases::cassandra::pilot::tests::node_in;
 
     fn reasons(node: &Node) -> Vec<&'static str> {
         check(node).into_iter().map(|failed| failed.reason).collect()

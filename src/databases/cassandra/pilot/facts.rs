@@ -213,13 +213,13 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::pilot::cassandra) const OWN: IpAddr =
+    pub(in crate::databases::cassandra::pilot) const OWN: IpAddr =
         IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 1));
-    pub(in crate::pilot::cassandra) const PEER: IpAddr =
+    pub(in crate::databases::cassandra::pilot) const PEER: IpAddr =
         IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 2));
 
     /// Of a settled ring of two.
-    pub(in crate::pilot::cassandra) fn answers(mode: &str) -> Vec<Value> {
+    pub(in crate::databases::cassandra::pilot) fn answers(mode: &str) -> Vec<Value> {
         vec![
             json!({
                 "OperationMode": mode, "ReleaseVersion": "5.0.6", "LocalHostId": "id-1",

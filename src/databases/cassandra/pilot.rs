@@ -32,6 +32,7 @@ use self::{
     retire::Progress,
 };
 use crate::{
+    api::names,
     engine::{cassandra::explain_exit, ending::Ending},
     error::chain,
     pilot::{
@@ -39,6 +40,7 @@ use crate::{
         database::{
             Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
         },
+        flavour::Flavour,
         memory::Remembered,
         preflight::Needs,
         ring,
@@ -53,6 +55,29 @@ const DRAIN: Duration = Duration::from_secs(60);
 const LEAST_LOAD: i64 = 64 << 20;
 /// While nodes are down, how often the ranges are looked at: the tables may be large.
 const RANGES_EVERY: Duration = Duration::from_secs(20);
+
+/// Cassandra, as pilots know it.
+pub const FLAVOUR: Flavour = Flavour {
+    word: "cassandra",
+    title: "Cassandra",
+    kind: "CassandraCluster",
+    home_variable: "CASSANDRA_HOME",
+    home: "/opt/cassandra",
+    data: names::cassandra::DATA_DIR,
+    started: "CassandraStarted",
+    container: names::cassandra::CONTAINER,
+    ports: &[names::port::CASSANDRA_STORAGE, names::port::CASSANDRA_CQL],
+    cluster_label: names::label::CASSANDRA_CLUSTER,
+    lease: names::cassandra::leader_lease,
+    joins_elsewhere: |pilot| {
+        pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
+    },
+    unseen: "PeersUp",
+    has_data: has_data,
+    claim: names::cassandra::DATA_VOLUME,
+    preparation: None,
+    make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
+};
 
 /// Do files of Cassandra lie in this data directory?
 pub fn has_data(data: &Path) -> bool {

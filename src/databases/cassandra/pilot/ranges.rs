@@ -102,7 +102,7 @@ pub(super) async fn user_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Err
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::cassandra::facts::tests::{OWN, PEER, answers};
+    use crate::databases::cassandra::pilot::facts::tests::{OWN, PEER, answers};
 
     #[test]
     fn quorum_is_weighed_over_the_ranges_of_this_node() {

@@ -88,7 +88,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pilot::elasticsearch::tests::node_in;
+    use crate::databases::elasticsearch::pilot::tests::node_in;
 
     #[test]
     fn the_bootstrap_checks_are_made_where_elasticsearch_makes_them() {

@@ -312,7 +312,7 @@ fn folder_name(source: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::elasticsearch::tests::node_in;
+    use crate::databases::elasticsearch::pilot::tests::node_in;
 
     fn node(place: &Path, wanted: &[(&str, Option<&str>)]) -> Node {
         let mut node = node_in(place);

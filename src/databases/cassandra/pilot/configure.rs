@@ -269,7 +269,7 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::cassandra::tests::{node_in, peer};
+    use crate::databases::cassandra::pilot::tests::{node_in, peer};
 
     #[test]
     fn the_folder_is_complete_and_the_password_is_nowhere_else() {

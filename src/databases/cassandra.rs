@@ -1,0 +1,3 @@
+//! Apache Cassandra.
+
+pub mod pilot;

@@ -1,0 +1,3 @@
+//! Elasticsearch.
+
+pub mod pilot;
