@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     error::exit,
-    pilot::{supervisor::write_termination_log, takeover::installation},
+    pilot::process::{supervisor::write_termination_log, takeover::installation},
 };
 
 /// The agent by which the Cassandra pilot talks to its database without starting a JVM.

@@ -16,8 +16,10 @@ use crate::{
     error::{chain, exit},
     pilot::{
         flavour::Flavour,
-        supervisor,
-        takeover::{Handoff, Program, Start, VARIABLE, receive},
+        process::{
+            supervisor,
+            takeover::{Handoff, Program, Start, VARIABLE, receive},
+        },
     },
     runtime::log,
 };
@@ -175,7 +177,7 @@ fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
 
 /// What an earlier program of this process left.
 #[expect(clippy::disallowed_methods, reason = "no flag: it must not be seen in help")]
-fn handed() -> Result<Option<Handoff>, crate::pilot::takeover::Error> {
+fn handed() -> Result<Option<Handoff>, crate::pilot::process::takeover::Error> {
     match std::env::var(VARIABLE) {
         Ok(number) => receive(&number).map(Some),
         Err(_) => Ok(None),

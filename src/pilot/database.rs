@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
 
-use super::{
-    preflight::Needs,
-    supervisor::{Command, Output},
-};
 use crate::{
     api::v1beta1::{Blocker, DatabaseStatus, Decommission, Endpoint, Health, Pilot},
     engine::ending::Ending,
-    pilot::leader::Lead,
+    pilot::{
+        kube::leader::Lead,
+        node::preflight::Needs,
+        process::supervisor::{Command, Output},
+    },
 };
 
 /// Everything that a flavour needs to prepare and run its node.
@@ -194,7 +194,7 @@ impl Error {
 /// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
 /// Those that read or write the data volume at length (`recall`, `preflight`, `judge`, `configure`,
 /// `refresh`, `retire`, `cancel_retirement`) may block: they are called where a volume that hangs
-/// holds nothing else up. The others touch it through the [`Volume`](super::volume::Volume) only,
+/// holds nothing else up. The others touch it through the [`Volume`](crate::pilot::volume::lock::Volume) only,
 /// and never wait for it.
 pub trait Database: Send + Sync + 'static {
     /// The word on the command line.

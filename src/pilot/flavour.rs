@@ -5,8 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{database::Database, volume::Volume};
-use crate::api::v1beta1::Pilot;
+use crate::{
+    api::v1beta1::Pilot,
+    pilot::{database::Database, volume::lock::Volume},
+};
 
 /// A database that pilots can run.
 #[derive(Debug)]

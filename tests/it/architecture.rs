@@ -127,10 +127,13 @@ const UNAWARE: &[&str] = &["apiserver", "error", "main", "pilot", "runtime"];
 
 /// Lines of them that name one all the same: names on the wire that were released.
 const WIRE: &[(&str, &str)] = &[
-    ("src/pilot/report.rs", "elasticsearch: None,"),
-    ("src/pilot/report.rs", "cassandra: None,"),
-    ("src/pilot/takeover/handoff.rs", r#""arguments":["/shared/navigator","pilot","cassandra"]"#),
-    ("src/pilot/takeover/handoff.rs", r#""node":{"flavour":"cassandra""#),
+    ("src/pilot/node/report.rs", "elasticsearch: None,"),
+    ("src/pilot/node/report.rs", "cassandra: None,"),
+    (
+        "src/pilot/process/takeover/handoff.rs",
+        r#""arguments":["/shared/navigator","pilot","cassandra"]"#,
+    ),
+    ("src/pilot/process/takeover/handoff.rs", r#""node":{"flavour":"cassandra""#),
 ];
 
 #[test]

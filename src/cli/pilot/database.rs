@@ -13,10 +13,12 @@ use crate::{
     error::{chain, exit},
     pilot::{
         flavour::Flavour,
-        machine,
-        probes::Ports,
-        runner::{self, Api, Settings},
-        takeover::Handoff,
+        node::{
+            machine,
+            probes::Ports,
+            runner::{self, Api, Settings},
+        },
+        process::takeover::Handoff,
     },
 };
 

@@ -6,7 +6,7 @@ use super::{ProcessArgs, fail};
 use crate::{
     cli::logging,
     error::exit,
-    pilot::{
+    pilot::process::{
         init,
         supervisor::{Command, Output},
         takeover::Handoff,

@@ -6,7 +6,7 @@ use super::{Database, Which, database};
 use crate::{
     cli::{Applet, Asked, Databases, complain, parse},
     error::{chain, exit},
-    pilot::takeover::Handoff,
+    pilot::process::takeover::Handoff,
     runtime::build,
 };
 

@@ -36,15 +36,12 @@ use crate::{
     engine::{cassandra::explain_exit, ending::Ending},
     error::chain,
     pilot::{
-        blockers::Blockers,
         database::{
             Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
         },
         flavour::Flavour,
-        memory::Remembered,
-        preflight::Needs,
-        ring,
-        volume::Volume,
+        node::{blockers::Blockers, preflight::Needs},
+        volume::{lock::Volume, memory::Remembered, ring},
     },
 };
 
@@ -73,7 +70,7 @@ pub const FLAVOUR: Flavour = Flavour {
         pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
     unseen: "PeersUp",
-    has_data: has_data,
+    has_data,
     claim: names::cassandra::DATA_VOLUME,
     preparation: None,
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),

@@ -32,16 +32,14 @@ use crate::{
     engine::{self, elasticsearch::explain_exit, ending::Ending},
     error::chain,
     pilot::{
-        blockers::Blockers,
         database::{
             Database, Error, FailedCheck, Node, Observation, Preparation, ProcessSpec, Retirement,
             StopPlan,
         },
         flavour::{Flavour, Preparation as Told},
-        leader::Lead,
-        memory::Remembered,
-        preflight::Needs,
-        volume::Volume,
+        kube::leader::Lead,
+        node::{blockers::Blockers, preflight::Needs},
+        volume::{lock::Volume, memory::Remembered},
     },
 };
 
@@ -63,7 +61,7 @@ pub const FLAVOUR: Flavour = Flavour {
     lease: names::elasticsearch::leader_lease,
     joins_elsewhere: |_| false,
     unseen: "HealthNotRed",
-    has_data: has_data,
+    has_data,
     claim: names::elasticsearch::DATA_VOLUME,
     preparation: Some(Told {
         condition: "PluginsInstalled",

@@ -21,8 +21,10 @@ use crate::{
     },
     pilot::{
         database::{Error, Node, ProcessSpec},
-        folder::Folder,
-        memory::{Remembered, copy_stock, write_whole},
+        volume::{
+            folder::Folder,
+            memory::{Remembered, copy_stock, write_whole},
+        },
     },
 };
 

@@ -14,7 +14,7 @@ use crate::{
     pilot::{
         database::Error,
         http::{self as question, Client},
-        memory::write_whole,
+        volume::memory::write_whole,
     },
 };
 

@@ -8,8 +8,8 @@ use crate::{
     engine::cassandra::{AGENT_JAR, Release},
     pilot::{
         database::{FailedCheck, Node},
-        memory::Remembered,
-        preflight::{Needs, installed, unresolved},
+        node::preflight::{Needs, installed, unresolved},
+        volume::memory::Remembered,
     },
 };
 

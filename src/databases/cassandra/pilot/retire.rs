@@ -25,9 +25,9 @@ use crate::{
         v1beta1::{Decommission, Pilot, PilotPhase},
     },
     pilot::{
-        blockers::now,
         database::{Error, Node, Retirement},
-        memory::Remembered,
+        node::blockers::now,
+        volume::memory::Remembered,
     },
 };
 

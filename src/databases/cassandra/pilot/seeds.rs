@@ -11,7 +11,7 @@ use crate::{
     api::v1beta1::{CassandraPeer, Pilot, PilotPhase},
     pilot::{
         database::{Error, Node},
-        peers::{is_member, was_member},
+        kube::peers::{is_member, was_member},
     },
 };
 
@@ -153,8 +153,10 @@ fn name(pilot: &Pilot) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::cassandra::pilot::tests::{node, peer};
-    use crate::pilot::database::Ring;
+    use crate::{
+        databases::cassandra::pilot::tests::{node, peer},
+        pilot::database::Ring,
+    };
 
     const DATA: bool = true;
     const EMPTY: bool = false;

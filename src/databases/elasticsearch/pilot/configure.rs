@@ -11,7 +11,7 @@ use crate::{
     },
     pilot::{
         database::{Error, Node, ProcessSpec},
-        memory::{Remembered, copy_stock, write_whole},
+        volume::memory::{Remembered, copy_stock, write_whole},
     },
 };
 

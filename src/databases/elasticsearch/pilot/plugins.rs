@@ -22,7 +22,7 @@ use crate::{
     api::v1beta1::{ElasticsearchPlugin, PluginStatus},
     pilot::{
         database::{Error, Node, Preparation, ProcessSpec},
-        memory::Remembered,
+        volume::memory::Remembered,
     },
 };
 

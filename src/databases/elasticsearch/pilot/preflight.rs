@@ -9,11 +9,13 @@ use super::{
     configure::{has_data, release},
     memory::Memory,
 };
-use crate::engine::elasticsearch::Release;
-use crate::pilot::{
-    database::{FailedCheck, Node},
-    memory::Remembered,
-    preflight::{Needs, installed},
+use crate::{
+    engine::elasticsearch::Release,
+    pilot::{
+        database::{FailedCheck, Node},
+        node::preflight::{Needs, installed},
+        volume::memory::Remembered,
+    },
 };
 
 /// Elasticsearch's own numbers; 5.6 wants one file more than later versions.

@@ -17,9 +17,9 @@ use crate::{
     api::v1beta1::Decommission,
     engine::elasticsearch::Release,
     pilot::{
-        blockers::now,
         database::{Error, Node, Retirement},
-        memory::Remembered,
+        node::blockers::now,
+        volume::memory::Remembered,
     },
 };
 

@@ -11,7 +11,7 @@ use crate::{
     engine::elasticsearch::Release,
     pilot::{
         database::{Error, Node},
-        peers::is_member,
+        kube::peers::is_member,
     },
 };
 

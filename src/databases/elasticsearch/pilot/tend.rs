@@ -24,7 +24,7 @@ use crate::{
     engine::elasticsearch::Release,
     pilot::{
         database::{Error, Node},
-        leader::Lead,
+        kube::leader::Lead,
     },
 };
 

@@ -1,0 +1,180 @@
+//! The API as one pilot sees it: its own Pilot, its peers, its cluster's LeaderLease, its pod.
+
+use k8s_openapi::{
+    api::core::v1::Pod,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::Value;
+
+use crate::{
+    api::v1beta1::{LeaderLease, LeaderLeaseSpec, Pilot},
+    pilot::{
+        flavour::Flavour,
+        kube::gate::{Gate, Part},
+    },
+};
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    /// For the lease and for events: whoever writes those gives up after a moment.
+    hasty: Client,
+    gate: Gate,
+    flavour: &'static Flavour,
+    namespace: String,
+    name: String,
+}
+
+/// How a pod's container ended before the present one was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastState {
+    pub exit_code: i32,
+    pub reason: Option<String>,
+    pub finish_time: Option<Time>,
+}
+
+impl Cluster {
+    pub fn new(client: &Client, flavour: &'static Flavour, namespace: &str, name: &str) -> Self {
+        let gate = Gate::default();
+        Self {
+            client: gate.guard(client, Part::Tries),
+            hasty: gate.guard(client, Part::Waits),
+            gate,
+            flavour,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// When requests are sent at all.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub fn pilots(&self) -> Api<Pilot> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// For requests that are given up after a moment.
+    pub fn hasty_client(&self) -> Client {
+        self.hasty.clone()
+    }
+
+    /// Name of the node's own Pilot.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Namespace of the node's own Pilot.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Labels of all Pilots of the cluster that `own` belongs to.
+    pub fn selector(&self, own: &Pilot) -> Option<String> {
+        let cluster = own.spec.cluster_ref.as_ref()?;
+        Some(format!("{}={}", self.flavour.cluster_label, cluster.name))
+    }
+
+    /// The other Pilots of the cluster that `own` belongs to.
+    pub async fn peers(&self, own: &Pilot) -> kube::Result<Vec<Pilot>> {
+        let Some(selector) = self.selector(own) else { return Ok(vec![]) };
+        let list = self.pilots().list(&ListParams::default().labels(&selector)).await?;
+        Ok(list
+            .items
+            .into_iter()
+            .filter(|pilot| pilot.metadata.name != own.metadata.name)
+            .collect())
+    }
+
+    /// Makes the node's own Pilot.
+    pub async fn create_pilot(&self, pilot: &Pilot) -> kube::Result<Pilot> {
+        self.pilots().create(&PostParams::default(), pilot).await
+    }
+
+    /// Merges `status` into the status of the node's own Pilot.
+    pub async fn patch_status(&self, status: &Value) -> kube::Result<Pilot> {
+        let patch = serde_json::json!({ "status": status });
+        self.pilots().patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await
+    }
+
+    fn leases(&self) -> Api<LeaderLease> {
+        Api::namespaced(self.hasty.clone(), &self.namespace)
+    }
+
+    pub async fn lease(&self, name: &str) -> kube::Result<Option<LeaderLease>> {
+        self.leases().get_opt(name).await
+    }
+
+    pub async fn create_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
+        self.leases().create(&PostParams::default(), lease).await
+    }
+
+    /// A compare-and-swap: the lease carries the resourceVersion that was read.
+    pub async fn replace_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        self.leases().replace(&name, &PostParams::default(), lease).await
+    }
+
+    /// The uid of the Pod of this name. `None` when there is none, or nobody may know.
+    pub async fn pod_uid(&self) -> kube::Result<Option<String>> {
+        match self.pods().get_metadata_opt(&self.name).await {
+            Ok(pod) => Ok(pod.and_then(|pod| pod.metadata.uid)),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// How the database's container ended last, when this is a pod.
+    pub async fn last_state(&self) -> kube::Result<Option<LastState>> {
+        let statuses =
+            self.pods().get(&self.name).await?.status.unwrap_or_default().container_statuses;
+        let container =
+            statuses.into_iter().flatten().find(|one| one.name == self.flavour.container);
+        let ended = container.and_then(|one| one.last_state).and_then(|state| state.terminated);
+        Ok(ended.map(|ended| LastState {
+            exit_code: ended.exit_code,
+            reason: ended.reason,
+            finish_time: ended.finished_at,
+        }))
+    }
+}
+
+/// The owner that is the Pilot's cluster.
+pub fn owner(pilot: &Pilot) -> Option<&OwnerReference> {
+    let cluster = pilot.spec.cluster_ref.as_ref()?;
+    let owners = pilot.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.kind == cluster.kind && owner.name == cluster.name)
+}
+
+/// A lease that nobody holds yet, owned by the Pilot's cluster.
+pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
+    let owned = owner(pilot).map(|owner| OwnerReference {
+        // The cluster does not wait for its lease, and pilots may not update its finalizers.
+        block_owner_deletion: None,
+        controller: None,
+        ..owner.clone()
+    });
+    LeaderLease {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            owner_references: owned.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: LeaderLeaseSpec::default(),
+    }
+}
+
+/// Did the server say so, rather than the way to it?
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}

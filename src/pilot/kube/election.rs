@@ -1,0 +1,484 @@
+//! Whose turn it is to start, who may found a database cluster, and whose volume may serve in it.
+//!
+//! Owns the founding record in the cluster's LeaderLease. A lock cannot promise one founding:
+//! its holder may be paused while another takes over, and both found. So before a database
+//! that may found is started, its pilot writes itself into `spec.founder` by compare-and-swap;
+//! the record outlives every holder, and all others wait for the founder's identity and join.
+//!
+//! The record is also the id of the ring (`ring`), which every volume carries. Nobody founds while
+//! a volume of the cluster may hold data: each of its Pilots has to say first what its volume holds.
+
+use std::{io, path::Path, time::Duration};
+
+use kube::runtime::utils::Backoff as _;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::{
+    api::v1beta1::{Founder, LeaderLease, Pilot},
+    error::chain,
+    pilot::{
+        database::{FailedCheck, Ring},
+        flavour::Flavour,
+        kube::{
+            backoff::Backoff,
+            cluster::{self, Cluster, is_conflict, new_lease},
+            peers,
+        },
+        volume::{
+            files::{FOLDER, Files, Mark},
+            lock::{Hangs, Lock, Volume},
+            ring::{self, Belongs},
+        },
+    },
+};
+
+/// Between two looks at the record while nothing is heard of the peers: a person may have
+/// removed it. Half of it is jitter, here and below.
+const LOOK: Duration = Duration::from_secs(10);
+/// Until somebody who was faster is looked at.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How long a node that was here before waits for the record.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whose turn it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Start(Start),
+    /// The data on the volume are of another ring.
+    Refused(FailedCheck),
+}
+
+/// How a node may start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    pub may_found: bool,
+    /// Into this ring.
+    pub ring: Option<Ring>,
+}
+
+/// What a look brought.
+enum Outcome {
+    Turn(Turn),
+    /// Nothing can be done until these peers change.
+    Wait {
+        peers: Vec<Pilot>,
+    },
+    Again,
+}
+
+impl From<Start> for Outcome {
+    fn from(start: Start) -> Self {
+        Self::Turn(Turn::Start(start))
+    }
+}
+
+/// What the record in the lease means for a node without data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nobody is recorded: try to be the one.
+    Claim,
+    /// This very attempt is recorded.
+    Found,
+    /// Somebody is there to be joined.
+    Join,
+    Wait(String),
+}
+
+/// The node that wants to start.
+#[derive(Clone, Copy)]
+pub struct Applicant<'a> {
+    pub flavour: &'static Flavour,
+    pub pilot: &'a Pilot,
+    pub files: &'a Files,
+    pub volume: &'a Volume,
+    pub data: &'a Path,
+}
+
+impl Applicant<'_> {
+    /// What the volume says of its node, and whether data of a database lie there.
+    async fn found(&self) -> Result<(Mark, bool), Error> {
+        let (files, data) = (self.files.clone(), self.data.to_owned());
+        let holds = self.flavour.has_data;
+        let read = move |_: &mut Option<Lock>| -> io::Result<_> {
+            Ok((files.mark()?.unwrap_or_default(), holds(&data)))
+        };
+        Ok(self.volume.visit(read).await??)
+    }
+
+    async fn write_down(&self, mark: Mark) -> Result<(), Error> {
+        let files = self.files.clone();
+        Ok(self.volume.visit(move |_| files.set_mark(&mark)).await??)
+    }
+}
+
+/// Waits for this node's turn to start; says whether it may found. `say` is told what is waited
+/// for. May be dropped at any await: the record is written only after the attempt's id is safe
+/// on the disk, so whoever comes next finds both or neither.
+pub async fn take_turn(
+    cluster: Option<&Cluster>,
+    node: Applicant<'_>,
+    say: impl Fn(String),
+) -> Turn {
+    let mut backoff = Backoff::default();
+    loop {
+        match look(cluster, node, &say).await {
+            Ok(Outcome::Turn(turn)) => return turn,
+            Ok(Outcome::Wait { peers }) => {
+                backoff.reset();
+                let looked = async {
+                    match cluster {
+                        Some(cluster) => peers::changed(cluster, node.pilot, &peers).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                // Either way it is looked again.
+                drop(timeout(jittered(LOOK), looked).await);
+            }
+            Ok(Outcome::Again) => sleep(jittered(AGAIN)).await,
+            Err(error) => {
+                warn!(error = %chain(&error), "Turn to start cannot be taken");
+                say(format!("its turn cannot be taken: {}", chain(&error)));
+                sleep(backoff.pause()).await;
+            }
+        }
+    }
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(1.0 + rand::random::<f64>() / 2.0)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("failed to use the mark of the data")]
+    Mark(#[from] io::Error),
+    #[error(transparent)]
+    Volume(#[from] Hangs),
+    #[error("failed to use the founding record")]
+    Record(#[from] kube::Error),
+    #[error("the founding record was not read within {PATIENCE:?}")]
+    Late,
+}
+
+async fn look(
+    cluster: Option<&Cluster>,
+    node: Applicant<'_>,
+    say: &impl Fn(String),
+) -> Result<Outcome, Error> {
+    let Applicant { flavour, pilot, data, .. } = node;
+    let (mark, holds) = node.found().await?;
+    if (flavour.joins_elsewhere)(pilot) {
+        // The ring exists elsewhere, and its founding is recorded elsewhere.
+        return Ok(Start::default().into());
+    }
+    let (Some(cluster), Some(name)) = (cluster, &pilot.spec.cluster_ref) else {
+        // Alone, without an API or without a cluster: there is nobody to agree with.
+        if mark.node_id.is_some() && !holds {
+            say(emptied(data));
+            return Ok(Outcome::Wait { peers: Vec::new() });
+        }
+        return Ok(Start { may_found: mark.node_id.is_none(), ring: None }.into());
+    };
+    let lease_name = (flavour.lease)(&name.name);
+    if mark.node_id.is_some() && holds {
+        return rejoin(cluster, node, mark, &lease_name, say).await;
+    }
+    let lease = cluster.lease(&lease_name).await?;
+    if lease.as_ref().is_some_and(|lease| ring::is_former(lease, pilot)) {
+        say(former(&lease_name));
+        return Ok(Outcome::Wait { peers: Vec::new() });
+    }
+    let peers = cluster.peers(pilot).await?;
+    let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
+    // What an unfinished join received is of its own ring only.
+    let foreign = match (record, &mark.ring) {
+        (Some(record), Some(ring)) => *ring != record.id,
+        (None, Some(_)) => mark.ring != mark.founding && !peers.iter().any(peers::is_member),
+        (_, None) => false,
+    };
+    if holds && foreign && !(record.is_some() && ring::is_adopted(pilot)) {
+        let refusal = ring::refusal(flavour, pilot, &mark, record, false);
+        return Ok(Outcome::Turn(Turn::Refused(refusal)));
+    }
+    match judge(record, pilot, mark.founding.as_deref(), &peers, &lease_name) {
+        Verdict::Found | Verdict::Claim if mark.node_id.is_some() => {
+            say(emptied(data));
+            Ok(Outcome::Wait { peers })
+        }
+        Verdict::Found => {
+            settle(node, &mark, record).await?;
+            Ok(Start { may_found: true, ring: record.map(ring::of) }.into())
+        }
+        Verdict::Join => {
+            settle(node, &mark, record).await?;
+            Ok(Start { may_found: false, ring: record.map(ring::of) }.into())
+        }
+        Verdict::Wait(what) => {
+            say(what);
+            Ok(Outcome::Wait { peers })
+        }
+        Verdict::Claim => {
+            // An attempt whose answer was lost goes on under its own id.
+            let id = mark.founding.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+            node.write_down(Mark { founding: Some(id.clone()), ..mark }).await?;
+            let name = cluster.name().to_owned();
+            let founder = Founder { name, id, formerly: Vec::new() };
+            claim(cluster, lease, &lease_name, pilot, founder, "Recorded as the founder").await
+        }
+    }
+}
+
+/// A node with data starts whoever else is up, unless its data are of another ring. What was
+/// taken for this cluster's before needs no API.
+async fn rejoin(
+    cluster: &Cluster,
+    node: Applicant<'_>,
+    mark: Mark,
+    lease_name: &str,
+    say: &impl Fn(String),
+) -> Result<Outcome, Error> {
+    let Applicant { flavour, pilot, .. } = node;
+    let uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
+    let known = mark.cluster_uid == uid;
+    let lease = if known && cluster.gate().is_away() {
+        Err(Error::Late)
+    } else {
+        let asked = timeout(PATIENCE, cluster.lease(lease_name)).await;
+        asked.map_err(|_| Error::Late).and_then(|answer| Ok(answer?))
+    };
+    let lease = match lease {
+        Err(error) if known => {
+            info!(error = %chain(&error), "Starting without the founding record");
+            return Ok(Start::default().into());
+        }
+        lease => lease?,
+    };
+    if lease.as_ref().is_some_and(|lease| ring::is_former(lease, pilot)) {
+        say(former(lease_name));
+        return Ok(Outcome::Wait { peers: Vec::new() });
+    }
+    let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
+    match ring::judge(&mark, cluster.name(), uid.as_deref(), record) {
+        Belongs::Unrecorded(founder) => {
+            claim(cluster, lease, lease_name, pilot, founder, "Recorded the ring again").await
+        }
+        Belongs::Elsewhere if !ring::is_adopted(pilot) => {
+            let refusal = ring::refusal(flavour, pilot, &mark, record, true);
+            Ok(Outcome::Turn(Turn::Refused(refusal)))
+        }
+        Belongs::Here | Belongs::Elsewhere => {
+            settle(node, &mark, record).await?;
+            Ok(Start { may_found: false, ring: record.map(ring::of) }.into())
+        }
+    }
+}
+
+/// Writes down that the volume is of this ring, before its database starts.
+async fn settle(node: Applicant<'_>, mark: &Mark, record: Option<&Founder>) -> Result<(), Error> {
+    let pilot = node.pilot;
+    let ring = record.map(|record| record.id.clone()).or_else(|| mark.ring.clone());
+    let cluster_uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
+    let settled = Mark { cluster_uid, ring, ..mark.clone() };
+    if settled != *mark {
+        if mark.node_id.is_some() {
+            info!(ring = settled.ring, was = mark.ring, "Data of this node are of this ring");
+        }
+        node.write_down(settled).await?;
+    }
+    Ok(())
+}
+
+/// Records a founder by compare-and-swap. What follows is decided by another look.
+async fn claim(
+    cluster: &Cluster,
+    lease: Option<LeaderLease>,
+    name: &str,
+    pilot: &Pilot,
+    founder: Founder,
+    done: &'static str,
+) -> Result<Outcome, Error> {
+    let ring = founder.id.clone();
+    let claimed = if let Some(mut lease) = lease {
+        lease.spec.founder = Some(founder);
+        cluster.replace_lease(&lease).await
+    } else {
+        let mut lease = new_lease(name, pilot);
+        lease.spec.founder = Some(founder);
+        cluster.create_lease(&lease).await
+    };
+    match claimed {
+        Ok(_) => {
+            info!(lease = name, ring, "{done}");
+            Ok(Outcome::Again)
+        }
+        // Somebody was faster. Look again.
+        Err(error) if is_conflict(&error) => Ok(Outcome::Again),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn emptied(data: &Path) -> String {
+    let shown = data.display();
+    format!(
+        "the volume at {shown} carries the mark of a node that served, and its data are gone; put \
+         them back, or remove {shown}/{FOLDER} to let an empty node begin"
+    )
+}
+
+fn former(lease: &str) -> String {
+    format!(
+        "waits for LeaderLease {lease} of an earlier cluster of this name to be collected; delete \
+         it when it stays"
+    )
+}
+
+/// For a node whose volume holds no data of a member.
+fn judge(
+    record: Option<&Founder>,
+    pilot: &Pilot,
+    founding: Option<&str>,
+    peers: &[Pilot],
+    lease: &str,
+) -> Verdict {
+    let own = pilot.metadata.name.as_deref().unwrap_or_default();
+    if let Some(founder) = record
+        && founder.name == own
+        && founding == Some(founder.id.as_str())
+    {
+        return Verdict::Found;
+    }
+    let silent = || {
+        let silent = peers.iter().filter(|peer| peers::holds_data(peer, pilot).is_none());
+        silent.filter_map(|peer| peer.metadata.name.as_deref()).collect::<Vec<_>>()
+    };
+    // Whom this node has to join, or may replace, is known when all have spoken.
+    let counts = record.is_none_or(ring::is_remade);
+    if let silent = silent()
+        && counts
+        && !silent.is_empty()
+    {
+        let names = silent.join(", ");
+        return Verdict::Wait(format!(
+            "waits for {names} to say what its volume holds; nobody founds while it may be data"
+        ));
+    }
+    if peers.iter().any(peers::is_member) {
+        return Verdict::Join;
+    }
+    let mut holding = peers.iter().filter(|peer| peers::holds_data(peer, pilot) == Some(true));
+    let Some(founder) = record else {
+        return holding.next().map_or(Verdict::Claim, |peer| {
+            let name = peer.metadata.name.as_deref().unwrap_or("a node");
+            Verdict::Wait(format!("waits for {name}, whose volume holds data"))
+        });
+    };
+    let served = peers::was_member(pilot) || peers.iter().any(peers::was_member);
+    if silent().is_empty() && holding.next().is_none() && (founder.name == own || served) {
+        return Verdict::Wait(format!(
+            "ring {} was founded by {} and no volume of the cluster holds its data any more; bring \
+             one back, or found an empty ring: kubectl patch leaderleases.navigator.jetstack.io \
+             {lease} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/founder\"}}]'",
+            founder.id, founder.name,
+        ));
+    }
+    Verdict::Wait(format!("waits for {} to found the cluster", founder.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::v1beta1::Identity;
+
+    fn pilot(name: &str, holds: Option<bool>) -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some(name.into());
+        if let Some(holds) = holds {
+            let status = if holds { "True" } else { "False" };
+            pilot.status.conditions = serde_json::from_value(json!([{
+                "type": peers::VOLUME_HOLDS_DATA, "status": status, "reason": "x", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]))
+            .unwrap();
+        }
+        pilot
+    }
+
+    fn member(name: &str, holds: Option<bool>) -> Pilot {
+        let mut pilot = pilot(name, holds);
+        pilot.status.identity =
+            Some(Identity { node_id: Some("n1".into()), ..Identity::default() });
+        pilot
+    }
+
+    fn by(name: &str) -> Founder {
+        Founder { name: name.into(), id: "1".into(), formerly: Vec::new() }
+    }
+
+    fn waits_for(verdict: &Verdict, part: &str) -> bool {
+        matches!(verdict, Verdict::Wait(what) if what.contains(part))
+    }
+
+    #[test]
+    fn only_the_recorded_attempt_founds() {
+        let waits = |verdict: &Verdict| matches!(verdict, Verdict::Wait(_));
+        let none: &[Pilot] = &[pilot("c", Some(false))];
+        let some: &[Pilot] = &[pilot("c", Some(false)), member("d", None)];
+        let judge = |record: Option<&Founder>, founding, peers| {
+            judge(record, &pilot("a", None), founding, peers, "l")
+        };
+        assert_eq!(judge(None, None, none), Verdict::Claim);
+        assert_eq!(judge(None, Some("1"), some), Verdict::Join);
+        assert_eq!(judge(Some(&by("a")), Some("1"), none), Verdict::Found);
+        // A later one of the same name, whose disk was lost.
+        assert!(waits(&judge(Some(&by("a")), Some("2"), none)));
+        assert!(waits(&judge(Some(&by("a")), None, none)));
+        assert_eq!(judge(Some(&by("a")), None, some), Verdict::Join);
+        assert!(waits(&judge(Some(&by("b")), Some("1"), none)));
+        assert_eq!(judge(Some(&by("b")), None, some), Verdict::Join);
+    }
+
+    #[test]
+    fn nobody_founds_before_every_pilot_has_said_what_its_volume_holds() {
+        let own = pilot("a", Some(false));
+        let judge =
+            |record: Option<&Founder>, peers: &[Pilot]| judge(record, &own, None, peers, "l");
+        let silent = judge(None, &[pilot("b", Some(false)), pilot("c", None)]);
+        assert!(waits_for(&silent, "waits for c to say"), "{silent:?}");
+        let held = judge(None, &[pilot("b", Some(true))]);
+        assert!(waits_for(&held, "waits for b, whose volume holds data"), "{held:?}");
+        assert_eq!(judge(None, &[member("b", Some(true))]), Verdict::Join);
+        assert_eq!(judge(None, &[pilot("b", Some(false))]), Verdict::Claim);
+        // Whoever found is on record: those who have not begun yet are not waited for.
+        assert_eq!(
+            judge(Some(&by("b")), &[member("b", Some(true)), pilot("c", None)]),
+            Verdict::Join
+        );
+        // A ring that was there before: one of them may be the node that is missed.
+        let again = Founder { formerly: vec!["u1".into()], ..by("b") };
+        let silent = judge(Some(&again), &[member("b", Some(true)), pilot("c", None)]);
+        assert!(waits_for(&silent, "waits for c to say"), "{silent:?}");
+    }
+
+    #[test]
+    fn when_all_volumes_are_lost_the_way_out_is_named_and_leads_out() {
+        let own = member("a", Some(false));
+        let lost = [member("b", Some(false)), member("c", Some(false))];
+        for record in [by("a"), by("b")] {
+            let told = judge(Some(&record), &own, None, &lost, "the-lease");
+            assert!(
+                waits_for(&told, "no volume of the cluster holds its data any more"),
+                "{told:?}"
+            );
+            assert!(waits_for(&told, "kubectl patch leaderleases.navigator.jetstack.io the-lease"));
+        }
+        assert_eq!(judge(None, &own, None, &lost, "the-lease"), Verdict::Claim);
+        // One of them may yet come back with its data.
+        let one = [member("b", Some(false)), pilot("c", None)];
+        assert!(waits_for(&judge(Some(&by("b")), &own, None, &one, "l"), "to found the cluster"));
+    }
+}

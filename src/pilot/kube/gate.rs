@@ -1,0 +1,185 @@
+//! The one way to the API for everything in a pilot: while it is away, one request is the try
+//! for all.
+//!
+//! Owns when a request is sent. Watch, reports, lease and peers have loops of their own; each
+//! would try by itself, and pause by itself after the API is back. Here a request waits while
+//! the API is away; when the pause is over, one of those that wait is sent. Answered, it lets the
+//! others through at once; unanswered, they fail with it. Leaves to the loops what an answer
+//! means to them.
+//!
+//! Invariant: while the API is away, two requests of one pilot are sent a pause apart.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Response, StatusCode};
+use kube::{Client, runtime::utils::Backoff as _};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+use tracing::{debug, info};
+
+use crate::{error::chain, pilot::kube::backoff::Backoff};
+
+/// An API that takes longer to begin its answer is away.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long others have the turn to themselves.
+const COURTESY: Duration = Duration::from_millis(500);
+
+/// Why a request was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the API is away: another request has just not been answered")]
+    Away,
+    #[error("the API did not answer within {PATIENCE:?}")]
+    Late,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Cheap to clone; all clones are one gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<watch::Sender<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// While the API is away: since when, and when the next request may be sent.
+    away: Option<Away>,
+    backoff: Backoff,
+    /// Requests that were not answered, ever.
+    lost: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    since: Instant,
+    next: Instant,
+}
+
+/// May a request be the one that finds out whether the API is back?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Tries,
+    /// Its caller gives up too soon to hear a slow answer: it lets others find out, when there
+    /// are any. A leader whose one renewal was refused has no time to wait for a heartbeat.
+    Waits,
+}
+
+impl Gate {
+    /// A client whose requests go through this gate.
+    pub fn guard(&self, client: &Client, part: Part) -> Client {
+        let namespace = client.default_namespace().to_owned();
+        let (gate, client) = (self.clone(), client.clone());
+        let service = tower::service_fn(move |request| {
+            let (gate, client) = (gate.clone(), client.clone());
+            async move { gate.pass(part, client.send(request)).await }
+        });
+        Client::new(service, namespace)
+    }
+
+    /// Was the latest request not answered?
+    pub fn is_away(&self) -> bool {
+        self.0.borrow().away.is_some()
+    }
+
+    /// Returns when a request has a chance: the API is there, or may be asked again.
+    pub async fn passable(&self) {
+        let mut state = self.0.subscribe();
+        loop {
+            let away = state.borrow_and_update().away;
+            let Some(Away { next, .. }) = away.filter(|away| away.next > Instant::now()) else {
+                return;
+            };
+            tokio::select! {
+                _ = state.changed() => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Sends a request in its turn. May be dropped at any await: a try that is given up was one.
+    async fn pass<B>(
+        &self,
+        part: Part,
+        answer: impl Future<Output = kube::Result<Response<B>>>,
+    ) -> Result<Response<B>, BoxError> {
+        self.turn(part).await?;
+        let sent = Instant::now();
+        let result = timeout(PATIENCE, answer).await;
+        match &result {
+            Ok(Ok(response)) if !says_away(response.status()) => self.answered(),
+            Ok(Ok(response)) => self.lost(sent, &response.status()),
+            Ok(Err(error)) => self.lost(sent, &chain(error)),
+            Err(_) => self.lost(sent, &Error::Late),
+        }
+        Ok(result.map_err(|_| Error::Late)??)
+    }
+
+    async fn turn(&self, part: Part) -> Result<(), Error> {
+        let mut state = self.0.subscribe();
+        let lost = state.borrow().lost;
+        loop {
+            let next = {
+                let state = state.borrow_and_update();
+                match state.away {
+                    None => return Ok(()),
+                    Some(_) if state.lost > lost => return Err(Error::Away),
+                    Some(away) => away.next,
+                }
+            };
+            let turn = async {
+                match part {
+                    Part::Tries => sleep_until(next).await,
+                    Part::Waits => sleep_until(next + COURTESY).await,
+                }
+            };
+            tokio::select! {
+                _ = state.changed() => {}
+                () = turn => if self.claim(next) { return Ok(()) },
+            }
+        }
+    }
+
+    /// One of those whose turn it is goes; the others see a later one.
+    fn claim(&self, seen: Instant) -> bool {
+        self.0.send_if_modified(|State { away, backoff, .. }| {
+            let Some(away) = away.as_mut().filter(|away| away.next == seen) else { return false };
+            // Counted from here, so that an answer that never comes makes no pause longer.
+            away.next = Instant::now() + backoff.pause();
+            true
+        })
+    }
+
+    fn answered(&self) {
+        self.0.send_if_modified(|state| {
+            let Some(Away { since, .. }) = state.away.take() else { return false };
+            state.backoff.reset();
+            info!(away = ?since.elapsed(), "API answers again");
+            true
+        });
+    }
+
+    fn lost(&self, sent: Instant, why: &impl std::fmt::Display) {
+        debug!(error = %why, "API did not answer");
+        self.0.send_modify(|state| {
+            state.lost += 1;
+            if state.away.is_none() {
+                state.away = Some(Away { since: sent, next: sent + state.backoff.pause() });
+            }
+        });
+    }
+}
+
+/// Nobody behind the address, or nobody who has time for us.
+fn says_away(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! What is wanted of the node: its own Pilot, watched; or, when the API is away, the last one
+//! that was seen.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use kube::runtime::{
+    WatchStreamExt,
+    watcher::{self, Event, watcher},
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, timeout_at},
+};
+use tracing::{info, warn};
+
+use crate::{
+    api::v1beta1::Pilot,
+    error::chain,
+    pilot::{
+        kube::{backoff::Backoff, cluster::Cluster},
+        volume::{
+            files::Files,
+            lock::{Lock, Volume},
+        },
+    },
+    runtime::Shutdown,
+};
+
+/// How long the API may take before a known database starts from what is remembered.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The Pilot, and whether the API or only the disk says so.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    pub pilot: Pilot,
+    pub remembered: bool,
+}
+
+pub type Sender = watch::Sender<Option<Intent>>;
+pub type Receiver = watch::Receiver<Option<Intent>>;
+
+/// Watches the node's own Pilot until shutdown. A deleted Pilot changes nothing: it is made
+/// again when it is wanted, and a database does not stop because an object is gone. `absence`
+/// hears each time that the API turns out to have no such object.
+pub async fn follow(
+    cluster: Cluster,
+    (files, volume): (Files, Volume),
+    seen: Sender,
+    absence: Option<Arc<Notify>>,
+    shutdown: Shutdown,
+) {
+    let mut presence = Presence { listed: false, absence };
+    let own = watcher::Config::default().fields(&format!("metadata.name={}", cluster.name()));
+    let mut events = std::pin::pin!(watcher(cluster.pilots(), own).backoff(Backoff::of_watch()));
+    let patience = Instant::now() + PATIENCE;
+    let mut troubled = false;
+    loop {
+        let known = seen.borrow().is_some();
+        let next = async {
+            if known { Ok(events.next().await) } else { timeout_at(patience, events.next()).await }
+        };
+        let event = tokio::select! {
+            () = shutdown.triggered() => return,
+            event = next => event,
+        };
+        if let Ok(Some(Ok(event))) = &event {
+            presence.hear(event);
+        }
+        match event {
+            Ok(Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot)))) => {
+                troubled = false;
+                take(&seen, pilot);
+            }
+            Ok(Some(Ok(Event::InitDone))) if seen.borrow().is_none() => {
+                info!(pilot = cluster.name(), "Waiting for the Pilot object");
+            }
+            Ok(Some(Ok(Event::Delete(_)))) => warn!("The Pilot object was deleted"),
+            Ok(Some(Ok(_))) => {}
+            Ok(Some(Err(error))) => {
+                // Said once per trouble: the backoff tries again for as long as it takes.
+                if !std::mem::replace(&mut troubled, true) {
+                    warn!(error = %chain(&error), "API cannot be watched");
+                }
+            }
+            Ok(None) => return,
+            Err(_) => {
+                let read = (files.clone(), volume.clone());
+                tokio::select! {
+                    () = shutdown.triggered() => return,
+                    () = remember(&seen, read, (cluster.namespace(), cluster.name())) => {}
+                }
+                // From here on the API is waited for without a limit.
+                let unknown = seen.borrow().is_none();
+                if unknown && !wait_on(&mut events, &seen, &mut presence, &shutdown).await {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A node that never ran has nothing to start from: it waits for its Pilot.
+async fn wait_on(
+    events: &mut (impl futures::Stream<Item = watcher::Result<Event<Pilot>>> + Unpin),
+    seen: &Sender,
+    presence: &mut Presence,
+    shutdown: &Shutdown,
+) -> bool {
+    let mut troubled = false;
+    loop {
+        let event = tokio::select! {
+            () = shutdown.triggered() => return false,
+            event = events.next() => event,
+        };
+        if let Some(Ok(event)) = &event {
+            presence.hear(event);
+        }
+        match event {
+            Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot))) => {
+                take(seen, pilot);
+                return true;
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                if !std::mem::replace(&mut troubled, true) {
+                    warn!(error = %chain(&error), "API cannot be watched");
+                }
+            }
+            None => return false,
+        }
+    }
+}
+
+/// Is the object there? A watch tells only what is, and then that the list is complete.
+struct Presence {
+    listed: bool,
+    absence: Option<Arc<Notify>>,
+}
+
+impl Presence {
+    fn hear(&mut self, event: &Event<Pilot>) {
+        let is_absent = match event {
+            Event::Init => {
+                self.listed = false;
+                false
+            }
+            Event::InitApply(_) | Event::Apply(_) => {
+                self.listed = true;
+                false
+            }
+            Event::InitDone => !self.listed,
+            Event::Delete(_) => true,
+        };
+        if let Some(absence) = self.absence.as_ref().filter(|_| is_absent) {
+            absence.notify_one();
+        }
+    }
+}
+
+fn take(seen: &Sender, pilot: Pilot) {
+    seen.send_replace(Some(Intent { pilot, remembered: false }));
+}
+
+/// A volume may have been another node's: what that was to do is nothing to this one. `own` is
+/// this node's namespace and name.
+async fn remember(seen: &Sender, (files, volume): (Files, Volume), own: (&str, &str)) {
+    let read = move |_: &mut Option<Lock>| {
+        let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
+        files.intent().ok().flatten().filter(|_| known)
+    };
+    let Ok(Some(pilot)) = volume.visit(read).await else { return };
+    let of = (pilot.metadata.namespace.as_deref(), pilot.metadata.name.as_deref());
+    if of == (Some(own.0), Some(own.1)) {
+        info!("API does not answer; starting from the intent that is remembered");
+        seen.send_replace(Some(Intent { pilot, remembered: true }));
+    } else {
+        warn!(?of, "The intent that is remembered on the volume is not this node's; waiting");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::volume::files::Mark;
+
+    #[tokio::test]
+    async fn an_intent_that_is_remembered_for_another_node_is_not_acted_upon() {
+        let data = tempfile::tempdir().unwrap();
+        let files = Files::of(data.path());
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some("cass-shop-a-0".into());
+        pilot.metadata.namespace = Some("db".into());
+        files.set_intent(&pilot).unwrap();
+        files.set_mark(&Mark { node_id: Some("n".into()), ..Mark::default() }).unwrap();
+        for (name, namespace, acted) in [
+            ("cass-shop-a-1", "db", false),
+            ("cass-shop-a-0", "other", false),
+            ("cass-shop-a-0", "db", true),
+        ] {
+            let seen = Sender::new(None);
+            let read = (files.clone(), Volume::default());
+            remember(&seen, read, (namespace, name)).await;
+            assert_eq!(seen.borrow().is_some(), acted, "{namespace}/{name}");
+        }
+    }
+}

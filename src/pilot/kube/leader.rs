@@ -1,0 +1,278 @@
+//! Which of a cluster's pilots leads: the one that does chores for the whole database cluster.
+//!
+//! Owns the pilots' side of the election: the LeaderLease as what is fought for, and who may
+//! stand. The founder in the same object is another matter (`election`) and stays as it is; where
+//! none is recorded, whoever leads records the ring that it serves in.
+//! Leaves what a leader does to [`Database::tend`](crate::pilot::database::Database::tend).
+//!
+//! Invariant: only a pilot whose node serves is elected, and none whose node is leaving; who
+//! leads and cannot renew stops by itself before another one may begin.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+use tracing::{info, warn};
+
+use crate::{
+    api::v1beta1::{Founder, LeaderLease, Pilot},
+    pilot::{
+        kube::cluster::{self, Cluster, new_lease},
+        node::machine::{Life, State},
+        volume::{
+            files::{Files, Mark},
+            lock::Volume,
+            ring::{self, Belongs},
+        },
+    },
+    runtime::{
+        Shutdown,
+        leader::{Claim, Config, Elector, Record, Store},
+    },
+};
+
+/// How long a leader whose node does not serve for a moment may go on: two questions that the
+/// database answers late are no reason to elect anew.
+const FALTERING: Duration = Duration::from_secs(12);
+/// With 15 s for others to wait and 10 s for the leader to act: three renewals may fail.
+const RETRY: Duration = Duration::from_secs(3);
+
+/// May this node's pilot lead?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    No,
+    /// It may go on for a moment, and not begin.
+    Faltering,
+    Yes,
+}
+
+impl Standing {
+    /// `shared`: there are others that could lead. A node that leaves has better left its chores
+    /// to one that stays: they go on after its end.
+    pub fn of(state: &State, shared: bool) -> Self {
+        match &state.life {
+            Life::Up(up) if up.retiring.is_some() && shared => Self::No,
+            Life::Up(up) if up.serving => Self::Yes,
+            Life::Up(up) if up.answered && !up.suspected => Self::Faltering,
+            _ => Self::No,
+        }
+    }
+}
+
+/// Permission to change what belongs to the whole database cluster. It may end at any moment:
+/// ask ahead of every change.
+#[derive(Clone, Debug)]
+pub struct Lead(watch::Receiver<Claim>);
+
+impl Lead {
+    pub fn new(claim: watch::Receiver<Claim>) -> Self {
+        Self(claim)
+    }
+
+    /// For a node with nobody to share with.
+    pub fn alone() -> Self {
+        Self(watch::channel(Claim::unshared()).1)
+    }
+
+    pub fn holds(&self) -> bool {
+        self.0.borrow().is_held()
+    }
+}
+
+/// Stands for the lead whenever `standing` allows it, until shutdown. Without a `cluster` there
+/// is nobody to share with: then it leads whenever it may.
+pub async fn stand(
+    lease: Option<PilotsLease>,
+    mut standing: watch::Receiver<Standing>,
+    claim: watch::Sender<Claim>,
+    shutdown: Shutdown,
+) {
+    let mut elector = lease.map(|lease| {
+        let config = Config { retry_period: RETRY, ..Config::new(lease.cluster.name().to_owned()) };
+        Elector::new(lease, config)
+    });
+    loop {
+        tokio::select! {
+            able = standing.wait_for(|standing| *standing == Standing::Yes) => {
+                if able.is_err() {
+                    return;
+                }
+            }
+            () = shutdown.triggered() => return,
+        }
+        let reign = shutdown.child();
+        let election = async {
+            if let Some(elector) = &mut elector {
+                elector.run(&claim, reign.clone()).await;
+            } else {
+                claim.send_replace(Claim::unshared());
+                reign.triggered().await;
+                claim.send_replace(Claim::Lost);
+            }
+        };
+        let withdrawal = async {
+            unable(&mut standing).await;
+            reign.trigger();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = election => {}
+            () = withdrawal => {}
+        }
+    }
+}
+
+/// Returns when the node may not lead any more, or has faltered for too long.
+async fn unable(standing: &mut watch::Receiver<Standing>) {
+    let mut patience = None;
+    loop {
+        let now = *standing.borrow_and_update();
+        match now {
+            Standing::No => return,
+            Standing::Yes => patience = None,
+            Standing::Faltering => patience = patience.or(Some(Instant::now() + FALTERING)),
+        }
+        let changed = match patience {
+            Some(until) => timeout_at(until, standing.changed()).await.ok(),
+            None => Some(standing.changed().await),
+        };
+        // Its time is over, or nobody is there any more to say that it may lead.
+        if !matches!(changed, Some(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// The LeaderLease of a cluster's pilots.
+pub struct PilotsLease {
+    cluster: Cluster,
+    name: String,
+    /// Whose cluster owns a lease that is made.
+    pilot: Pilot,
+    /// Where the ring's id is kept, when this cluster has one (see `ring`).
+    files: Option<(Files, Volume)>,
+    /// The volume carries the id that is recorded.
+    settled: AtomicBool,
+}
+
+impl PilotsLease {
+    pub fn new(cluster: Cluster, name: String, pilot: Pilot) -> Self {
+        Self { cluster, name, pilot, files: None, settled: AtomicBool::new(false) }
+    }
+
+    /// Keeps the record of the ring too: whoever leads records it when it is missing, and the
+    /// volumes of nodes that serve learn its id.
+    #[must_use]
+    pub fn keeping(self, files: Files, volume: Volume) -> Self {
+        Self { files: Some((files, volume)), ..self }
+    }
+
+    fn uid(&self) -> Option<&str> {
+        cluster::owner(&self.pilot).map(|owner| owner.uid.as_str())
+    }
+
+    /// A volume that was marked before rings had ids learns that of the ring in which its node
+    /// serves.
+    async fn learn(&self, lease: &LeaderLease) {
+        let Some(((files, volume), founder)) =
+            self.files.clone().zip(lease.spec.founder.as_ref().map(|founder| founder.id.clone()))
+        else {
+            return;
+        };
+        if self.settled.load(Ordering::Relaxed) || ring::is_former(lease, &self.pilot) {
+            return;
+        }
+        let uid = self.uid().map(str::to_owned);
+        let learned = volume.glance(move |_| {
+            let Ok(Some(mark)) = files.mark() else { return false };
+            let unknown = mark.ring.is_none() && mark.node_id.is_some();
+            if unknown && mark.cluster_uid == uid {
+                match files.set_mark(&Mark { ring: Some(founder.clone()), ..mark }) {
+                    Ok(()) => info!(ring = founder, "Data of this node are of this ring"),
+                    Err(error) => {
+                        warn!(%error, "The ring's id cannot be written down");
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+        // A volume that is busy is asked at the next look at the lease.
+        if learned.await == Ok(Some(true)) {
+            self.settled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What to record, when nothing is and this node has data.
+    async fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
+        let (files, volume) = self.files.clone()?;
+        if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {
+            return None;
+        }
+        let mark = volume.glance(move |_| files.mark().ok().flatten()).await.ok().flatten()?;
+        let mark = mark.filter(|mark| mark.node_id.is_some())?;
+        match ring::judge(&mark, self.cluster.name(), self.uid(), None) {
+            Belongs::Unrecorded(founder) => Some(founder),
+            Belongs::Here | Belongs::Elsewhere => None,
+        }
+    }
+}
+
+impl Store for PilotsLease {
+    type Object = LeaderLease;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn read(&self) -> kube::Result<Option<LeaderLease>> {
+        let lease = self.cluster.lease(&self.name).await?;
+        if let Some(lease) = &lease {
+            self.learn(lease).await;
+        }
+        Ok(lease)
+    }
+
+    fn record(lease: &LeaderLease) -> Record {
+        let spec = lease.spec.clone();
+        Record {
+            holder: spec.holder_identity,
+            seconds: spec.lease_duration_seconds,
+            acquired: spec.acquire_time,
+            renewed: spec.renew_time,
+            transitions: spec.lease_transitions,
+        }
+    }
+
+    fn version(lease: &LeaderLease) -> String {
+        lease.metadata.resource_version.clone().unwrap_or_default()
+    }
+
+    async fn swap(&self, read: Option<LeaderLease>, record: Record) -> kube::Result<()> {
+        let exists = read.is_some();
+        let mut lease = read.unwrap_or_else(|| new_lease(&self.name, &self.pilot));
+        let Record { holder, seconds, acquired, renewed, transitions } = record;
+        let spec = &mut lease.spec;
+        spec.holder_identity = holder;
+        spec.lease_duration_seconds = seconds;
+        spec.acquire_time = acquired;
+        spec.renew_time = renewed;
+        spec.lease_transitions = transitions;
+        if let Some(founder) = self.missing(&lease).await {
+            lease.spec.founder = Some(founder);
+        }
+        if exists {
+            self.cluster.replace_lease(&lease).await.map(drop)
+        } else {
+            self.cluster.create_lease(&lease).await.map(drop)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

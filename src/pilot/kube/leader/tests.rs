@@ -1,0 +1,253 @@
+//! Who may stand, and the LeaderLease as three pilots fight for it, on a clock of the test's own.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::*;
+use crate::{
+    pilot::{
+        flavour::EXAMPLE,
+        node::machine::{Event, Limits, Want},
+    },
+    runtime::Tasks,
+};
+
+fn up(events: &[Event]) -> State {
+    let limits = Limits {
+        grace: Duration::from_secs(30),
+        drain: Duration::from_secs(10),
+        silence: Duration::from_secs(90),
+    };
+    let mut state = State::new(limits, false);
+    state = state.step(Event::Intent { want: Want::Running, restart: None, changed: true }).0;
+    state.life = Life::Spawning;
+    state = state.step(Event::Spawned { pid: 7 }).0;
+    for event in events {
+        state = state.step(event.clone()).0;
+    }
+    state
+}
+
+#[test]
+fn only_a_node_that_serves_and_stays_may_lead() {
+    let serving = Event::Observed { alive: true, serving: true };
+    let joining = Event::Observed { alive: true, serving: false };
+    let leave = Event::Intent { want: Want::Decommissioned, restart: None, changed: true };
+    let stop = Event::Intent { want: Want::Stopped, restart: None, changed: true };
+    for (events, shared, standing) in [
+        (vec![], true, Standing::No),
+        (vec![joining.clone()], true, Standing::Faltering),
+        (vec![serving.clone()], true, Standing::Yes),
+        (vec![serving.clone(), joining], true, Standing::Faltering),
+        (vec![serving.clone(), leave.clone()], true, Standing::No),
+        (vec![serving.clone(), leave], false, Standing::Yes),
+        (vec![serving, stop], true, Standing::No),
+    ] {
+        assert_eq!(Standing::of(&up(&events), shared), standing, "{events:?}");
+    }
+}
+
+/// A LeaderLease behind HTTP: compare-and-swap on a counter.
+#[derive(Clone, Default)]
+struct Api(Arc<Mutex<Server>>);
+
+#[derive(Default)]
+struct Server {
+    lease: Option<Value>,
+    version: u64,
+    away: bool,
+    writes: u64,
+    requests: u64,
+}
+
+impl Api {
+    fn client(&self) -> Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                api.lock().requests += 1;
+                if api.lock().away {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(api.answer(&parts.method, &body))
+            }
+        });
+        Client::new(service, "db")
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Server> {
+        self.0.lock().unwrap()
+    }
+
+    fn answer(&self, method: &Method, body: &[u8]) -> Response<Full<Bytes>> {
+        let mut server = self.lock();
+        let failure = |code: u16, reason: &str| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}))
+        };
+        let (code, body) = if *method == Method::GET {
+            server.lease.clone().map_or_else(|| failure(404, "NotFound"), |lease| (200, lease))
+        } else {
+            let mut lease: Value = serde_json::from_slice(body).unwrap();
+            let stored = server.lease.as_ref().map(|l| l["metadata"]["resourceVersion"].clone());
+            if stored == lease["metadata"].get("resourceVersion").cloned() {
+                server.version += 1;
+                server.writes += 1;
+                lease["metadata"]["resourceVersion"] = json!(server.version.to_string());
+                server.lease = Some(lease.clone());
+                (200, lease)
+            } else {
+                failure(409, "Conflict")
+            }
+        };
+        Response::builder().status(code).body(Full::new(Bytes::from(body.to_string()))).unwrap()
+    }
+
+    /// Writes and requests so far.
+    fn counts(&self) -> (u64, u64) {
+        let server = self.lock();
+        (server.writes, server.requests)
+    }
+
+    fn spec(&self) -> Value {
+        self.lock().lease.as_ref().map(|lease| lease["spec"].clone()).unwrap_or_default()
+    }
+}
+
+struct Candidate {
+    standing: watch::Sender<Standing>,
+    claim: watch::Receiver<Claim>,
+    shutdown: Shutdown,
+    tasks: Tasks,
+}
+
+impl Candidate {
+    fn new(api: &Api, name: &str) -> Self {
+        let cluster = Cluster::new(&api.client(), &EXAMPLE, "db", name);
+        let lease = "example-demo-leaderelection".to_owned();
+        Self::with(Some(PilotsLease::new(cluster, lease, Pilot::default())))
+    }
+
+    fn with(lease: Option<PilotsLease>) -> Self {
+        let (standing, told) = watch::channel(Standing::No);
+        let (sender, claim) = watch::channel(Claim::Waiting);
+        let shutdown = Shutdown::new();
+        let tasks = Tasks::new(shutdown.clone());
+        tasks.spawn("leader", stand(lease, told, sender, shutdown.clone()));
+        Self { standing, claim, shutdown, tasks }
+    }
+
+    fn leads(&self) -> bool {
+        Lead::new(self.claim.clone()).holds()
+    }
+
+    async fn until_leads(&mut self) {
+        let held = self.claim.wait_for(|claim| claim.is_held());
+        let held = tokio::time::timeout(Duration::from_secs(120), held).await;
+        drop(held.expect("it leads within two minutes").unwrap());
+    }
+}
+
+async fn seconds(count: u64) {
+    sleep(Duration::from_secs(count)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
+    let api = Api::default();
+    let founder = json!({"name": "cass-demo-a-0", "id": "1"});
+    api.lock().lease = Some(json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "LeaderLease",
+        "metadata": {"name": "example-demo-leaderelection", "resourceVersion": "0"},
+        "spec": {"founder": founder.clone()},
+    }));
+    let (mut a, mut b) = (Candidate::new(&api, "a"), Candidate::new(&api, "b"));
+    seconds(60).await;
+    assert_eq!(api.spec(), json!({"founder": founder.clone()}), "nobody serves yet");
+    a.standing.send_replace(Standing::Yes);
+    a.until_leads().await;
+    b.standing.send_replace(Standing::Yes);
+    seconds(60).await;
+    assert!(a.leads() && !b.leads());
+    assert_eq!(api.spec()["holderIdentity"], "a");
+    assert_eq!(api.spec()["leaseTransitions"], 0);
+
+    // A moment without service changes nothing.
+    a.standing.send_replace(Standing::Faltering);
+    seconds(5).await;
+    a.standing.send_replace(Standing::Yes);
+    seconds(30).await;
+    assert!(a.leads());
+
+    let left = Instant::now();
+    a.standing.send_replace(Standing::No);
+    b.until_leads().await;
+    assert!(left.elapsed() < Duration::from_secs(5), "{:?}", left.elapsed());
+    assert!(!a.leads());
+    assert_eq!((&api.spec()["holderIdentity"], &api.spec()["founder"]), (&json!("b"), &founder));
+    assert_eq!(api.spec()["leaseTransitions"], 1);
+
+    // One that falters for long is given up, and at its end the lease is free.
+    b.standing.send_replace(Standing::Faltering);
+    seconds(20).await;
+    assert!(!b.leads());
+    assert_eq!(api.spec().get("holderIdentity"), None);
+    a.standing.send_replace(Standing::Yes);
+    a.until_leads().await;
+    a.shutdown.trigger();
+    a.tasks.join().await;
+    assert_eq!(api.spec().get("holderIdentity"), None);
+    assert_eq!(api.spec()["founder"], founder);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_the_api_steps_down_and_its_return_brings_no_storm() {
+    let api = Api::default();
+    let mut all = ["a", "b", "c"].map(|name| Candidate::new(&api, name));
+    all[0].standing.send_replace(Standing::Yes);
+    all[0].until_leads().await;
+    for one in &all {
+        one.standing.send_replace(Standing::Yes);
+    }
+    // Idle: the holder renews, the others look.
+    let before = api.counts();
+    seconds(300).await;
+    let (writes, requests) = (api.counts().0 - before.0, api.counts().1 - before.1);
+    assert!((75..=101).contains(&writes), "{writes} renewals in 300 s");
+    assert!(requests <= 405, "{requests} requests in 300 s");
+
+    api.lock().away = true;
+    let cut = Instant::now();
+    all[0].claim.wait_for(|claim| !claim.is_held()).await.unwrap();
+    assert!(cut.elapsed() <= Duration::from_secs(11), "{:?}", cut.elapsed());
+    seconds(600).await;
+    assert!(all.iter().all(|one| !one.leads()));
+    let requests = api.counts().1;
+    api.lock().away = false;
+    seconds(30).await;
+    assert_eq!(all.iter().filter(|one| one.leads()).count(), 1);
+    let requests = api.counts().1 - requests;
+    assert!(requests <= 60, "{requests} requests in the first 30 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_alone_leads_itself_while_it_serves() {
+    let mut alone = Candidate::with(None);
+    assert!(!alone.leads());
+    alone.standing.send_replace(Standing::Yes);
+    alone.until_leads().await;
+    alone.standing.send_replace(Standing::No);
+    alone.claim.wait_for(|claim| *claim == Claim::Lost).await.unwrap();
+    assert!(Lead::alone().holds());
+}

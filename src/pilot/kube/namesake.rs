@@ -1,0 +1,296 @@
+//! Is another pilot this node, too? Two of one name would overwrite each other's reports, and
+//! the database of one be taken for the other's.
+//!
+//! Who stands in the Pilot's `status.instance` holds the name. Another pilot neither begins
+//! anything nor reports, until that one has ended or fallen silent; and stops its database once
+//! the other one gives signs of life. Among pods Kubernetes knows better: the Pod that it has
+//! holds the name at once, and a pod that is gone there stops for good. A pilot that the API
+//! cannot reach hears nothing of this: then locks of volumes and the databases' own checks of
+//! identity have to do.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tracing::warn;
+
+use crate::{
+    api::v1beta1::{Instance, Pilot},
+    error::chain,
+    pilot::kube::{backoff::Backoff, cluster::Cluster, intent},
+    runtime::Shutdown,
+};
+
+/// Of a pilot that gives no sign of life for so long nothing is waited for: two of its heartbeats
+/// and a half.
+const SILENT: Duration = Duration::from_secs(75);
+const IN_POD: &str = "Kubernetes";
+
+/// Whose the name is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Not known yet. Nothing is begun and nothing reported; a database that runs goes on.
+    Open,
+    Ours,
+    /// Says whose.
+    Theirs(String),
+}
+
+pub type Receiver = watch::Receiver<Verdict>;
+
+/// For a pilot that has nobody to share a name with.
+pub fn alone() -> Receiver {
+    watch::channel(Verdict::Ours).1
+}
+
+/// Judges whatever is seen of the Pilot, until shutdown.
+pub async fn run(
+    own: Instance,
+    cluster: Cluster,
+    mut seen: intent::Receiver,
+    verdict: watch::Sender<Verdict>,
+    shutdown: Shutdown,
+) {
+    let mut rival = Rival { own, heard: None, kubernetes: None };
+    let (mut backoff, mut troubled) = (Backoff::default(), false);
+    let mut told = None;
+    let name = cluster.name().to_owned();
+    loop {
+        let intent = seen.borrow_and_update().clone();
+        let mut look_again = None;
+        match intent {
+            None => {}
+            // The API is away. Whoever else there is will be seen when it is back.
+            Some(intent) if intent.remembered => {
+                verdict.send_if_modified(|verdict| {
+                    let open = *verdict == Verdict::Open;
+                    if open {
+                        *verdict = Verdict::Ours;
+                    }
+                    open
+                });
+            }
+            Some(intent) => match rival.look(&intent.pilot, Instant::now()) {
+                Look::Ours => set(&verdict, Verdict::Ours),
+                Look::Silent { until } => {
+                    let other = intent.pilot.status.instance;
+                    if told != other {
+                        let other = rival.described();
+                        warn!(other, "Another pilot may be this node; waiting for its heartbeats");
+                    }
+                    told = other;
+                    set(&verdict, Verdict::Open);
+                    look_again = Some(until);
+                }
+                Look::Alive { until } => {
+                    let other = rival.described();
+                    let why = format!(
+                        "another pilot is {name}, too: {other}. Stop one of them: this one goes \
+                         on when the other has ended, or was silent for {SILENT:?}"
+                    );
+                    set(&verdict, Verdict::Theirs(why));
+                    look_again = Some(until);
+                }
+                Look::AskKubernetes => {
+                    let asked = tokio::select! {
+                        () = shutdown.triggered() => return,
+                        asked = cluster.pod_uid() => asked,
+                    };
+                    match asked {
+                        Ok(uid) if uid.is_none() || uid == rival.own.uid => {
+                            rival.kubernetes = intent.pilot.status.instance;
+                            set(&verdict, Verdict::Ours);
+                        }
+                        Ok(uid) => {
+                            let uid = uid.unwrap_or_default();
+                            let why = format!("Pod {name} is another one by now, of uid {uid}");
+                            set(&verdict, Verdict::Theirs(why));
+                            // A uid does not come back.
+                            return shutdown.triggered().await;
+                        }
+                        Err(error) => {
+                            if !std::mem::replace(&mut troubled, true) {
+                                warn!(error = %chain(&error), "Pod of this node cannot be read");
+                            }
+                            look_again = Some(Instant::now() + backoff.pause());
+                        }
+                    }
+                }
+            },
+        }
+        let waited = async {
+            match look_again {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shutdown.triggered() => return,
+            changed = seen.changed() => if changed.is_err() { return },
+            () = waited => {}
+        }
+    }
+}
+
+fn set(verdict: &watch::Sender<Verdict>, now: Verdict) {
+    verdict.send_if_modified(|verdict| {
+        *verdict != now && {
+            *verdict = now;
+            true
+        }
+    });
+}
+
+/// What one look at the Pilot tells.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Ours,
+    /// Another one stands there, and no sign of life was seen of it so far.
+    Silent {
+        until: Instant,
+    },
+    Alive {
+        until: Instant,
+    },
+    AskKubernetes,
+}
+
+/// The pilot that stands in the status in place of this one.
+struct Rival {
+    own: Instance,
+    /// It, its last heartbeat, when that was seen, and whether an earlier one was.
+    heard: Option<(Instance, Option<Time>, Instant, bool)>,
+    /// Kubernetes said that the Pod of this name is ours and not of this one.
+    kubernetes: Option<Instance>,
+}
+
+impl Rival {
+    fn look(&mut self, pilot: &Pilot, now: Instant) -> Look {
+        let status = &pilot.status;
+        let Some(holder) = status.instance.as_ref().filter(|holder| !is_same(&self.own, holder))
+        else {
+            self.heard = None;
+            return Look::Ours;
+        };
+        if self.own.runtime == IN_POD {
+            let known = self.kubernetes.as_ref() == Some(holder);
+            return if known { Look::Ours } else { Look::AskKubernetes };
+        }
+        let beat = &status.last_heartbeat_time;
+        let (since, alive) = match &self.heard {
+            Some((known, last, since, alive)) if known == holder && last == beat => {
+                (*since, *alive)
+            }
+            heard => (now, heard.as_ref().is_some_and(|(known, ..)| known == holder)),
+        };
+        self.heard = Some((holder.clone(), beat.clone(), since, alive));
+        let until = since + SILENT;
+        match (now >= until, alive) {
+            (true, _) => Look::Ours,
+            (false, true) => Look::Alive { until },
+            (false, false) => Look::Silent { until },
+        }
+    }
+
+    fn described(&self) -> String {
+        let Some((other, beat, ..)) = &self.heard else { return "unknown".to_owned() };
+        let node = other.node.as_deref().unwrap_or("a machine without a name");
+        let beat = beat.as_ref().map(|beat| format!(", last heartbeat at {}", beat.0));
+        format!(
+            "instance {:?} on {node}{}",
+            other.uid.as_deref().unwrap_or("?"),
+            beat.unwrap_or_default()
+        )
+    }
+}
+
+/// Pilots of earlier releases told neither uid nor node of a host: they may be anybody.
+fn is_same(own: &Instance, other: &Instance) -> bool {
+    let agree = |own: &Option<String>, other: &Option<String>| {
+        own.as_ref().zip(other.as_ref()).is_none_or(|(own, other)| own == other)
+    };
+    let nodes = own.runtime == IN_POD || agree(&own.node, &other.node);
+    own.runtime == other.runtime && agree(&own.uid, &other.uid) && nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(runtime: &str, node: &str, uid: Option<&str>) -> Instance {
+        Instance { runtime: runtime.into(), node: Some(node.into()), uid: uid.map(Into::into) }
+    }
+
+    fn shown(holder: Option<&Instance>, beat: i64) -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.status.instance = holder.cloned();
+        pilot.status.last_heartbeat_time = Some(Time(jiff::Timestamp::from_second(beat).unwrap()));
+        pilot
+    }
+
+    fn rival(own: &Instance) -> Rival {
+        Rival { own: own.clone(), heard: None, kubernetes: None }
+    }
+
+    #[test]
+    fn who_stands_in_the_status_holds_the_name() {
+        let own = instance("Process", "a", Some("1"));
+        let rows = [
+            (None, true),
+            (Some(own.clone()), true),
+            // As an earlier release wrote it.
+            (Some(instance("Process", "a", None)), true),
+            (Some(Instance { runtime: "Process".into(), ..Instance::default() }), true),
+            (Some(instance("Process", "b", None)), false),
+            // A copied disk.
+            (Some(instance("Process", "b", Some("1"))), false),
+            (Some(instance("Process", "a", Some("2"))), false),
+            (Some(instance("Kubernetes", "a", Some("1"))), false),
+        ];
+        for (holder, ours) in rows {
+            let look = rival(&own).look(&shown(holder.as_ref(), 1), Instant::now());
+            assert_eq!(look == Look::Ours, ours, "{holder:?}: {look:?}");
+        }
+    }
+
+    #[test]
+    fn only_heartbeats_that_move_are_signs_of_life() {
+        let (own, other) =
+            (instance("Process", "a", Some("1")), instance("Process", "b", Some("2")));
+        let (mut rival, start) = (rival(&own), Instant::now());
+        let at = |second| start + Duration::from_secs(second);
+        let mut look = |beat, second| rival.look(&shown(Some(&other), beat), at(second));
+        assert_eq!(look(1, 0), Look::Silent { until: at(75) });
+        assert_eq!(look(1, 20), Look::Silent { until: at(75) }, "another change of the object");
+        assert_eq!(look(2, 30), Look::Alive { until: at(105) });
+        assert_eq!(look(2, 104), Look::Alive { until: at(105) });
+        assert_eq!(look(2, 105), Look::Ours);
+    }
+
+    #[test]
+    fn a_third_one_is_listened_to_anew() {
+        let own = instance("Process", "a", Some("1"));
+        let mut rival = rival(&own);
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let [b, c] = ["b", "c"].map(|node| instance("Process", node, None));
+        rival.look(&shown(Some(&b), 1), start);
+        let look = rival.look(&shown(Some(&c), 2), start + second);
+        assert_eq!(look, Look::Silent { until: start + second + SILENT });
+    }
+
+    #[test]
+    fn kubernetes_is_asked_once_about_another_pod() {
+        let own = instance("Kubernetes", "n", Some("new"));
+        let old = instance("Kubernetes", "n", Some("old"));
+        let mut rival = rival(&own);
+        let now = Instant::now();
+        assert_eq!(rival.look(&shown(Some(&old), 1), now), Look::AskKubernetes);
+        rival.kubernetes = Some(old.clone());
+        assert_eq!(rival.look(&shown(Some(&old), 2), now), Look::Ours);
+        let newer = instance("Kubernetes", "n", Some("newer"));
+        assert_eq!(rival.look(&shown(Some(&newer), 3), now), Look::AskKubernetes);
+    }
+}

@@ -1,0 +1,124 @@
+//! Waits until the other nodes of the cluster are not what they were.
+//!
+//! Owns what counts: a peer that became a member, became ready or no longer is, moved, or is
+//! gone; not its heartbeats and figures. Peers are watched only by a node that waits for them,
+//! so a running cluster does not pay for it.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{
+    ResourceExt,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
+};
+
+use crate::{
+    api::v1beta1::{Endpoint, Pilot},
+    pilot::kube::{
+        backoff::Backoff,
+        cluster::{self, Cluster},
+    },
+};
+
+/// The condition by which a Pilot says whether its volume holds data of a database.
+pub const VOLUME_HOLDS_DATA: &str = "VolumeHoldsData";
+
+/// What a Pilot says that its volume holds; `None` while its pilot has not looked. One of an
+/// earlier cluster of this name does not speak for the present one.
+pub fn holds_data(peer: &Pilot, own: &Pilot) -> Option<bool> {
+    let uid = |pilot| cluster::owner(pilot).map(|owner| &owner.uid);
+    if uid(peer) != uid(own) {
+        return None;
+    }
+    said(peer)
+}
+
+/// Is this a member of the database cluster, whose data are there as far as anybody knows?
+pub fn is_member(peer: &Pilot) -> bool {
+    was_member(peer) && said(peer) != Some(false)
+}
+
+/// Was it a member once? Its data may be lost.
+pub fn was_member(peer: &Pilot) -> bool {
+    peer.status.identity.as_ref().is_some_and(|identity| identity.node_id.is_some())
+}
+
+fn said(peer: &Pilot) -> Option<bool> {
+    let status = |type_: &str| {
+        let conditions = peer.status.conditions.iter();
+        conditions.clone().find(|c| c.type_ == type_).map(|c| c.status.as_str())
+    };
+    if status("Decommissioned") == Some("True") {
+        return Some(false);
+    }
+    match status(VOLUME_HOLDS_DATA) {
+        Some("True") => Some(true),
+        Some("False") => Some(false),
+        // A pilot of before that condition.
+        _ if was_member(peer) => Some(true),
+        _ => (status("PreflightPassed") == Some("True")).then_some(false),
+    }
+}
+
+/// Returns when the peers of `own` differ from `known`; never for a node without a cluster. An
+/// API that is away is waited for.
+pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
+    let Some(selector) = cluster.selector(own) else { return std::future::pending().await };
+    let own = own.name_any();
+    let known: BTreeMap<String, Standing> =
+        known.iter().map(|peer| (peer.name_any(), Standing::of(peer))).collect();
+    let config = watcher::Config::default().labels(&selector);
+    let mut events = std::pin::pin!(watcher(cluster.pilots(), config).backoff(Backoff::of_watch()));
+    let mut missing: Vec<&String> = Vec::new();
+    while let Some(event) = events.next().await {
+        let different = match event {
+            Ok(Event::Init) => {
+                missing = known.keys().collect();
+                false
+            }
+            Ok(Event::InitApply(peer) | Event::Apply(peer)) => {
+                let name = peer.name_any();
+                missing.retain(|one| **one != name);
+                // A peer that is nothing yet is no news.
+                let before = known.get(&name).cloned().unwrap_or_default();
+                name != own && before != Standing::of(&peer)
+            }
+            Ok(Event::InitDone) => !missing.is_empty(),
+            Ok(Event::Delete(peer)) => known.contains_key(&peer.name_any()),
+            // The backoff tries again.
+            Err(_) => false,
+        };
+        if different {
+            return;
+        }
+    }
+}
+
+/// What a start may depend on.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Standing {
+    node_id: Option<String>,
+    ready: bool,
+    holds: Option<bool>,
+    endpoints: Vec<Endpoint>,
+}
+
+impl Standing {
+    fn of(peer: &Pilot) -> Self {
+        let status = &peer.status;
+        Self {
+            node_id: status.identity.as_ref().and_then(|identity| identity.node_id.clone()),
+            ready: status.conditions.iter().any(is_ready),
+            holds: said(peer),
+            endpoints: status.endpoints.clone(),
+        }
+    }
+}
+
+fn is_ready(condition: &Condition) -> bool {
+    condition.type_ == "Ready" && condition.status == "True"
+}

@@ -1,0 +1,108 @@
+//! Makes the node's own Pilot at the API where nobody else does: on a host, from its file.
+//!
+//! Owns when and from what it is made. Never changes one that is there: the API's spec is what
+//! the node follows, and the file is for the first time only.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::{sync::Notify, time::sleep};
+use tracing::{info, warn};
+
+use crate::{
+    api::v1beta1::{Pilot, PilotStatus},
+    error::chain,
+    pilot::{
+        flavour::Flavour,
+        kube::{
+            backoff::Backoff,
+            cluster::{Cluster, is_conflict},
+            intent,
+        },
+    },
+    runtime::Shutdown,
+};
+
+/// Whenever `missing` says so, makes the Pilot: as it was last seen, or else as in the file. One
+/// that was deleted while its node runs comes back, because the node is still there.
+pub async fn run(
+    cluster: Cluster,
+    file: Pilot,
+    seen: intent::Receiver,
+    missing: Arc<Notify>,
+    shutdown: Shutdown,
+) {
+    loop {
+        tokio::select! {
+            () = shutdown.triggered() => return,
+            () = missing.notified() => {}
+        }
+        let last = seen.borrow().as_ref().map(|intent| intent.pilot.clone());
+        let pilot = anew(last.unwrap_or_else(|| file.clone()));
+        // Dropped half-way, the object is made or not: the next start looks again.
+        tokio::select! {
+            () = shutdown.triggered() => return,
+            () = make(&cluster, &pilot) => {}
+        }
+    }
+}
+
+/// Tries until the object is there, whoever made it.
+async fn make(cluster: &Cluster, pilot: &Pilot) {
+    let mut backoff = Backoff::default();
+    let mut troubled = false;
+    loop {
+        match cluster.create_pilot(pilot).await {
+            Ok(_) => {
+                info!(pilot = cluster.name(), "Made the Pilot object");
+                return;
+            }
+            Err(error) if is_conflict(&error) => return,
+            Err(error) => {
+                if !std::mem::replace(&mut troubled, true) {
+                    warn!(error = %chain(&error), "Pilot object cannot be made");
+                }
+            }
+        }
+        sleep(backoff.pause()).await;
+    }
+}
+
+/// The Pilot of a file, as it is to be made: in its place, and found among its peers, which go
+/// by the label of their cluster.
+pub fn complete(mut pilot: Pilot, flavour: &Flavour, namespace: &str, name: &str) -> Pilot {
+    pilot.metadata.name = Some(name.to_owned());
+    pilot.metadata.namespace = Some(namespace.to_owned());
+    if let Some(cluster) = &pilot.spec.cluster_ref {
+        let labels = pilot.metadata.labels.get_or_insert_default();
+        labels.entry(flavour.cluster_label.to_owned()).or_insert_with(|| cluster.name.clone());
+    }
+    pilot
+}
+
+/// What a server fills is left to it. Owners too: the garbage collector would take the object
+/// away again if they are gone.
+fn anew(pilot: Pilot) -> Pilot {
+    let ObjectMeta { name, namespace, labels, annotations, .. } = pilot.metadata;
+    let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };
+    Pilot { metadata, status: PilotStatus::default(), ..pilot }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::v1beta1::ClusterRef, pilot::flavour::EXAMPLE};
+
+    #[test]
+    fn a_file_is_completed_and_what_the_server_fills_is_left_to_it() {
+        let mut file = Pilot::default();
+        file.metadata.uid = Some("1".into());
+        file.metadata.resource_version = Some("7".into());
+        file.spec.cluster_ref = Some(ClusterRef { kind: EXAMPLE.kind.into(), name: "shop".into() });
+        let pilot = anew(complete(file, &EXAMPLE, "db", "host-a"));
+        assert_eq!(pilot.metadata.name.as_deref(), Some("host-a"));
+        assert_eq!(pilot.metadata.namespace.as_deref(), Some("db"));
+        assert_eq!(pilot.metadata.labels.unwrap()[EXAMPLE.cluster_label], "shop");
+        assert_eq!((pilot.metadata.uid, pilot.metadata.resource_version), (None, None));
+    }
+}

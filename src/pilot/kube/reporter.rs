@@ -1,0 +1,367 @@
+//! Writes the node's status: only what changed, by merge patch, and the heartbeat by itself.
+//!
+//! What it compares with is the object as the server last showed it, so a write by somebody
+//! else (the controller marks a silent pilot) is put right, and a Pilot that was made again is
+//! filled again. An idle node writes heartbeats and nothing else. A report that the server refuses
+//! holds up no heartbeat: a pilot is silent only when it is, or while the name is not its own.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::runtime::utils::Backoff as _;
+use serde_json::{Map, Value, json};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tracing::{debug, warn};
+
+use crate::{
+    api::v1beta1::{DatabaseStatus, PilotStatus},
+    error::chain,
+    pilot::kube::{
+        backoff::Backoff,
+        cluster::Cluster,
+        intent,
+        namesake::{self, Verdict},
+    },
+    runtime::Shutdown,
+};
+
+const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Two writes in a row are at least so far apart.
+const PACE: Duration = Duration::from_secs(1);
+/// Figures that always move wait this long, unless something else is written anyway. A rule that
+/// begins or ceases to hold is no figure: somebody may be about to go by it.
+const FIGURES_PACE: Duration = Duration::from_secs(30);
+
+/// Does this part of a status hold figures?
+fn is_figure(field: &str) -> bool {
+    matches!(field, "storage" | "blockers") || DatabaseStatus::FIELDS.contains(&field)
+}
+
+/// Runs until shutdown, then writes what is left once.
+pub async fn run(
+    cluster: Cluster,
+    mut wanted: watch::Receiver<PilotStatus>,
+    mut seen: intent::Receiver,
+    mut namesake: namesake::Receiver,
+    shutdown: Shutdown,
+) {
+    let gate = cluster.gate().clone();
+    let mut reporter = Reporter {
+        cluster,
+        server: PilotStatus::default(),
+        revision: None,
+        backoff: Backoff::default(),
+        refusals: Backoff::default(),
+        troubled: false,
+        refused: false,
+        next_write: Instant::now(),
+        next_report: Instant::now(),
+        next_figures: Instant::now(),
+        next_heartbeat: Instant::now(),
+    };
+    loop {
+        let exists = reporter.look(&mut seen);
+        let status = wanted.borrow_and_update().clone();
+        // Without a phase the runner has not seen the object yet, and knows less than it says.
+        let may = exists && *namesake.borrow_and_update() == Verdict::Ours;
+        let due = (may && status.phase.is_some()).then(|| reporter.due(&status));
+        tokio::select! {
+            () = shutdown.triggered() => break,
+            changed = wanted.changed() => if changed.is_err() { break },
+            changed = seen.changed() => if changed.is_err() { break },
+            Ok(()) = namesake.changed() => {}
+            // What is written is what is true when the API can be asked again.
+            () = async { at(due).await; gate.passable().await } => reporter.write(&status).await,
+        }
+    }
+    // The last word, and no more than a moment for it.
+    let ours = *namesake.borrow() == Verdict::Ours;
+    if ours && reporter.look(&mut seen) && !gate.is_away() {
+        let status = wanted.borrow().clone();
+        if !patch(&reporter.server, &status).is_empty() {
+            let last = reporter.write(&status);
+            if tokio::time::timeout(Duration::from_secs(1), last).await.is_err() {
+                debug!("Last report was not written");
+            }
+        }
+    }
+}
+
+struct Reporter {
+    cluster: Cluster,
+    /// The status as the server has it.
+    server: PilotStatus,
+    /// uid and resourceVersion of the object that `server` was read from.
+    revision: Option<(String, u64)>,
+    backoff: Backoff,
+    refusals: Backoff,
+    /// It has been said that writes fail, and that the report is refused.
+    troubled: bool,
+    refused: bool,
+    next_write: Instant,
+    /// A refused report waits until then.
+    next_report: Instant,
+    next_figures: Instant,
+    next_heartbeat: Instant,
+}
+
+impl Reporter {
+    /// Takes over what the watch showed, unless a write's answer is newer. False while there
+    /// is no object to write to.
+    fn look(&mut self, seen: &mut intent::Receiver) -> bool {
+        let intent = seen.borrow_and_update();
+        if let Some(intent) = intent.as_ref().filter(|intent| !intent.remembered) {
+            self.accept(&intent.pilot);
+        }
+        self.revision.is_some()
+    }
+
+    fn accept(&mut self, pilot: &crate::api::v1beta1::Pilot) {
+        let uid = pilot.metadata.uid.clone().unwrap_or_default();
+        let revision =
+            pilot.metadata.resource_version.as_deref().and_then(|text| text.parse().ok());
+        let revision = revision.unwrap_or(u64::MAX);
+        let newer =
+            self.revision.as_ref().is_none_or(|(known, at)| *known != uid || revision >= *at);
+        if newer {
+            self.server = pilot.status.clone();
+            self.revision = Some((uid, revision));
+        }
+    }
+
+    /// When the next write is to be made; the heartbeat at the latest.
+    fn due(&self, status: &PilotStatus) -> Instant {
+        let changes = patch(&self.server, status);
+        let only_figures = only_figures(&self.server, status, &changes);
+        let report = match (changes.is_empty(), only_figures) {
+            (true, _) => self.next_heartbeat,
+            (false, true) => self.next_figures.min(self.next_heartbeat),
+            (false, false) => self.next_write,
+        };
+        report.max(self.next_report).min(self.next_heartbeat).max(self.next_write)
+    }
+
+    async fn write(&mut self, status: &PilotStatus) {
+        let now = Instant::now();
+        let changes = patch(&self.server, status);
+        let only_figures = only_figures(&self.server, status, &changes);
+        let beat = now >= self.next_heartbeat;
+        let wanted = !changes.is_empty() && (!only_figures || now >= self.next_figures);
+        let report = wanted && now >= self.next_report;
+        let body = if report {
+            Value::Object(changes)
+        } else if beat {
+            json!({ "lastHeartbeatTime": Time(Timestamp::now()) })
+        } else {
+            return;
+        };
+        match self.cluster.patch_status(&body).await {
+            Ok(pilot) => {
+                self.backoff.reset();
+                self.troubled = false;
+                self.accept(&pilot);
+                self.next_write = now + PACE;
+                if report {
+                    self.next_figures = now + FIGURES_PACE;
+                    self.refused = false;
+                    self.refusals.reset();
+                } else {
+                    self.next_heartbeat = now + HEARTBEAT;
+                }
+            }
+            Err(error) if report && is_refusal(&error) => {
+                if !std::mem::replace(&mut self.refused, true) {
+                    warn!(error = %chain(&error), "Report is refused; heartbeats go on");
+                }
+                self.next_write = now + PACE;
+                self.next_report = now + self.refusals.pause();
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.troubled, true) {
+                    warn!(error = %chain(&error), "Status cannot be written");
+                }
+                self.next_write = now + self.backoff.pause();
+            }
+        }
+    }
+}
+
+/// Is it what was written that the server does not take?
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 413 | 422))
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// May these changes wait?
+fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String, Value>) -> bool {
+    let rules = |status: &PilotStatus| -> BTreeSet<String> {
+        status.blockers.iter().map(|blocker| blocker.predicate.clone()).collect()
+    };
+    let figures = changes.keys().all(|key| is_figure(key));
+    figures && rules(server) == rules(wanted)
+}
+
+/// What must be merged into `server` to make it `wanted`. The heartbeat's time is left alone.
+fn patch(server: &PilotStatus, wanted: &PilotStatus) -> Map<String, Value> {
+    let fields = |status: &PilotStatus| match serde_json::to_value(status) {
+        Ok(Value::Object(mut fields)) => {
+            fields.remove("lastHeartbeatTime");
+            fields
+        }
+        _ => Map::new(),
+    };
+    merge_patch(&fields(server), &fields(wanted))
+}
+
+/// RFC 7386, the other way round.
+fn merge_patch(from: &Map<String, Value>, to: &Map<String, Value>) -> Map<String, Value> {
+    let mut patch = Map::new();
+    for (key, value) in to {
+        match (from.get(key), value) {
+            (Some(old), new) if old == new => {}
+            (Some(Value::Object(old)), Value::Object(new)) => {
+                patch.insert(key.clone(), Value::Object(merge_patch(old, new)));
+            }
+            _ => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    for key in from.keys().filter(|key| !to.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+    };
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt, Full};
+    use kube::{Client, client::Body};
+
+    use super::*;
+    use crate::{
+        api::v1beta1::{Blocker, Pilot, PilotPhase, Process},
+        pilot::{flavour::EXAMPLE, kube::intent::Intent},
+    };
+
+    /// An API that takes no report; returns what was tried.
+    fn refusing() -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let tried = Arc::new(Mutex::new(Vec::new()));
+        let noted = tried.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let noted = noted.clone();
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let status = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
+                let is_report = status.get("lastHeartbeatTime").is_none();
+                noted.lock().unwrap().push(status);
+                let answer = if is_report {
+                    json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422,
+                        "message": "status: Too long", "details": {}, "metadata": {}})
+                } else {
+                    json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "2"}, "spec": {}})
+                };
+                let code = if is_report { 422 } else { 200 };
+                let body = Full::new(Bytes::from(answer.to_string()));
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        (Client::new(service, "default"), tried)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_is_refused_holds_up_no_heartbeat() {
+        let (client, tried) = refusing();
+        let cluster = Cluster::new(&client, &EXAMPLE, "default", "p");
+        let mut pilot = Pilot::default();
+        pilot.metadata.uid = Some("u".to_owned());
+        pilot.metadata.resource_version = Some("1".to_owned());
+        let (_seen, seen) = watch::channel(Some(Intent { pilot, remembered: false }));
+        let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
+        let (_wanted, wanted) = watch::channel(status);
+        let minutes = Duration::from_secs(305);
+        drop(
+            tokio::time::timeout(
+                minutes,
+                run(cluster, wanted, seen, namesake::alone(), Shutdown::new()),
+            )
+            .await,
+        );
+        let tried = tried.lock().unwrap();
+        let (beats, reports): (Vec<&Value>, Vec<&Value>) =
+            tried.iter().partition(|status| status.get("lastHeartbeatTime").is_some());
+        assert!((9..=11).contains(&beats.len()), "{tried:?}");
+        assert!((8..=20).contains(&reports.len()), "tried again, and ever less often: {tried:?}");
+    }
+
+    #[test]
+    fn only_what_changed_is_patched_and_never_the_heartbeat() {
+        let server = PilotStatus {
+            phase: Some(PilotPhase::Running),
+            version: Some("5.0.6".into()),
+            process: Some(Process { pid: 7, start_time: None, restarts: 0 }),
+            last_heartbeat_time: Some(Time(Timestamp::UNIX_EPOCH)),
+            ..PilotStatus::default()
+        };
+        let mut wanted = PilotStatus { last_heartbeat_time: None, ..server.clone() };
+        assert!(patch(&server, &wanted).is_empty());
+        wanted.version = None;
+        wanted.process = Some(Process { pid: 9, start_time: None, restarts: 0 });
+        let expected = json!({"version": null, "process": {"pid": 9}});
+        assert_eq!(Value::Object(patch(&server, &wanted)), expected);
+    }
+
+    #[test]
+    fn a_rule_that_begins_or_ceases_to_hold_does_not_wait_for_the_next_figures() {
+        let status = |rules: &[&str], second| {
+            let blocker = |rule: &&str| Blocker {
+                predicate: (*rule).to_owned(),
+                message: String::new(),
+                since: None,
+                observed_time: Some(Time(Timestamp::from_second(second).unwrap())),
+            };
+            let blockers = rules.iter().map(blocker).collect();
+            PilotStatus { blockers, ..PilotStatus::default() }
+        };
+        let waits = |server: &PilotStatus, wanted: &PilotStatus| {
+            only_figures(server, wanted, &patch(server, wanted))
+        };
+        let before = status(&["PeersUp"], 1);
+        assert!(waits(&before, &status(&["PeersUp"], 2)), "judged again");
+        for rules in [&[][..], &["StreamsIdle"], &["PeersUp", "StreamsIdle"]] {
+            assert!(!waits(&before, &status(rules, 2)), "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn a_merge_patch_leads_from_one_to_the_other() {
+        let pairs = [
+            (json!({"a": 1, "b": {"c": [1], "d": 2}}), json!({"b": {"c": [2]}, "e": {}})),
+            (json!({}), json!({"a": {"b": 1}})),
+            (json!({"a": {"b": 1}}), json!({"a": 3})),
+        ];
+        for (from, to) in pairs {
+            let (Value::Object(a), Value::Object(b)) = (&from, &to) else { unreachable!() };
+            let mut merged = from.clone();
+            json_patch::merge(&mut merged, &Value::Object(merge_patch(a, b)));
+            assert_eq!(merged, to);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! The life of one database node: `step(state, event) -> (state, effects)`.
+//!
+//! Pure: no clock, no process, no database. `runner` carries the effects out and comes back
+//! with events. What cannot happen, whatever comes in whatever order (tests walk at random):
+//! - two children at once, be it the database or a program that prepares its start;
+//! - a start while the node is wanted Fenced or Stopped, or after it left its cluster;
+//! - a restart before the wanted configuration is known to be good;
+//! - a KILL that no TERM preceded;
+//! - anything but silence after `Exit`.
+
+mod exchange;
+mod intent;
+mod retirement;
+mod stop;
+mod succession;
+mod times;
+
+use std::time::Duration;
+
+use nix::libc;
+
+pub use self::{
+    exchange::{Attempt, Effect, Event, Timer, Want},
+    retirement::Retiring,
+    times::{BACKOFF, FREED_WAIT, Limits, RECHECK, RETIRE_POLL, RETIRE_RETRY, SILENCE},
+};
+use crate::pilot::process::supervisor::Exit;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    limits: Limits,
+    want: Option<Want>,
+    /// The last request for a restart that was acted upon.
+    restart: Option<String>,
+    attempt: Attempt,
+    /// Crashes in a row without having served.
+    failures: u32,
+    /// The node holds nothing that others lack and left its database cluster, for good.
+    left: bool,
+    /// The pilot itself was asked to end.
+    ending: bool,
+    pub life: Life,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Nothing is known of what is wanted.
+    Waiting,
+    Preflight,
+    /// Preflight failed; it is tried again.
+    Refused,
+    /// Others go first.
+    Turn,
+    Configuring,
+    /// No usable configuration; it is tried again.
+    Rejected,
+    /// Programs run that come before the database.
+    Preparing {
+        /// What they prepare is no longer wanted: only their end is waited for.
+        cancelled: bool,
+    },
+    /// One of them failed; they are tried again.
+    Unprepared,
+    Spawning,
+    Up(Up),
+    Stopping {
+        pid: i32,
+        stage: Stage,
+    },
+    /// It crashed and is started again soon.
+    Backoff,
+    Held(Held),
+    Exited(u8),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Up {
+    pub pid: i32,
+    /// It answered at least once.
+    pub answered: bool,
+    /// It served at least once.
+    pub served: bool,
+    /// The data volume was full when it was last looked at.
+    pub full: bool,
+    pub serving: bool,
+    pub retiring: Option<Retiring>,
+    /// It fell silent, was continued and asked for a thread dump.
+    pub suspected: bool,
+    /// A restart was asked for. It waits until the configuration is known to be good.
+    pub restart: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Drain,
+    Term,
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    Stopped,
+    Fenced,
+    Decommissioned,
+}
+
+impl State {
+    /// `left`: an earlier pilot wrote down that the node left its cluster.
+    pub fn new(limits: Limits, left: bool) -> Self {
+        Self {
+            limits,
+            want: None,
+            restart: None,
+            attempt: 0,
+            failures: 0,
+            left,
+            ending: false,
+            life: Life::Waiting,
+        }
+    }
+
+    /// The child's pid, while there is one.
+    pub fn pid(&self) -> Option<i32> {
+        match &self.life {
+            Life::Up(up) => Some(up.pid),
+            Life::Stopping { pid, .. } => Some(*pid),
+            _ => None,
+        }
+    }
+
+    /// Is this the latest attempt or judgement?
+    pub fn is_latest(&self, attempt: Attempt) -> bool {
+        self.attempt == attempt
+    }
+
+    pub fn want(&self) -> Option<Want> {
+        self.want
+    }
+
+    /// The node holds nothing that others lack, left its database cluster for good, and its
+    /// process is gone or on its way out with the pilot.
+    pub fn has_left(&self) -> bool {
+        let running = matches!(self.life, Life::Up(_) | Life::Stopping { .. });
+        self.left && (self.ending || !running)
+    }
+
+    /// The programs of this attempt run, or were just cancelled.
+    pub fn is_preparing(&self, attempt: Attempt) -> bool {
+        matches!(self.life, Life::Preparing { .. }) && self.attempt == attempt
+    }
+
+    /// Did the node leave its cluster, by what an earlier pilot wrote down or this one saw?
+    pub fn left(&self) -> bool {
+        self.left
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// Takes one event. Events that do not fit the present life are late answers, and dropped.
+    #[must_use]
+    pub fn step(mut self, event: Event) -> (Self, Vec<Effect>) {
+        let mut effects = Vec::new();
+        if !matches!(self.life, Life::Exited(_)) {
+            self.take(event, &mut effects);
+        }
+        (self, effects)
+    }
+
+    fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        let attempt = self.attempt;
+        match (event, &mut self.life) {
+            (Event::Intent { want, restart, changed }, _) => {
+                self.intent(want, restart, changed, effects);
+            }
+            (Event::Signal(signal), _) => self.signal(signal, effects),
+            (Event::Left, _) => self.left = true,
+
+            (Event::PreflightPassed(of), Life::Preflight) if of == attempt => {
+                self.life = Life::Turn;
+                effects.push(Effect::TakeTurn(attempt));
+            }
+            (Event::PreflightFailed(of), Life::Preflight | Life::Turn) if of == attempt => {
+                self.life = Life::Refused;
+                effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+            }
+            (Event::Turn { attempt: of, may_found }, Life::Turn) if of == attempt => {
+                self.life = Life::Configuring;
+                effects.push(Effect::Configure { attempt, may_found });
+            }
+            (Event::Configured(of), Life::Configuring) if of == attempt => {
+                self.life = Life::Preparing { cancelled: false };
+                effects.push(Effect::Prepare(attempt));
+            }
+            (Event::Prepared(of) | Event::NotPrepared(of), Life::Preparing { cancelled: true })
+                if of == attempt =>
+            {
+                if self.ending {
+                    self.exit(0, effects);
+                } else {
+                    self.begin(effects);
+                }
+            }
+            (Event::Prepared(of), Life::Preparing { .. }) if of == attempt => {
+                self.life = Life::Spawning;
+                effects.push(Effect::Spawn);
+            }
+            (Event::NotPrepared(of), Life::Preparing { .. }) if of == attempt => {
+                self.life = Life::Unprepared;
+                let delay = self.next_delay().max(RECHECK);
+                effects.push(Effect::Arm(Timer::Recheck, delay));
+            }
+            (Event::NotConfigured(of), Life::Configuring) if of == attempt => {
+                self.life = Life::Rejected;
+                effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+            }
+            (Event::Timer(Timer::Recheck), Life::Refused | Life::Rejected | Life::Unprepared)
+            | (Event::Timer(Timer::Backoff), Life::Backoff) => self.begin(effects),
+
+            (Event::Spawned { pid }, Life::Spawning) => {
+                self.life = Life::Up(Up {
+                    pid,
+                    answered: false,
+                    served: false,
+                    full: false,
+                    serving: false,
+                    retiring: None,
+                    suspected: false,
+                    restart: false,
+                });
+                // What was wanted may have changed while it was being started.
+                if self.ending || matches!(self.want, Some(Want::Stopped | Want::Fenced)) {
+                    self.terminate(pid, effects);
+                }
+            }
+            (Event::SpawnFailed, Life::Spawning) => self.crashed(effects),
+            (Event::Exited(exit), Life::Up(up)) => {
+                let pid = up.pid;
+                if up.serving {
+                    self.failures = 0;
+                }
+                self.ended(pid, exit, effects);
+                if matches!(self.life, Life::Up(_)) {
+                    self.crashed(effects);
+                }
+            }
+            (Event::Exited(exit), Life::Stopping { pid, .. }) => {
+                let pid = *pid;
+                self.ended(pid, exit, effects);
+                if matches!(self.life, Life::Stopping { .. }) {
+                    self.failures = 0;
+                    self.begin(effects);
+                }
+            }
+            (Event::Judged { attempt: of, good }, Life::Up(up)) if of == attempt => {
+                if !good {
+                    effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+                } else if up.restart {
+                    let pid = up.pid;
+                    self.stop(pid, effects);
+                }
+            }
+            (Event::Timer(Timer::Recheck), Life::Up(_)) => self.judge(effects),
+            (Event::Space { full }, Life::Up(up)) => {
+                let freed = std::mem::replace(&mut up.full, full) && !full;
+                if freed && up.served && !up.serving {
+                    effects.push(Effect::Arm(Timer::Freed, FREED_WAIT));
+                }
+            }
+            (Event::Timer(Timer::Freed), Life::Up(up)) if !up.serving && !up.full => {
+                // It gave up serving when it could not write, and does not come back by itself.
+                up.restart = true;
+                self.judge(effects);
+            }
+
+            (Event::Observed { alive, serving }, Life::Up(up)) => {
+                up.serving = serving;
+                up.served |= serving;
+                if alive {
+                    up.answered = true;
+                    up.suspected = false;
+                    effects.push(Effect::Arm(Timer::Hung, self.limits.silence));
+                    self.review_retirement(effects);
+                }
+            }
+            (Event::Timer(Timer::Hung), Life::Up(up)) if up.answered => {
+                let pid = up.pid;
+                up.serving = false;
+                if up.suspected {
+                    self.terminate(pid, effects);
+                } else {
+                    up.suspected = true;
+                    // A stopped process acts on nothing but CONT and KILL: first CONT, then
+                    // QUIT, on which a JVM prints what its threads are doing. The one that is
+                    // stopped may be a child of ours.
+                    effects.push(Effect::SignalGroup { pid, signal: libc::SIGCONT });
+                    effects.push(Effect::Signal { pid, signal: libc::SIGQUIT });
+                    effects.push(Effect::Arm(Timer::Hung, self.limits.dump_wait()));
+                }
+            }
+
+            (
+                event @ (Event::Timer(Timer::Retire)
+                | Event::RetirementMoving
+                | Event::RetirementRefused
+                | Event::RetirementLeft
+                | Event::RetirementCancelled
+                | Event::RetirementBinding
+                | Event::CancelFailed),
+                Life::Up(_),
+            ) => self.retirement(&event, effects),
+
+            (
+                Event::Drained | Event::Timer(Timer::Drain),
+                Life::Stopping { pid, stage: stage @ Stage::Drain },
+            ) => {
+                *stage = Stage::Term;
+                effects.push(Effect::Disarm(Timer::Drain));
+                effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
+            }
+            (Event::Timer(Timer::Kill), Life::Stopping { pid, stage }) => {
+                if *stage == Stage::Drain {
+                    effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
+                }
+                *stage = Stage::Kill;
+                effects.push(Effect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts what is wanted, from the beginning. There is no child.
+    fn begin(&mut self, effects: &mut Vec<Effect>) {
+        self.attempt += 1;
+        effects.extend([Effect::Disarm(Timer::Recheck), Effect::Disarm(Timer::Backoff)]);
+        self.life = match self.want {
+            None => Life::Waiting,
+            _ if self.left => Life::Held(Held::Decommissioned),
+            Some(Want::Stopped) => Life::Held(Held::Stopped),
+            Some(Want::Fenced) => Life::Held(Held::Fenced),
+            Some(Want::Running | Want::Decommissioned) => {
+                effects.push(Effect::Preflight(self.attempt));
+                Life::Preflight
+            }
+        };
+    }
+
+    /// What is wanted instead is decided when the programs have ended.
+    fn cancel_preparation(&mut self, effects: &mut Vec<Effect>) {
+        if self.life == (Life::Preparing { cancelled: false }) {
+            self.life = Life::Preparing { cancelled: true };
+            effects.push(Effect::CancelPreparation);
+        }
+    }
+
+    fn is_held_by(&self, want: Want) -> bool {
+        self.left || matches!(want, Want::Stopped | Want::Fenced)
+    }
+
+    fn crashed(&mut self, effects: &mut Vec<Effect>) {
+        if self.ending {
+            self.exit(0, effects);
+            return;
+        }
+        let delay = self.next_delay();
+        self.life = Life::Backoff;
+        effects.push(Effect::Arm(Timer::Backoff, delay));
+        if self.want.is_some_and(|want| self.is_held_by(want)) {
+            self.begin(effects);
+        }
+    }
+
+    /// Longer after each failure in a row.
+    fn next_delay(&mut self) -> Duration {
+        let (first, longest) = BACKOFF;
+        let delay = first.saturating_mul(1 << self.failures.min(6)).min(longest);
+        self.failures += 1;
+        delay
+    }
+}
+
+#[cfg(test)]
+mod tests;

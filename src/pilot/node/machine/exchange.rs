@@ -1,0 +1,124 @@
+//! What the machine hears, and what it asks for.
+//!
+//! Events come from `runner`, and effects go there; an effect that is answered names its event.
+
+use std::time::Duration;
+
+use crate::pilot::process::supervisor::Exit;
+
+/// What the API wants of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    Running,
+    Decommissioned,
+    Stopped,
+    Fenced,
+}
+
+/// Numbers the attempts to start and the judgements, so that a late answer to an earlier one is
+/// known as such.
+pub type Attempt = u64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The intent as it is now. `restart` differs from the last one when a restart is asked
+    /// for; `changed` when anything is new that a rejected start may depend on.
+    Intent {
+        want: Want,
+        restart: Option<String>,
+        changed: bool,
+    },
+    PreflightPassed(Attempt),
+    PreflightFailed(Attempt),
+    /// It is this node's turn to start.
+    Turn {
+        attempt: Attempt,
+        may_found: bool,
+    },
+    Configured(Attempt),
+    /// The configuration cannot be rendered, or not yet.
+    NotConfigured(Attempt),
+    /// The programs that come before the database have ended, all of them well.
+    Prepared(Attempt),
+    /// One of them failed, or was cancelled; none runs any more.
+    NotPrepared(Attempt),
+    Spawned {
+        pid: i32,
+    },
+    SpawnFailed,
+    Exited(Exit),
+    /// The database said, as it ended, that its node left the cluster for good.
+    Left,
+    /// What was thought of a new intent's configuration while the database runs.
+    Judged {
+        attempt: Attempt,
+        good: bool,
+    },
+    /// The database was asked how it is; not answering is `alive: false`.
+    Observed {
+        alive: bool,
+        serving: bool,
+    },
+    /// The data volume was looked at.
+    Space {
+        full: bool,
+    },
+    /// The drain is done, or failed: either way TERM is next.
+    Drained,
+    RetirementMoving,
+    RetirementRefused,
+    RetirementLeft,
+    /// The node stays.
+    RetirementCancelled,
+    /// It is too late to stay.
+    RetirementBinding,
+    /// Whether it stays is not known.
+    CancelFailed,
+    Signal(i32),
+    Timer(Timer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Timer {
+    Recheck,
+    Backoff,
+    Drain,
+    Kill,
+    Hung,
+    Retire,
+    Freed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Preflight(Attempt),
+    TakeTurn(Attempt),
+    Configure {
+        attempt: Attempt,
+        may_found: bool,
+    },
+    /// Run what comes before the database, to its end.
+    Prepare(Attempt),
+    /// End what runs of it; its end is still answered.
+    CancelPreparation,
+    /// Judge the wanted configuration beside the running process, touching nothing of its own.
+    Judge(Attempt),
+    /// Start what was configured last; answered at once by `Spawned` or `SpawnFailed`.
+    Spawn,
+    Signal {
+        pid: i32,
+        signal: i32,
+    },
+    SignalGroup {
+        pid: i32,
+        signal: i32,
+    },
+    Drain,
+    Retire,
+    CancelRetirement,
+    /// Write down, before the process is stopped, that the node has left its cluster.
+    RememberLeft,
+    Arm(Timer, Duration),
+    Disarm(Timer),
+    Exit(u8),
+}

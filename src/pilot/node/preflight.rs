@@ -1,0 +1,166 @@
+//! Checks of the host and the data volume that every flavour needs, before anything starts.
+//!
+//! Every failed check says what was found and what to do. The calls here block: a
+//! [`Volume`](crate::pilot::volume::lock::Volume) is where they are made.
+
+mod clock;
+mod data;
+mod limits;
+mod network;
+mod program;
+
+use std::time::SystemTime;
+
+use self::limits::Limits;
+pub use self::{
+    data::{Space, space},
+    limits::Needs,
+    network::unresolved,
+    program::installed,
+};
+use crate::pilot::{
+    database::{Database, FailedCheck, Node},
+    volume::lock::Lock,
+};
+
+/// What the checks must know beyond the node itself.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The data directory must be a mount: in a container anything else is the image's layer.
+    pub require_mount: bool,
+    /// TCP ports that the database will listen on, at the node's address.
+    pub ports: Vec<u16>,
+    pub namespace: String,
+}
+
+/// Runs every check; `lock` is filled with the lock of the data directory when it is free.
+pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedCheck> {
+    let mut failed = Vec::new();
+    if let Err(check) = data::directory(node, host, lock) {
+        // Nothing else about the data can be said.
+        failed.push(check);
+    } else {
+        failed.extend(data::identity(node, host).err());
+        failed.extend(clock::check(&node.data, SystemTime::now()).err());
+    }
+    failed.extend(network::address(node, host).err());
+    failed
+}
+
+/// Runs the checks of the flavour's own, and holds the kernel's limits against its needs: before
+/// a start, and before a running database is stopped for another configuration.
+pub async fn check_flavour(
+    database: &dyn Database,
+    node: &Node,
+    allow_low_limits: bool,
+) -> Vec<FailedCheck> {
+    let mut failed = database.preflight(node).await;
+    // Limits are raised even where nobody insists on them.
+    let limits = Limits::of_this_process();
+    if !allow_low_limits {
+        failed.extend(limits.check(&database.needs(node)));
+    }
+    failed
+}
+
+fn failed(reason: &'static str, message: String) -> FailedCheck {
+    FailedCheck { reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, net::TcpListener, path::Path};
+
+    use super::*;
+    use crate::{
+        api::{
+            names::annotation,
+            v1beta1::{ClusterRef, Pilot},
+        },
+        pilot::volume::files::{Files, Mark},
+    };
+
+    fn node(data: &Path, uid: &str) -> Node {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some("cass-demo-a-0".into());
+        pilot.spec.cluster_ref =
+            Some(ClusterRef { kind: "ExampleCluster".into(), name: "demo".into() });
+        Node {
+            pilot,
+            peers: vec![],
+            cluster_uid: Some(uid.into()),
+            address: "127.0.0.1".parse().unwrap(),
+            home: "/".into(),
+            data: data.into(),
+            config: "/".into(),
+            shared: "/".into(),
+            memory_limit: None,
+            may_found: false,
+            ring: None,
+        }
+    }
+
+    fn host() -> Host {
+        Host { require_mount: false, ports: vec![], namespace: "default".into() }
+    }
+
+    fn reasons(node: &Node, host: &Host) -> Vec<&'static str> {
+        check(node, host, &mut None).into_iter().map(|check| check.reason).collect()
+    }
+
+    #[test]
+    fn an_empty_volume_is_marked_and_known_again() {
+        let data = tempfile::tempdir().unwrap();
+        fs::create_dir(data.path().join("lost+found")).unwrap();
+        assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);
+        fs::write(data.path().join("rows"), "x").unwrap();
+        assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);
+        // The cluster was deleted and made again: whose ring it is, is judged at the node's turn.
+        assert_eq!(reasons(&node(data.path(), "u2"), &host()), [""; 0]);
+        let mark = Files::of(data.path()).mark().unwrap().unwrap();
+        assert_eq!(mark.cluster_uid.as_deref(), Some("u1"));
+    }
+
+    #[test]
+    fn data_of_somebody_else_or_nobody_are_refused_until_adopted() {
+        let unmarked = tempfile::tempdir().unwrap();
+        fs::write(unmarked.path().join("rows"), "x").unwrap();
+        let foreign = tempfile::tempdir().unwrap();
+        let mark = Mark { pilot: "cass-other-a-0".into(), ..Mark::default() };
+        Files::of(foreign.path()).set_mark(&mark).unwrap();
+        for data in [unmarked.path(), foreign.path()] {
+            let mut node = node(data, "u1");
+            assert_eq!(reasons(&node, &host()), ["IdentityMismatch"]);
+            node.pilot.metadata.annotations =
+                Some([(annotation::ADOPT_DATA.to_owned(), "true".to_owned())].into());
+            assert_eq!(reasons(&node, &host()), [""; 0]);
+            node.pilot.metadata.annotations = None;
+            assert_eq!(reasons(&node, &host()), [""; 0], "adopted once is adopted");
+        }
+    }
+
+    #[test]
+    fn a_directory_serves_one_pilot_at_a_time() {
+        let data = tempfile::tempdir().unwrap();
+        let mut held = None;
+        assert!(check(&node(data.path(), "u1"), &host(), &mut held).is_empty());
+        assert_eq!(reasons(&node(data.path(), "u1"), &host()), ["PreflightFailed"]);
+        drop(held);
+        assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);
+    }
+
+    #[test]
+    fn a_taken_port_and_a_foreign_address_are_told() {
+        let data = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ports = vec![taken.local_addr().unwrap().port()];
+        assert_eq!(
+            reasons(&node(data.path(), "u1"), &Host { ports, ..host() }),
+            ["PreflightFailed"]
+        );
+        let mut elsewhere = node(data.path(), "u1");
+        elsewhere.address = "203.0.113.1".parse().unwrap();
+        assert_eq!(reasons(&elsewhere, &host()), ["PreflightFailed"]);
+        assert_eq!(reasons(&node(Path::new("/nonexistent"), "u1"), &host()), ["PreflightFailed"]);
+    }
+}

@@ -1,0 +1,184 @@
+//! The lead among the cluster's pilots: standing for it, and the chores of the one that leads.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
+
+use super::{Runner, Settings, node};
+use crate::{
+    api::v1beta1::{LeaderLease, Pilot, PilotStatus},
+    error::chain,
+    pilot::{
+        database::Database,
+        kube::{
+            cluster::Cluster,
+            intent,
+            leader::{self, Lead, PilotsLease, Standing},
+            namesake::Verdict,
+        },
+        node::metrics::Metrics,
+    },
+    runtime::{
+        Shutdown,
+        events::{News, Queue},
+        leader::Claim,
+    },
+};
+
+/// Between two rounds of the leader's chores.
+const TEND_EVERY: Duration = Duration::from_secs(4);
+/// One round: a database may take half a minute to change a quorum.
+const TEND_LIMIT: Duration = Duration::from_secs(60);
+const PEERS_LIMIT: Duration = Duration::from_secs(5);
+
+impl Runner {
+    /// Stands for the lead from now on: the Pilot has been seen for the first time.
+    pub(super) fn begin_to_stand(&mut self, pilot: &Pilot) {
+        let cluster = self.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
+        let lease = cluster.map(|(cluster, of)| {
+            let name = (self.settings.flavour.lease)(&of.name);
+            let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
+            let elsewhere = (self.settings.flavour.joins_elsewhere)(pilot);
+            (
+                if elsewhere {
+                    lease
+                } else {
+                    lease.keeping(self.files.clone(), self.volume.clone())
+                },
+                name,
+            )
+        });
+        self.shares_lead = lease.is_some();
+        let (claim, claimed) = watch::channel(Claim::Waiting);
+        let (lease, name) = lease.unzip();
+        let (standing, shutdown) = (self.standing.subscribe(), self.rt.shutdown());
+        let election = leader::stand(lease, standing, claim, shutdown.clone());
+        self.rt.tasks().spawn("leader", election);
+        let chores = Chores {
+            settings: self.settings.clone(),
+            database: self.database.clone(),
+            cluster: self.cluster.clone().filter(|_| self.shares_lead),
+            intent: self.intent.clone(),
+            reported: self.reports.subscribe(),
+            metrics: self.metrics.clone(),
+            events: self.events.clone().zip(name),
+        };
+        self.rt.tasks().spawn("chores", chores.run(claimed, shutdown));
+    }
+
+    pub(super) fn update_standing(&self) {
+        let standing = match (Standing::of(&self.state, self.shares_lead), &self.name) {
+            (standing, Verdict::Ours) => standing,
+            (Standing::Yes | Standing::Faltering, Verdict::Open) => Standing::Faltering,
+            _ => Standing::No,
+        };
+        self.standing.send_if_modified(|known| std::mem::replace(known, standing) != standing);
+    }
+}
+
+/// What a leader does, as long as it leads.
+struct Chores {
+    settings: Settings,
+    database: Arc<dyn Database>,
+    cluster: Option<Cluster>,
+    intent: intent::Receiver,
+    reported: watch::Receiver<PilotStatus>,
+    metrics: Metrics,
+    /// And the name of the lease.
+    events: Option<(Queue, String)>,
+}
+
+impl Chores {
+    async fn run(self, mut claim: watch::Receiver<Claim>, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                held = claim.wait_for(|claim| claim.is_held()) => if held.is_err() { return },
+                () = shutdown.triggered() => return,
+            }
+            self.changed(true);
+            // A round may be dropped at any await: the next leader looks at what is there.
+            tokio::select! {
+                () = self.tend(Lead::new(claim.clone())) => {}
+                _ = claim.wait_for(|claim| !claim.is_held()) => {}
+                () = shutdown.triggered() => {}
+            }
+            self.changed(false);
+        }
+    }
+
+    async fn tend(&self, lead: Lead) {
+        if !self.database.has_chores() {
+            // Nobody needs to be asked about the others then.
+            return std::future::pending().await;
+        }
+        let mut last = String::new();
+        loop {
+            let round = timeout(TEND_LIMIT, self.round(&lead)).await;
+            let failure = round.unwrap_or_else(|_| Some("it took too long".to_owned()));
+            if let Some(error) = failure
+                && last != error
+            {
+                // Said once; the next round tries again.
+                warn!(error, "Chores of the leader were not done");
+                last = error;
+            }
+            sleep(TEND_EVERY.mul_f64(1.0 + rand::random::<f64>() / 4.0)).await;
+        }
+    }
+
+    /// Looks at all Pilots and lets the database do what follows; says what went wrong.
+    async fn round(&self, lead: &Lead) -> Option<String> {
+        let mut pilot = self.intent.borrow().as_ref()?.pilot.clone();
+        let peers = match &self.cluster {
+            Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
+                Ok(Ok(peers)) => peers,
+                // Without knowing the others nothing is changed for them.
+                Ok(Err(error)) => {
+                    debug!(error = %chain(&error), "Peers cannot be listed");
+                    return None;
+                }
+                Err(_) => return None,
+            },
+            None => Vec::new(),
+        };
+        // What this pilot knows of its own node is newer than what the server shows of it.
+        let reported = self.reported.borrow().clone();
+        if reported.phase.is_some() {
+            pilot.status = reported;
+        }
+        let node = node(&self.settings, &pilot, &peers, false);
+        let done = self.database.tend(&node, lead).await;
+        done.err().map(|error| chain(&error).to_string())
+    }
+
+    fn changed(&self, leads: bool) {
+        self.metrics.leader.set(leads.into());
+        self.metrics.leader_changes.inc();
+        let Some((events, lease)) = &self.events else { return };
+        let name = &self.settings.name;
+        let news = if leads {
+            News::normal("LeaderElection", format!("{name} became leader"))
+        } else {
+            // Not a repeat of the other one.
+            let note = format!("{name} stopped leading");
+            News { action: "StoppedLeading", ..News::normal("LeaderElection", note) }
+        };
+        let regarding = |kind: &str, api_version: &str| ObjectReference {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.to_owned()),
+            namespace: Some(self.settings.namespace.clone()),
+            name: Some(lease.clone()),
+            ..ObjectReference::default()
+        };
+        let (kind, version) = (LeaderLease::kind(&()), LeaderLease::api_version(&()));
+        events.tell(&regarding(&kind, &version), news.clone());
+        // Upstream's lock was a ConfigMap of this name.
+        events.tell(&regarding("ConfigMap", "v1"), news);
+    }
+}

@@ -1,0 +1,160 @@
+//! Programs that come before the database: run one by one, to their end.
+//!
+//! Owns their limit and what is said of one that failed. The machine asks for the next round
+//! only after the last one was answered, so two never run at once; a cancelled one is ended
+//! before it is answered.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{News, Runner, node};
+use crate::{
+    api::v1beta1::DatabaseStatus,
+    error::chain,
+    pilot::{
+        database::{self, Preparation},
+        node::machine::{Attempt, Event},
+        process::supervisor::{Command, GivenUp, Helped, Supervisor, User},
+        volume::lock::Hangs,
+    },
+};
+
+/// A download on a slow line takes minutes; more is a hang.
+const LIMIT: Duration = Duration::from_secs(600);
+/// What a condition can hold of a program's last lines, beside what was tried.
+const TOLD: usize = 800;
+
+/// Why the preparation is not done.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Cancelled,
+    Failed(String),
+}
+
+impl Runner {
+    pub(super) fn run_programs(&mut self, attempt: Attempt) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
+        let (database, news) = (self.database.clone(), self.news.clone());
+        let (supervisor, user) = (self.supervisor.clone(), self.settings.user);
+        let volume = self.volume.clone();
+        self.programs = CancellationToken::new();
+        let cancelled = self.programs.clone();
+        let mut detail = self.facts.observation.detail.clone();
+        // Never dropped half-way: it ends when its programs have ended.
+        self.rt.tasks().spawn("prepare", async move {
+            // An error means that the loop is gone.
+            let say = async |news_of| drop(news.send(news_of).await);
+            let tell = async |detail: &mut DatabaseStatus| {
+                database.report_preparation(detail);
+                say(News::Preparing { attempt, detail: detail.clone() }).await;
+            };
+            let work = async {
+                let (asked, about) = (database.clone(), node.clone());
+                let programs = volume.during(async move { asked.prepare(&about).await }).await;
+                tell(&mut detail).await;
+                for (index, one) in known(programs)?.iter().enumerate() {
+                    info!(what = one.what, "Preparing the database");
+                    say(News::Waiting(one.what.clone())).await;
+                    let result = run(&supervisor, one, user, &cancelled).await;
+                    let outcome = match &result {
+                        Err(Failure::Failed(why)) => Some(Err(why.clone())),
+                        Ok(()) => Some(Ok(())),
+                        Err(Failure::Cancelled) => None,
+                    };
+                    if let Some(outcome) = outcome {
+                        let (told, about) = (database.clone(), node.clone());
+                        let noted = volume.visit(move |_| {
+                            told.prepared(
+                                &about,
+                                index,
+                                outcome.as_ref().copied().map_err(String::as_str),
+                            )
+                        });
+                        known(noted.await)?;
+                        tell(&mut detail).await;
+                    }
+                    result?;
+                }
+                Ok(())
+            };
+            let result = work.await;
+            say(News::Prepared { attempt, result }).await;
+        });
+    }
+
+    pub(super) fn prepares(&mut self, attempt: Attempt, detail: DatabaseStatus) {
+        if self.state.is_preparing(attempt) {
+            self.facts.observation.detail = detail;
+        }
+    }
+
+    pub(super) fn prepared(&mut self, attempt: Attempt, result: Result<(), Failure>) {
+        self.facts.waiting = None;
+        match result {
+            Ok(()) => {
+                self.facts.preparation = Some(Ok(()));
+                self.step(Event::Prepared(attempt));
+            }
+            Err(Failure::Cancelled) => self.step(Event::NotPrepared(attempt)),
+            Err(Failure::Failed(why)) => {
+                let told = Some(Err(why));
+                if self.facts.preparation != told
+                    && let Some(Err(why)) = &told
+                {
+                    warn!(why, "Database could not be prepared");
+                }
+                self.facts.preparation = told;
+                self.step(Event::NotPrepared(attempt));
+            }
+        }
+    }
+}
+
+fn known<T>(answer: Result<Result<T, database::Error>, Hangs>) -> Result<T, Failure> {
+    match answer {
+        Ok(Ok(known)) => Ok(known),
+        Ok(Err(error)) => Err(Failure::Failed(chain(&error).to_string())),
+        Err(hangs) => Err(Failure::Failed(hangs.to_string())),
+    }
+}
+
+async fn run(
+    supervisor: &Supervisor,
+    preparation: &Preparation,
+    user: Option<User>,
+    cancelled: &CancellationToken,
+) -> Result<(), Failure> {
+    if cancelled.is_cancelled() {
+        return Err(Failure::Cancelled);
+    }
+    let Preparation { what, program } = preparation;
+    let command = Command { user, ..program.into() };
+    let shown = program.program.display();
+    let Helped { exit, last_lines } = supervisor
+        .run(&command, LIMIT, cancelled.cancelled())
+        .await
+        .map_err(|error| Failure::Failed(format!("{what}: {shown} cannot be started: {error}")))?;
+    let end = match exit {
+        Err(GivenUp::Cancelled) => return Err(Failure::Cancelled),
+        Ok(exit) if exit.status() == 0 => return Ok(()),
+        Ok(exit) => exit.to_string(),
+        Err(GivenUp::TooLate) => format!("was ended after {LIMIT:?}"),
+    };
+    Err(Failure::Failed(format!("{what}: {shown} {end}: {}", last(&last_lines))))
+}
+
+/// As many of the last lines as a condition can hold.
+fn last(lines: &[String]) -> String {
+    let mut room = TOLD;
+    let kept = lines.iter().rev().take_while(|line| {
+        let fits = line.len() < room;
+        room = room.saturating_sub(line.len() + 2);
+        fits
+    });
+    let mut kept: Vec<&str> = kept.map(String::as_str).collect();
+    kept.reverse();
+    kept.join("; ")
+}

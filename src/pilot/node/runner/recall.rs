@@ -1,0 +1,79 @@
+//! What an earlier pilot left on the volume: read as soon as the volume answers, and before any
+//! intent is acted upon. Signals and probes are answered meanwhile.
+
+use std::io;
+
+use tracing::warn;
+
+use super::{News, Runner, effects::identity};
+use crate::pilot::{
+    node::machine::Event,
+    volume::files::{Mark, Run},
+};
+
+/// How far that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recall {
+    /// To be read; nobody else's run goes on.
+    Due,
+    /// To be read, with the run of an earlier program of this process, which is no lost one.
+    DueAfterTakeover,
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct Recalled {
+    left: io::Result<bool>,
+    mark: io::Result<Option<Mark>>,
+    run: io::Result<Option<Run>>,
+}
+
+impl Runner {
+    pub(super) fn recall(&self) {
+        let (database, files) = (self.database.clone(), self.files.clone());
+        let (volume, news, shutdown) = (self.volume.clone(), self.news.clone(), self.rt.shutdown());
+        self.rt.tasks().spawn("recall", async move {
+            let recalled = async {
+                loop {
+                    let (database, files) = (database.clone(), files.clone());
+                    let read = volume.visit(move |_| {
+                        database.recall();
+                        let (left, mark) = (files.has_left(), files.mark());
+                        Box::new(Recalled { left, mark, run: files.open_run() })
+                    });
+                    match read.await {
+                        Ok(recalled) => return recalled,
+                        Err(error) => warn!(%error, "Waiting for the data volume"),
+                    }
+                }
+            };
+            tokio::select! {
+                () = shutdown.triggered() => {}
+                // An error means that the loop is gone.
+                recalled = recalled => drop(news.send(News::Recalled(recalled)).await),
+            }
+        });
+    }
+
+    pub(super) fn take_recalled(&mut self, recalled: Recalled) {
+        let Recalled { left, mark, run } = recalled;
+        match left {
+            Ok(true) => self.step(Event::Left),
+            Ok(false) => {}
+            Err(error) => warn!(%error, "Cannot tell whether the node left its cluster"),
+        }
+        match mark {
+            Ok(mark) => {
+                self.facts.identity = mark.as_ref().and_then(identity);
+                self.marked = mark.and_then(|mark| mark.node_id);
+            }
+            Err(error) => warn!(%error, "Mark of the data cannot be read"),
+        }
+        if let (Recall::Due, Ok(Some(run))) = (self.recalled, run) {
+            self.lost(run);
+        }
+        self.recalled = Recall::Done;
+        self.take_intent();
+        self.go_on();
+    }
+}

@@ -1,0 +1,183 @@
+//! What is done about a panic in the pilot: the same program begins anew in the same process,
+//! and the database runs on.
+//!
+//! Nobody does the work of a task that panicked, and a pilot that went on without it would be
+//! deaf to whatever that task heard. All that the pilot knows is handed over as to a newer program
+//! (see [`takeover`](crate::pilot::process::takeover)). Where that cannot be in time, or did not help, the
+//! database is stopped in order and the pilot ends, so that its container is started again.
+
+use std::time::Duration;
+
+use nix::libc::{SIGINT, SIGKILL, SIGTERM};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+use tracing::{error, warn};
+
+use super::{Runner, exited, succession::Next};
+use crate::{
+    error::exit::SOFTWARE,
+    pilot::{
+        node::machine::Event,
+        process::{
+            init::KILL_MARGIN,
+            supervisor::{Signals, write_termination_log},
+        },
+    },
+    runtime::Tasks,
+};
+
+/// Beginnings anew in a row. Against a panic that comes again each time one more does not help.
+const MOST: u32 = 5;
+/// After so long without a panic the next one is a first one.
+const FORGIVEN: Duration = Duration::from_secs(600);
+/// How long a moment is waited for in which the database can be handed over, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(250);
+/// Beyond the grace period of a database that is stopped for good.
+const MARGIN: Duration = Duration::from_secs(5);
+
+pub(super) struct Recovery {
+    panics: watch::Receiver<u32>,
+    /// Beginnings anew in a row, and until when they count.
+    times: u32,
+    until: Instant,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Whole,
+    /// A task has panicked. A moment is waited for.
+    Broken {
+        until: Instant,
+        next: Instant,
+    },
+    /// The database is being stopped for good.
+    Ending {
+        until: Instant,
+    },
+}
+
+impl Recovery {
+    pub(super) fn new(tasks: &Tasks) -> Self {
+        let until = Instant::now() + FORGIVEN;
+        Self { panics: tasks.panics(), times: 0, until, stage: Stage::Whole }
+    }
+
+    /// This program began anew for the so many-th time in a row.
+    pub(super) fn begun_anew(&mut self, times: u32) {
+        self.times = times;
+    }
+
+    /// Waits until something is to be done. Cancel-safe.
+    pub(super) async fn due(&mut self) {
+        match self.stage {
+            Stage::Whole => {
+                if self.panics.wait_for(|count| *count > 0).await.is_err() {
+                    // Nobody spawns tasks any more.
+                    std::future::pending::<()>().await;
+                }
+            }
+            Stage::Broken { next, .. } => sleep_until(next).await,
+            Stage::Ending { until } => sleep_until(until).await,
+        }
+    }
+
+    /// What to end with, where the machine says `code`.
+    pub(super) fn answer(&self, code: u8) -> u8 {
+        let failed = matches!(self.stage, Stage::Ending { .. }) && code == 0;
+        if failed { SOFTWARE } else { code }
+    }
+
+    /// The number of the next beginning anew; `None` when there were enough.
+    fn next(&self) -> Option<u32> {
+        let times = if Instant::now() < self.until { self.times } else { 0 };
+        (times < MOST).then_some(times + 1)
+    }
+}
+
+impl Runner {
+    /// Takes the next step after a panic. Returns what to end with when nothing else is left.
+    pub(super) async fn recover(&mut self) -> Option<u8> {
+        let now = Instant::now();
+        match (self.recovery.stage, self.recovery.next()) {
+            (Stage::Ending { .. }, _) => {
+                error!("Database does not end");
+                return Some(SOFTWARE);
+            }
+            (_, None) => self.give_up("panicked again and again"),
+            (Stage::Whole, Some(panics)) => {
+                warn!(panics, "A task panicked; the pilot begins anew beside its database");
+                self.recovery.stage = Stage::Broken { until: now + PATIENCE, next: now };
+            }
+            (Stage::Broken { until, .. }, _) if now >= until => {
+                self.give_up("panicked, and could not hand over its database");
+            }
+            (Stage::Broken { until, .. }, Some(panics)) => {
+                self.pass_on(Next::Itself { panics }).await;
+                self.recovery.stage = Stage::Broken { until, next: now + LOOK };
+            }
+        }
+        None
+    }
+
+    /// Ends in order, as if somebody had asked for it.
+    fn give_up(&mut self, why: &str) {
+        self.leave_word(why);
+        let until = Instant::now() + self.settings.grace + MARGIN;
+        self.recovery.stage = Stage::Ending { until };
+        self.step(Event::Signal(SIGTERM));
+    }
+
+    fn leave_word(&self, why: &str) {
+        error!(why, "Pilot gives up; the database is stopped");
+        let text = format!("the pilot {why}; its log says where");
+        if let Err(error) = write_termination_log(&self.settings.termination_log, &text) {
+            warn!(%error, "Termination log cannot be written");
+        }
+    }
+
+    /// The loop itself panicked: what it was doing is half done, and what it knew before stands.
+    /// Tries to begin anew, or stops the database with as little as that takes.
+    pub(super) async fn survive(&mut self, signals: &mut Signals) -> u8 {
+        error!("The pilot's loop panicked");
+        let until = Instant::now() + PATIENCE;
+        while let Some(panics) = self.recovery.next().filter(|_| Instant::now() < until) {
+            self.pass_on(Next::Itself { panics }).await;
+            tokio::select! {
+                signal = self.supervisor.next_signal(signals) => {
+                    if matches!(signal.number, SIGTERM | SIGINT) {
+                        break;
+                    }
+                    if let Some(child) = &self.child {
+                        self.supervisor.signal(child.pid, signal.number);
+                    }
+                }
+                _ = exited(&mut self.child) => {
+                    self.child = None;
+                    break;
+                }
+                () = sleep(LOOK) => {}
+            }
+        }
+        self.leave_word("panicked, and could not hand over its database");
+        let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return SOFTWARE };
+        self.supervisor.signal(pid, SIGTERM);
+        let kill = Instant::now() + self.settings.grace.saturating_sub(KILL_MARGIN);
+        let mut killed = false;
+        loop {
+            tokio::select! {
+                _ = exited(&mut self.child) => break,
+                _ = self.supervisor.next_signal(signals) => {}
+                () = sleep_until(kill), if !killed => {
+                    self.supervisor.signal_group(pid, SIGKILL);
+                    killed = true;
+                }
+            }
+        }
+        self.supervisor.signal_group(pid, SIGKILL);
+        SOFTWARE
+    }
+}

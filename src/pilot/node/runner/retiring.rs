@@ -1,0 +1,108 @@
+//! Asking the database to leave its cluster, or to stay after all, and what it says to that.
+
+use std::time::Duration;
+
+use tokio::time::{error::Elapsed, timeout};
+use tracing::{info, warn};
+
+use super::{News, Runner, node, start::peers_now};
+use crate::{
+    error::chain,
+    pilot::{
+        database::{self, Retirement},
+        node::machine::{Event, Want},
+        volume::lock::Hangs,
+    },
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl Runner {
+    pub(super) fn retire(&self) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let (settings, known, may_found) =
+            (self.settings.clone(), self.peers.clone(), self.start.may_found);
+        let (cluster, database) = (self.cluster.clone(), self.database.clone());
+        let (news, volume) = (self.news.clone(), self.volume.clone());
+        self.follow("retire", async move {
+            // Whether they have room is judged from what they say now.
+            let peers = peers_now(cluster.as_ref(), &pilot, known).await;
+            let node = node(&settings, &pilot, &peers, may_found);
+            let asked = volume.during(async move { timeout(LIMIT, database.retire(&node)).await });
+            let result = answered(asked.await);
+            drop(news.send(News::Retirement(result)).await);
+        });
+    }
+
+    pub(super) fn retired(&mut self, result: Result<Retirement, database::Error>) {
+        // Why it goes on although it is no longer wanted stays said.
+        if self.state.want() == Some(Want::Decommissioned) {
+            self.facts.refused = None;
+        }
+        match result {
+            Ok(Retirement::Moving(progress)) => {
+                self.facts.decommission = Some(progress);
+                self.step(Event::RetirementMoving);
+            }
+            Ok(Retirement::Left) => self.step(Event::RetirementLeft),
+            Ok(Retirement::Refused(why)) => {
+                warn!(why, "Decommission is refused");
+                // Whoever helps it leave goes by its progress.
+                self.facts.decommission = None;
+                self.facts.refused = Some(why);
+                self.step(Event::RetirementRefused);
+            }
+            Err(error) => {
+                let text = chain(&error).to_string();
+                warn!(error = text, "Decommission does not go on");
+                self.facts.refused = Some(text);
+                self.step(Event::RetirementRefused);
+            }
+        }
+    }
+
+    pub(super) fn cancel_retirement(&self) {
+        let Some(pilot) = &self.pilot else { return };
+        let node = node(&self.settings, pilot, &self.peers, self.start.may_found);
+        let (database, news) = (self.database.clone(), self.news.clone());
+        let volume = self.volume.clone();
+        self.follow("cancel-retirement", async move {
+            let asked = async move { timeout(LIMIT, database.cancel_retirement(&node)).await };
+            let result = answered(volume.during(asked).await);
+            drop(news.send(News::Cancelled(result)).await);
+        });
+    }
+
+    pub(super) fn cancelled(&mut self, result: Result<(), database::Error>) {
+        let event = match result {
+            Ok(()) => {
+                info!("Decommission was taken back");
+                self.facts.decommission = None;
+                self.facts.refused = None;
+                Event::RetirementCancelled
+            }
+            Err(error) => {
+                let text = chain(&error).to_string();
+                if self.facts.refused.as_ref() != Some(&text) {
+                    warn!(error = text, "Decommission is not taken back");
+                }
+                self.facts.refused = Some(text);
+                match error {
+                    database::Error::TooLate(_) => Event::RetirementBinding,
+                    _ => Event::CancelFailed,
+                }
+            }
+        };
+        self.step(event);
+    }
+}
+
+fn answered<T>(
+    asked: Result<Result<Result<T, database::Error>, Elapsed>, Hangs>,
+) -> Result<T, database::Error> {
+    match asked {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(late)) => Err(late.into()),
+        Err(hangs) => Err(database::Error::NotYet(hangs.to_string())),
+    }
+}

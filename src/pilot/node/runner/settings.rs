@@ -1,0 +1,69 @@
+//! What a pilot is told when it starts.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    api::v1beta1::{Instance, Pilot},
+    pilot::{flavour::Flavour, node::probes::Ports, process::supervisor::User},
+};
+
+/// Where the intent comes from and the report goes to.
+#[derive(Clone)]
+pub enum Api {
+    /// The intent is the API's. A Pilot that is missing there is made from this one, when there
+    /// is one: on a host, where no controller makes it.
+    Client { client: kube::Client, missing: Option<Box<Pilot>> },
+    /// No API at all: the intent is this file's.
+    Alone(Box<Pilot>),
+}
+
+#[derive(Clone)]
+pub struct Settings {
+    pub flavour: &'static Flavour,
+    pub api: Api,
+    /// Name and namespace of the Pilot.
+    pub name: String,
+    pub namespace: String,
+    pub address: IpAddr,
+    pub home: PathBuf,
+    pub data: PathBuf,
+    pub config: PathBuf,
+    pub shared: PathBuf,
+    /// The data directory must be a mount.
+    pub require_mount: bool,
+    /// Start although the kernel's limits are lower than the database needs.
+    pub allow_low_limits: bool,
+    /// The pod's uid, in Kubernetes.
+    pub pod_uid: Option<String>,
+    /// Its name.
+    pub machine: Option<String>,
+    pub grace: Duration,
+    /// How long a database that answered before may be silent.
+    pub silence: Duration,
+    pub termination_log: PathBuf,
+    pub user: Option<User>,
+    /// See `runner::faults`.
+    #[cfg(debug_assertions)]
+    pub panic_file: Option<PathBuf>,
+    pub bind: IpAddr,
+    pub ports: Ports,
+}
+
+impl Settings {
+    pub(super) fn instance(&self) -> Instance {
+        let (runtime, uid) = match &self.pod_uid {
+            Some(uid) => ("Kubernetes", uid.clone()),
+            None => ("Process", self.place()),
+        };
+        Instance { runtime: runtime.to_owned(), node: self.machine.clone(), uid: Some(uid) }
+    }
+
+    /// The same for every process at this address with these data, and for no other.
+    fn place(&self) -> String {
+        let place = format!("{} {}", self.address, self.data.display());
+        let hash = Sha256::digest(place);
+        hash.iter().take(16).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+    }
+}

@@ -1,0 +1,289 @@
+//! What comes before a start: checks, the turn, the configuration; and the judgement of a new
+//! configuration while the old process runs.
+//!
+//! Nothing here waits on the loop: whatever touches the volume is done where a volume that
+//! hangs holds up neither signals nor probes.
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{News, Runner, node};
+use crate::{
+    api::v1beta1::Pilot,
+    error::chain,
+    pilot::{
+        database::{self, FailedCheck, Node, ProcessSpec},
+        kube::{
+            cluster::Cluster,
+            election::{self, Applicant, Turn},
+            peers,
+        },
+        node::{
+            machine::{Attempt, Effect, Event},
+            preflight, report,
+        },
+        volume::{lock::Hangs, ownership},
+    },
+};
+
+/// An API that takes longer is away; what is known already is used.
+const PEERS_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The peers as the API has them, or as they were known.
+pub(super) async fn peers_now(
+    cluster: Option<&Cluster>,
+    pilot: &Pilot,
+    known: Vec<Pilot>,
+) -> Vec<Pilot> {
+    let Some(cluster) = cluster.filter(|cluster| !cluster.gate().is_away()) else { return known };
+    match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
+        Ok(Ok(peers)) => peers,
+        _ => known,
+    }
+}
+
+impl Runner {
+    /// A task that prepares a start; an earlier one is no longer wanted.
+    fn prepare<F>(&mut self, name: &'static str, work: F)
+    where
+        F: Future<Output = News> + Send + 'static,
+    {
+        self.preparing.cancel();
+        self.preparing = CancellationToken::new();
+        let (token, news) = (self.preparing.clone(), self.news.clone());
+        self.rt.tasks().spawn(name, async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                // An error means that the loop is gone.
+                answer = work => drop(news.send(answer).await),
+            }
+        });
+    }
+
+    pub(super) fn preflight(&mut self, attempt: Attempt) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
+        let host = preflight::Host {
+            require_mount: self.settings.require_mount,
+            ports: self.settings.flavour.ports.to_vec(),
+            namespace: self.settings.namespace.clone(),
+        };
+        let (database, volume) = (self.database.clone(), self.volume.clone());
+        let low = self.settings.allow_low_limits;
+        let has_data = self.settings.flavour.has_data;
+        self.prepare("preflight", async move {
+            let general = node.clone();
+            let checked = volume
+                .visit(move |lock| {
+                    let failed = preflight::check(&general, &host, lock);
+                    // The lock is held by whoever can read the volume, and alone.
+                    (failed, lock.is_some().then(|| has_data(&general.data)))
+                })
+                .await;
+            let (checked, holds) = match checked {
+                Ok((failed, holds)) => (Ok(failed), holds),
+                Err(hangs) => (Err(hangs), None),
+            };
+            let failed = match checked {
+                Ok(failed) if failed.is_empty() => {
+                    volume
+                        .during(
+                            async move { preflight::check_flavour(&*database, &node, low).await },
+                        )
+                        .await
+                }
+                other => other,
+            };
+            let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
+            News::Checked { attempt, failed, holds }
+        });
+    }
+
+    pub(super) fn checked(
+        &mut self,
+        attempt: Attempt,
+        failed: Vec<FailedCheck>,
+        holds: Option<bool>,
+    ) {
+        self.facts.holds = holds.or(self.facts.holds);
+        if failed.is_empty() {
+            self.ours = true;
+            self.remember_intent();
+            if !self.foreign {
+                // Else it stands until the next turn says otherwise.
+                self.facts.preflight = Some(failed);
+            }
+            self.step(Event::PreflightPassed(attempt));
+            return;
+        }
+        if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
+            // Its pilot was killed after the node left and before it wrote so.
+            self.carry_out(Effect::RememberLeft);
+            self.step(Event::Left);
+        }
+        self.refused(failed);
+        self.step(Event::PreflightFailed(attempt));
+    }
+
+    fn refused(&mut self, failed: Vec<FailedCheck>) {
+        if self.facts.preflight.as_ref() != Some(&failed) {
+            for check in &failed {
+                warn!(reason = check.reason, explanation = check.message, "Preflight failed");
+            }
+        }
+        self.metrics.preflight_failures.inc();
+        self.facts.preflight = Some(failed);
+    }
+
+    pub(super) fn take_turn(&mut self, attempt: Attempt) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let cluster = self.cluster.clone();
+        let (files, volume) = (self.files.clone(), self.volume.clone());
+        let (flavour, data) = (self.settings.flavour, self.settings.data.clone());
+        let news = self.news.clone();
+        self.prepare("election", async move {
+            // A full queue only delays what is said to people.
+            let say = |what| drop(news.try_send(News::Waiting(what)));
+            let (files, volume, data) = (&files, &volume, &data);
+            let node = Applicant { flavour, pilot: &pilot, files, volume, data };
+            let turn = election::take_turn(cluster.as_ref(), node, say).await;
+            News::Turn { attempt, turn }
+        });
+    }
+
+    pub(super) fn turned(&mut self, attempt: Attempt, turn: Turn) {
+        if !self.state.is_latest(attempt) {
+            return;
+        }
+        self.facts.waiting = None;
+        match turn {
+            Turn::Start(start) => {
+                let may_found = start.may_found;
+                self.start = start;
+                self.foreign = false;
+                self.facts.preflight = Some(Vec::new());
+                self.step(Event::Turn { attempt, may_found });
+            }
+            Turn::Refused(check) => {
+                self.foreign = true;
+                self.refused(vec![check]);
+                self.step(Event::PreflightFailed(attempt));
+            }
+        }
+    }
+
+    pub(super) fn configure(&mut self, attempt: Attempt, may_found: bool) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        let (settings, known) = (self.settings.clone(), self.peers.clone());
+        let (cluster, database) = (self.cluster.clone(), self.database.clone());
+        let (volume, ring) = (self.volume.clone(), self.start.ring.clone());
+        self.prepare("configure", async move {
+            let peers = peers_now(cluster.as_ref(), &pilot, known).await;
+            let node = Node { ring, ..node(&settings, &pilot, &peers, may_found) };
+            let written = volume.during(async move {
+                let process = database.configure(&node).await?;
+                if let Some(user) = settings.user {
+                    let (config, data) = (settings.config, settings.data);
+                    // Rendered as root, read as somebody else: files with secrets are the owner's.
+                    ownership::give(&config, user)
+                        .map_err(|source| database::Error::Give { path: config, source })?;
+                    ownership::give_volume(&data, user)
+                        .map_err(|source| database::Error::Give { path: data, source })?;
+                }
+                Ok(process)
+            });
+            let late = |hangs| Err(database::Error::NotYet(hung(hangs).message));
+            let result = written.await.unwrap_or_else(late);
+            News::Configured { attempt, peers, result }
+        });
+    }
+
+    pub(super) fn configured(
+        &mut self,
+        attempt: Attempt,
+        result: Result<ProcessSpec, database::Error>,
+    ) {
+        match result {
+            Ok(process) => {
+                self.facts.rejected = None;
+                self.facts.waiting = None;
+                self.process = Some(process);
+                self.step(Event::Configured(attempt));
+                return;
+            }
+            Err(database::Error::NotYet(what)) => {
+                self.facts.rejected = None;
+                if self.facts.waiting.as_ref() != Some(&what) {
+                    info!(what, "Waiting to start");
+                }
+                self.facts.waiting = Some(what);
+                self.wait_for_peers();
+            }
+            Err(error) => self.rejected(chain(&error).to_string()),
+        }
+        self.step(Event::NotConfigured(attempt));
+    }
+
+    /// The start is tried again as soon as the peers are not what they were.
+    fn wait_for_peers(&mut self) {
+        let (Some(cluster), Some(pilot)) = (self.cluster.clone(), self.pilot.clone()) else {
+            return;
+        };
+        let known = self.peers.clone();
+        self.prepare("await-peers", async move {
+            peers::changed(&cluster, &pilot, &known).await;
+            News::PeersMoved
+        });
+    }
+
+    /// The running process and its files are not touched.
+    pub(super) fn judge(&mut self, attempt: Attempt) {
+        let Some(pilot) = self.pilot.clone() else { return };
+        self.judging = true;
+        let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
+        let (database, volume) = (self.database.clone(), self.volume.clone());
+        let low = self.settings.allow_low_limits;
+        let news = self.news.clone();
+        self.follow("judge", async move {
+            let judged = volume.during(async move {
+                let failed = preflight::check_flavour(&*database, &node, low).await;
+                if !failed.is_empty() {
+                    return Some(report::joined(failed.iter()));
+                }
+                match database.judge(&node).await {
+                    // What must happen elsewhere first is waited for at the start.
+                    Ok(()) | Err(database::Error::NotYet(_)) => None,
+                    Err(error) => Some(chain(&error).to_string()),
+                }
+            });
+            let rejected = judged.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
+            drop(news.send(News::Judged { attempt, rejected }).await);
+        });
+    }
+
+    pub(super) fn judged(&mut self, attempt: Attempt, rejected: Option<String>) {
+        if !self.state.is_latest(attempt) {
+            return;
+        }
+        self.judging = false;
+        let good = rejected.is_none();
+        match rejected {
+            Some(why) => self.rejected(why),
+            None => self.facts.rejected = None,
+        }
+        self.step(Event::Judged { attempt, good });
+    }
+
+    fn rejected(&mut self, why: String) {
+        if self.facts.rejected.as_ref() != Some(&why) {
+            warn!(error = why, "Configuration was rejected");
+        }
+        self.facts.rejected = Some(why);
+    }
+}
+
+fn hung(hangs: Hangs) -> FailedCheck {
+    let message = format!("{hangs}; see to its storage");
+    FailedCheck { reason: "PreflightFailed", message }
+}

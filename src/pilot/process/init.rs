@@ -1,0 +1,119 @@
+//! A plain init for any command: `navigator pilot exec -- COMMAND`.
+//!
+//! Owns signals, reaping, the grace period, the exit code and the termination log; lets a newer
+//! program take over while nobody has asked the command to end. Knows no
+//! database, no intent and no API; the pilots of databases live in `runner`.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use nix::libc;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use crate::pilot::process::{
+    supervisor::{Child, Command, Parked, Signals, Supervisor, signal_name, write_termination_log},
+    takeover::{self, Handoff, Start, Takeover},
+};
+
+/// How long before the end of the grace period the group is killed. The kubelet kills the
+/// container at its end; two seconds are left for writing down what happened.
+pub const KILL_MARGIN: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub command: Command,
+    /// From the first TERM on.
+    pub grace: Duration,
+    pub termination_log: PathBuf,
+}
+
+/// A program that is not there, as shells put it.
+const NOT_FOUND: u8 = 127;
+/// A program that may not be run.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Runs the command to its end and returns what to end with. `start` may hold a command that
+/// an earlier program of this process started: then that one.
+///
+/// # Errors
+/// When signals cannot be read. Nothing was started then.
+pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
+    let mut signals = Signals::new()?;
+    let supervisor = Supervisor::new()?;
+    let Start { program, every, handed } = start;
+    let mut takeover = Takeover::new(program, every);
+    let started = match handed.and_then(|handed| Some((handed.version, handed.child?))) {
+        Some((version, child)) => {
+            info!(pid = child.pid, version, "Took over a running command");
+            supervisor.adopt(child)
+        }
+        None => supervisor.spawn(&settings.command),
+    };
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            let program = &settings.command.program;
+            let text = format!("failed to start {}: {error}", program.display());
+            tracing::error!(program = %program.display(), %error, "Command cannot be started");
+            leave_word(settings, &text);
+            let missing = error.kind() == io::ErrorKind::NotFound;
+            return Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE });
+        }
+    };
+    // Set by the first TERM: when the group is killed. Far away until then.
+    let mut deadline: Option<Instant> = None;
+    let mut killed = false;
+    let exit = loop {
+        if deadline.is_none() && takeover.is_due(true) && supervisor.watches_only(Some(&child)) {
+            takeover.become_accepted(&handoff(&supervisor, &child), &[]);
+        }
+        // Dropped futures lose nothing: signals stay in the kernel, the exit in its channel,
+        // and the deadline is a point in time.
+        tokio::select! {
+            biased;
+            exit = child.exited() => break exit,
+            signal = supervisor.next_signal(&mut signals) => {
+                if signal.number == libc::SIGTERM && deadline.is_none() {
+                    deadline = Some(Instant::now() + settings.grace.saturating_sub(KILL_MARGIN));
+                }
+                supervisor.signal(child.pid, signal.number);
+            }
+            news = takeover.next() => if let takeover::News::Appeared(candidate) = news {
+                takeover.check(candidate, &supervisor, &handoff(&supervisor, &child));
+            },
+            () = at(deadline), if !killed => {
+                warn!(pid = child.pid, grace = ?settings.grace, "Command outlived its grace period");
+                supervisor.signal_group(child.pid, libc::SIGKILL);
+                killed = true;
+            }
+        }
+    };
+    // Nothing of its group may outlive it: what it left behind would be found in its place by
+    // the next one.
+    supervisor.signal_group(child.pid, libc::SIGKILL);
+    supervisor.reclaim_terminal(child.pid);
+    let code = exit.answer(deadline.is_some());
+    if code != 0 {
+        info!(code, signal = exit.signal.map(signal_name).as_deref(), "Command ended");
+        leave_word(settings, &format!("{} {exit}", settings.command.program.display()));
+    }
+    Ok(code)
+}
+
+/// The command writes where the pilot writes: there are no pipes to hand over.
+fn handoff(supervisor: &Supervisor, child: &Child) -> Handoff {
+    Handoff { child: Some(supervisor.hand_over(child, &Parked::default())), ..Handoff::default() }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn leave_word(settings: &Settings, message: &str) {
+    if let Err(error) = write_termination_log(&settings.termination_log, message) {
+        warn!(path = %settings.termination_log.display(), %error, "Termination log cannot be written");
+    }
+}

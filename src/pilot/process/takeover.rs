@@ -1,0 +1,370 @@
+//! The pilot replaces its own program and keeps the child: a newer pilot takes over by exec.
+//!
+//! Owns the watch over the program's file, the check of what was put there, and the exec. A
+//! file is tried only after two looks found it the same (so it is complete), and executed only
+//! after it proved, as a child of its own, that it understands the handoff and this command
+//! line on this machine. What was checked is what is executed: the same open file. A file that
+//! is refused is not tried again; the running pilot stays as it was, also when the exec fails.
+//! No signal triggers any of this: all of them belong to the child.
+
+mod handoff;
+mod program;
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use nix::errno::Errno;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use self::program::FileId;
+pub use self::{
+    handoff::{Error, FORMAT, HandedNode, Handoff, VARIABLE, receive},
+    program::{Candidate, Program, installation},
+};
+use crate::{
+    pilot::process::supervisor::{Command, Helped, Output, Supervisor},
+    runtime::log,
+};
+
+/// A program that takes longer to say that it can take over is ended.
+const CHECK_LIMIT: Duration = Duration::from_secs(20);
+/// Checks of one file that may take too long: a busy machine makes no program unfit.
+const TRIES: u32 = 5;
+/// How long a reader of the child's output may hold up what was read last.
+pub const PARK_LIMIT: Duration = Duration::from_secs(1);
+
+/// And how long one of our own log may hold up the exec.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// When a new program may take over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// While the child runs.
+    #[default]
+    InPlace,
+    /// Between two runs of the child.
+    OnRestart,
+    Never,
+}
+
+impl Policy {
+    /// `pilotUpdate` of a Pilot's spec; an unknown word is acted on as the default.
+    pub fn of(word: Option<&str>) -> Self {
+        match word {
+            Some("OnRestart") => Self::OnRestart,
+            Some("Never") => Self::Never,
+            _ => Self::InPlace,
+        }
+    }
+}
+
+/// What [`Takeover::next`] tells.
+#[derive(Debug)]
+pub enum News {
+    /// Another program is there, complete: [`Takeover::check`] it.
+    Appeared(Candidate),
+    /// One can take over: see [`Takeover::is_due`]. Told again with every look.
+    Accepted,
+    /// One was refused or left aside: see [`Takeover::successor`].
+    Declined,
+}
+
+/// How a program that lies in the place of the running one stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Successor {
+    /// It has yet to prove itself, or waits for its moment: which, in a sentence.
+    Pending(String),
+    /// It cannot take over: why.
+    Refused(String),
+    /// [`Policy::Never`].
+    LeftAside,
+}
+
+enum Stage {
+    Watching,
+    Checking { candidate: Candidate, answer: BoxFuture<'static, Result<String, Refusal>> },
+    Accepted(Candidate),
+}
+
+/// Why a program cannot take over.
+enum Refusal {
+    /// Somebody writes to it, or the machine has no room for one more process: ask again.
+    Busy,
+    Late,
+    Unfit(String),
+}
+
+/// What a pilot's process begins with.
+pub struct Start {
+    pub program: Program,
+    /// Between two looks at the program's file; zero never looks.
+    pub every: Duration,
+    /// What an earlier program of this process left; `None` in a new process.
+    pub handed: Option<Handoff>,
+}
+
+/// Watches over the file of this process' program.
+pub struct Takeover {
+    program: Program,
+    every: Duration,
+    policy: Policy,
+    next_look: Instant,
+    not_before: Instant,
+    /// The other file as the last look found it.
+    seen: Option<FileId>,
+    /// The one that is not tried again.
+    refused: Option<FileId>,
+    /// Checks of `seen` that took too long.
+    late: u32,
+    successor: Option<Successor>,
+    stage: Stage,
+}
+
+impl Takeover {
+    /// Looks `every` so often; never when that is zero. Call from within tokio.
+    pub fn new(program: Program, every: Duration) -> Self {
+        Self {
+            program,
+            every,
+            policy: Policy::default(),
+            next_look: Instant::now() + every,
+            not_before: Instant::now(),
+            seen: None,
+            refused: None,
+            late: 0,
+            successor: None,
+            stage: Stage::Watching,
+        }
+    }
+
+    /// What lies in the place of the running program; `None` while that is itself.
+    pub fn successor(&self) -> Option<&Successor> {
+        self.successor.as_ref()
+    }
+
+    /// See [`installation`]: of the running program.
+    pub fn installation(&self) -> &str {
+        self.program.installation()
+    }
+
+    pub fn set_policy(&mut self, policy: Policy) {
+        if std::mem::replace(&mut self.policy, policy) != policy {
+            // What the old policy left aside is looked at again.
+            self.refused = None;
+        }
+    }
+
+    /// May the accepted program take over now, while a child runs or while none does?
+    pub fn is_due(&self, child: bool) -> bool {
+        let allowed = match self.policy {
+            Policy::InPlace => true,
+            Policy::OnRestart => !child,
+            Policy::Never => false,
+        };
+        allowed && self.is_accepted() && Instant::now() >= self.not_before
+    }
+
+    /// Not now; with the next look.
+    pub fn postpone(&mut self) {
+        self.not_before = self.next_look;
+    }
+
+    /// Did a program prove that it can take over?
+    fn is_accepted(&self) -> bool {
+        matches!(self.stage, Stage::Accepted(_))
+    }
+
+    /// Waits until there is something to do about another program. Cancel-safe.
+    pub async fn next(&mut self) -> News {
+        loop {
+            if let Stage::Checking { answer, .. } = &mut self.stage {
+                let verdict = answer.await;
+                if let Some(news) = self.judge(verdict) {
+                    return news;
+                }
+                continue;
+            }
+            if self.every.is_zero() {
+                std::future::pending::<()>().await;
+            }
+            sleep_until(self.next_look).await;
+            self.next_look = Instant::now() + self.every;
+            if let Some(news) = self.look() {
+                return news;
+            }
+        }
+    }
+
+    /// What is new about a file that was the same at the last look and is not refused.
+    fn look(&mut self) -> Option<News> {
+        let Some(found) = self.program.other() else {
+            (self.seen, self.refused, self.stage) = (None, None, Stage::Watching);
+            self.successor = None;
+            return None;
+        };
+        if self.refused == Some(found.id) {
+            return None;
+        }
+        if let Stage::Accepted(accepted) = &self.stage {
+            if accepted.id == found.id {
+                return Some(News::Accepted);
+            }
+            self.stage = Stage::Watching;
+        }
+        if self.seen.replace(found.id) != Some(found.id) {
+            self.late = 0;
+            return None;
+        }
+        if self.policy == Policy::Never {
+            info!(program = %self.program.path().display(), "A new program is left aside");
+            self.refused = Some(found.id);
+            self.successor = Some(Successor::LeftAside);
+            return Some(News::Declined);
+        }
+        self.successor = Some(Successor::Pending("a new program is being checked".to_owned()));
+        Some(News::Appeared(found))
+    }
+
+    /// Has the candidate asked whether it could go on from `handoff`; [`Takeover::next`] tells.
+    pub fn check(&mut self, candidate: Candidate, supervisor: &Supervisor, handoff: &Handoff) {
+        let token = uuid::Uuid::new_v4().simple().to_string();
+        let handoff = Handoff { token: token.clone(), ..self.complete(handoff) };
+        let (file, supervisor) = (candidate.file.clone(), supervisor.clone());
+        let answer = async move { ask(&file, &supervisor, &handoff, &token).await };
+        self.stage = Stage::Checking { candidate, answer: Box::pin(answer) };
+    }
+
+    /// Takes the answer of a check, and tells what came of it.
+    fn judge(&mut self, verdict: Result<String, Refusal>) -> Option<News> {
+        let Stage::Checking { candidate, .. } = std::mem::replace(&mut self.stage, Stage::Watching)
+        else {
+            return None;
+        };
+        match verdict {
+            Ok(version) => {
+                info!(version, policy = ?self.policy, "A new program can take over");
+                self.stage = Stage::Accepted(candidate);
+                let waits = match self.policy {
+                    Policy::OnRestart => "waits until the database is restarted",
+                    Policy::InPlace | Policy::Never => "waits for an undisturbed moment",
+                };
+                self.successor = Some(Successor::Pending(format!("version {version} {waits}")));
+                Some(News::Accepted)
+            }
+            Err(Refusal::Busy) => {
+                self.seen = None;
+                None
+            }
+            Err(Refusal::Late) => {
+                self.late += 1;
+                let why = format!("its check took longer than {CHECK_LIMIT:?}");
+                if self.late < TRIES {
+                    warn!(why, "A new program is asked once more whether it can take over");
+                    self.successor = Some(Successor::Pending(format!("{why}; it is asked again")));
+                } else {
+                    self.refuse(candidate.id, why);
+                }
+                Some(News::Declined)
+            }
+            Err(Refusal::Unfit(why)) => {
+                self.refuse(candidate.id, why);
+                Some(News::Declined)
+            }
+        }
+    }
+
+    fn refuse(&mut self, id: FileId, why: String) {
+        let program = self.program.path().display();
+        warn!(%program, why, "A new program cannot take over; this one stays");
+        self.refused = Some(id);
+        self.successor = Some(Successor::Refused(why));
+    }
+
+    /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call
+    /// on the main thread: the child of a thread that an exec ends is killed with it. Comes
+    /// back only when it failed, and then nothing has changed.
+    pub fn become_accepted(&mut self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) {
+        let Stage::Accepted(candidate) = std::mem::replace(&mut self.stage, Stage::Watching) else {
+            return;
+        };
+        let error = self.become_program(&candidate, handoff, keep);
+        self.refuse(candidate.id, error.to_string());
+    }
+
+    /// Begins anew as the program that runs, with `handoff` and `keep` as above: what it forgot
+    /// or broke by a bug of its own is made again. Returns why that failed.
+    pub fn become_itself(&self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) -> io::Error {
+        match self.program.itself() {
+            Ok(itself) => self.become_program(&itself, handoff, keep),
+            Err(error) => error,
+        }
+    }
+
+    fn become_program(
+        &self,
+        program: &Candidate,
+        handoff: &Handoff,
+        keep: &[BorrowedFd<'_>],
+    ) -> io::Error {
+        debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "exec on the main thread");
+        match self.complete(handoff).to_file() {
+            Ok(file) => {
+                let mut kept = keep.to_vec();
+                kept.push(file.as_fd());
+                // Lines that wait would be gone with the thread that writes them.
+                log::flush(FLUSH);
+                self.program.execute(program, file.as_raw_fd(), &kept)
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// What the next program must know of this one.
+    fn complete(&self, handoff: &Handoff) -> Handoff {
+        Handoff {
+            program: self.program.path().to_owned(),
+            arguments: self.program.arguments_as_text(),
+            ..handoff.clone()
+        }
+    }
+}
+
+/// Runs the candidate with the handoff as its input. Its exit code alone proves little, any
+/// program may end with 0: it must also say the token that only the handoff holds.
+async fn ask(
+    candidate: &Arc<File>,
+    supervisor: &Supervisor,
+    handoff: &Handoff,
+    token: &str,
+) -> Result<String, Refusal> {
+    let unfit = |error: io::Error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ETXTBSY | Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
+            Refusal::Busy
+        }
+        _ => Refusal::Unfit(error.to_string()),
+    };
+    let command = Command {
+        program: format!("/proc/self/fd/{}", candidate.as_raw_fd()).into(),
+        args: ["pilot", "takeover", "--check"].map(Into::into).to_vec(),
+        input: Some(Arc::new(handoff.to_file().map_err(unfit)?)),
+        output: Output::Keep,
+        ..Command::default()
+    };
+    let helped = supervisor.run(&command, CHECK_LIMIT, std::future::pending()).await;
+    let Helped { exit, last_lines: lines } = helped.map_err(unfit)?;
+    let Ok(exit) = exit else {
+        return Err(Refusal::Late);
+    };
+    let said = lines.iter().find_map(|line| line.strip_prefix(token)).map(str::trim);
+    match said {
+        Some(version) if exit.code == Some(0) => Ok(version.to_owned()),
+        _ => Err(Refusal::Unfit(format!("its check {exit}: {}", lines.join("; ")))),
+    }
+}

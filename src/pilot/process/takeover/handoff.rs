@@ -1,0 +1,208 @@
+//! What one program of a pilot leaves to the next: a contract between releases.
+//!
+//! JSON in a memfd whose number stands in [`VARIABLE`]. Within one [`FORMAT`] fields are only
+//! added, and a reader fills in what is absent and passes over what it does not know; what
+//! changes the meaning of a field raises the number. A program that does not know the number
+//! says so when it is checked, and never becomes the pilot: so a downgrade is as safe.
+
+use std::{
+    ffi::CString,
+    fs::File,
+    io::{self, Read, Seek, Write},
+    os::fd::RawFd,
+    path::PathBuf,
+};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::v1beta1::Pilot,
+    pilot::process::supervisor::{HandedChild, inherited},
+    runtime::build,
+};
+
+/// Formats count from here; the only one so far.
+pub const FORMAT: u32 = 1;
+/// Environment variable with the number of the handoff's descriptor. Children never see it.
+pub const VARIABLE: &str = "NAVIGATOR_PILOT_HANDOFF";
+
+/// Everything that an exec would lose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Handoff {
+    pub format: u32,
+    /// Version of the program that leaves.
+    pub version: String,
+    /// The process: whoever inherited the variable by accident has another one.
+    pub process: u32,
+    /// What a candidate must say when it is checked; empty at the exec.
+    pub token: String,
+    /// Where the next program is looked for.
+    pub program: PathBuf,
+    /// The command line, for the check.
+    pub arguments: Vec<String>,
+    /// How often in a row the same program began anew because of a panic.
+    #[serde(skip_serializing_if = "is_none_yet")]
+    pub panics: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child: Option<HandedChild>,
+    /// Of the pilot of a database; absent when any other command runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<HandedNode>,
+}
+
+/// What the pilot of a database knows beyond its disk and its API.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HandedNode {
+    /// The word on the command line.
+    pub flavour: String,
+    /// The Pilot as last seen, with the status as last told to the reporter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pilot: Option<Pilot>,
+    /// The Pilot is from the disk: the API did not answer.
+    pub remembered: bool,
+    /// The running database has answered, serves, is moving its data away.
+    pub answered: bool,
+    pub serving: bool,
+    pub retiring: bool,
+    /// A restart was asked for and waits for the judgement of the configuration.
+    pub restart: bool,
+    pub may_found: bool,
+    /// Starts in a row that failed, and starts beyond the first; -1 before the first.
+    pub failures: u32,
+    pub restarts: i32,
+    /// The kernel's count of OOM kills when the database was started.
+    pub oom_kills: u64,
+    /// Why the wanted configuration does not run, and why a retirement does not go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// The checks of the volume passed once.
+    pub ours: bool,
+    /// Descriptors: the lock of the data directory, and the sockets that listen, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<RawFd>,
+    pub listeners: std::collections::BTreeMap<String, RawFd>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_none_yet(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Default for Handoff {
+    fn default() -> Self {
+        Self {
+            format: FORMAT,
+            version: build::VERSION.to_owned(),
+            process: std::process::id(),
+            token: String::new(),
+            program: PathBuf::new(),
+            arguments: Vec::new(),
+            panics: 0,
+            child: None,
+            node: None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to read the handoff")]
+    Read(#[from] io::Error),
+    #[error("handoff is damaged")]
+    Damaged(#[from] serde_json::Error),
+    #[error("handoff is of format {0}; this program reads {FORMAT}")]
+    Format(u32),
+    #[error("handoff is for process {0}")]
+    Process(u32),
+}
+
+impl Handoff {
+    /// # Errors
+    /// When the text is no handoff that this program understands.
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        // The number first: a later format may not look like this one at all.
+        let Head { format } = serde_json::from_slice(text)?;
+        if format != FORMAT {
+            return Err(Error::Format(format));
+        }
+        Ok(serde_json::from_slice(text)?)
+    }
+
+    /// An open file with the handoff, to be read from its start.
+    pub(super) fn to_file(&self) -> io::Result<File> {
+        let name = CString::new("navigator-handoff")?;
+        let mut file = File::from(memfd_create(name.as_c_str(), MFdFlags::MFD_CLOEXEC)?);
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.rewind()?;
+        Ok(file)
+    }
+}
+
+/// Reads what the earlier program of this process left; `number` is what [`VARIABLE`] says.
+/// Call once and first: it takes charge of descriptors by their number.
+///
+/// # Errors
+/// When there is none, or it is not for this process, or it cannot be understood. A program
+/// that was checked never sees that.
+pub fn receive(number: &str) -> Result<Handoff, Error> {
+    let number = number.parse().map_err(io::Error::other)?;
+    let mut file = File::from(inherited(number)?);
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    let handoff = Handoff::parse(&text)?;
+    if handoff.process != std::process::id() {
+        return Err(Error::Process(handoff.process));
+    }
+    // An exec by descriptor leaves its number as the process' name.
+    if let Some(name) = handoff.program.file_name()
+        && let Ok(name) = CString::new(name.as_encoded_bytes())
+    {
+        // Only people look at it.
+        nix::sys::prctl::set_name(&name).ok();
+    }
+    Ok(handoff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As v0.2.0 wrote it. Never change it: it is what a running pilot may leave to this one.
+    const FIRST: &str = r#"{"format":1,"version":"0.2.0","process":1,"token":"t",
+        "program":"/shared/navigator","arguments":["/shared/navigator","pilot","cassandra"],
+        "child":{"pid":7,"stdout":9,"stderr":10,"tail":{"whole":["a"],"part":[98]},"terminal":false},
+        "node":{"flavour":"cassandra","pilot":{"metadata":{"name":"p"},"spec":{"phase":"Running"}},
+            "remembered":false,"answered":true,"serving":true,"retiring":false,"restart":false,
+            "mayFound":true,"failures":0,"restarts":2,"oomKills":3,"ours":true,"lock":11,"listeners":{"liveness":12}},
+        "added":"later"}"#;
+
+    #[test]
+    fn what_the_first_release_left_is_understood_and_additions_are_passed_over() {
+        let handoff = Handoff::parse(FIRST.as_bytes()).unwrap();
+        let child = handoff.child.as_ref().unwrap();
+        assert_eq!((child.pid, child.stdout, child.stderr), (7, Some(9), Some(10)));
+        let node = handoff.node.as_ref().unwrap();
+        assert_eq!((node.restarts, node.oom_kills, node.lock), (2, 3, Some(11)));
+        assert!(node.serving && node.answered && node.may_found && !node.retiring);
+        assert_eq!(node.listeners["liveness"], 12);
+        let again = serde_json::to_vec(&handoff).unwrap();
+        assert_eq!(Handoff::parse(&again).unwrap(), handoff);
+    }
+
+    #[test]
+    fn another_format_and_no_handoff_are_refused() {
+        assert!(matches!(Handoff::parse(br#"{"format":2,"child":7}"#), Err(Error::Format(2))));
+        assert!(matches!(Handoff::parse(b"{}"), Err(Error::Damaged(_))));
+        assert!(matches!(Handoff::parse(b""), Err(Error::Damaged(_))));
+    }
+}

@@ -1,0 +1,177 @@
+//! `.navigator/` at the root of the data volume: what a pilot remembers about its node.
+//!
+//! Files are 0600 and appear whole or not at all. Losing this folder loses the mark by which
+//! the data are known as this node's, so nothing in it is ever written half.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{api::v1beta1::Pilot, pilot::volume::folder::Folder};
+
+/// Name of the folder.
+pub const FOLDER: &str = ".navigator";
+
+const MARK: &str = "identity.json";
+const INTENT: &str = "pilot.json";
+const LEFT: &str = "left.json";
+const RUN: &str = "run.json";
+
+/// In this data directory.
+#[derive(Clone, Debug)]
+pub struct Files(PathBuf);
+
+/// Whose data these are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Mark {
+    pub kind: Option<String>,
+    pub namespace: Option<String>,
+    pub cluster: Option<String>,
+    /// `metadata.uid` of the cluster object.
+    pub cluster_uid: Option<String>,
+    pub pilot: String,
+    /// The database's own id of its cluster, where it has one.
+    pub cluster_id: Option<String>,
+    /// The database's own id of the node: there once it served for the first time.
+    pub node_id: Option<String>,
+    pub since: Option<Time>,
+    /// Id of the founding that this node recorded in the cluster's LeaderLease.
+    pub founding: Option<String>,
+    /// Id of the ring that the data belong to, as the LeaderLease records it (see `ring`).
+    /// Volumes that were marked before rings had ids have none yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring: Option<String>,
+}
+
+/// A run of the database that has begun and not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    pub pid: i32,
+    pub start_time: Time,
+    pub pilot_version: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Left {
+    time: Time,
+}
+
+impl Files {
+    /// In a data directory. Nothing is created yet.
+    pub fn of(data: &Path) -> Self {
+        Self(data.to_owned())
+    }
+
+    pub fn mark(&self) -> io::Result<Option<Mark>> {
+        self.read(MARK)
+    }
+
+    pub fn set_mark(&self, mark: &Mark) -> io::Result<()> {
+        self.write(MARK, mark)
+    }
+
+    /// The intent as last seen, to start from when the API is away.
+    pub fn intent(&self) -> io::Result<Option<Pilot>> {
+        self.read(INTENT)
+    }
+
+    pub fn set_intent(&self, pilot: &Pilot) -> io::Result<()> {
+        self.write(INTENT, pilot)
+    }
+
+    /// Did the node leave its database cluster for good?
+    pub fn has_left(&self) -> io::Result<bool> {
+        Ok(self.read::<Left>(LEFT)?.is_some())
+    }
+
+    pub fn set_left(&self, time: Time) -> io::Result<()> {
+        self.write(LEFT, &Left { time })
+    }
+
+    /// A run that nobody has seen the end of.
+    pub fn open_run(&self) -> io::Result<Option<Run>> {
+        self.read(RUN)
+    }
+
+    pub fn begin_run(&self, run: &Run) -> io::Result<()> {
+        self.write(RUN, run)
+    }
+
+    pub fn end_run(&self) -> io::Result<()> {
+        match self.folder().and_then(|folder| folder.remove(RUN)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the folder when it is missing.
+    pub fn create(&self) -> io::Result<()> {
+        Folder::open(&self.0)?.make(FOLDER, 0o700).map(drop)
+    }
+
+    fn folder(&self) -> io::Result<Folder> {
+        Folder::open(&self.0)?.at(FOLDER)
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        match self.folder().and_then(|folder| folder.read(name)) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
+        let folder = Folder::open(&self.0)?.make(FOLDER, 0o700)?;
+        folder.write(name, &serde_json::to_vec_pretty(value)?, 0o600)?;
+        // The new name is on the disk only when its folder is.
+        folder.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back_and_is_nobody_elses() {
+        let data = tempfile::tempdir().unwrap();
+        let files = Files::of(data.path());
+        assert_eq!(files.mark().unwrap(), None);
+        let mark = Mark { pilot: "cass-demo-a-0".into(), ..Mark::default() };
+        files.set_mark(&mark).unwrap();
+        assert_eq!(files.mark().unwrap(), Some(mark));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&data.path().join(FOLDER)), 0o700);
+        assert_eq!(mode(&data.path().join(FOLDER).join(MARK)), 0o600);
+        files.end_run().unwrap();
+    }
+
+    #[test]
+    fn a_broken_file_is_an_error_and_not_an_empty_answer() {
+        let data = tempfile::tempdir().unwrap();
+        let files = Files::of(data.path());
+        files.create().unwrap();
+        fs::write(data.path().join(FOLDER).join(MARK), "{").unwrap();
+        assert!(files.mark().is_err());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_folder_is_not_followed() {
+        let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(elsewhere.path(), data.path().join(FOLDER)).unwrap();
+        let files = Files::of(data.path());
+        assert!(files.create().is_err());
+        assert!(files.set_mark(&Mark::default()).is_err());
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,218 @@
+//! The data volume, which may hang: what touches it is done on a thread of its own, one thing
+//! at a time, and waited for only so long. The loop that answers signals and probes never is.
+//!
+//! Owns the lock on the data directory: not every database has one of its own, and two
+//! processes on one directory destroy it. Work that is no longer wanted goes on to its end in
+//! its thread, so a lock that it took is kept.
+
+use std::{
+    fs::File,
+    sync::{Arc, Mutex as Cell, PoisonError},
+    time::Duration,
+};
+
+use nix::fcntl::Flock;
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, OwnedMutexGuard},
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
+
+/// Holds the data directory for this process and, as a shared description, for nobody else.
+pub type Lock = Flock<File>;
+
+/// Longer than the slowest disk takes to copy a configuration folder and to flush it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What somebody waits who has better things to do.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// Cheap to clone; all clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Volume(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    lock: Arc<Mutex<Option<Lock>>>,
+    /// Since when the work under way goes on.
+    busy: Cell<Option<Instant>>,
+}
+
+/// Work under way.
+struct Work(Arc<Inner>);
+
+impl Work {
+    fn begin(on: Arc<Inner>) -> Self {
+        on.set_busy(Some(Instant::now()));
+        Self(on)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.set_busy(None);
+    }
+}
+
+impl Inner {
+    fn set_busy(&self, since: Option<Instant>) {
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    fn hangs(&self) -> bool {
+        let since = *self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() >= PATIENCE)
+    }
+}
+
+/// The volume did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data volume has not answered for {PATIENCE:?}")]
+pub struct Hangs;
+
+impl Volume {
+    /// Takes the lock that an earlier program of this process took. Call before any visit.
+    pub fn keep(&self, lock: Option<Lock>) {
+        let kept = self.0.lock.try_lock();
+        *kept.expect("nobody visits the volume before the lock is handed over") = lock;
+    }
+
+    /// The lock, and no work is begun while it is held here; `None` while work goes on.
+    pub fn idle(&self) -> Option<OwnedMutexGuard<Option<Lock>>> {
+        self.0.lock.clone().try_lock_owned().ok()
+    }
+
+    /// Does work that may take the lock. While earlier work hangs, none is begun: threads that
+    /// wait in the kernel cannot be ended.
+    ///
+    /// # Errors
+    /// When the work, or what was begun before it, takes too long.
+    pub async fn visit<T, W>(&self, work: W) -> Result<T, Hangs>
+    where
+        W: FnOnce(&mut Option<Lock>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let visit = async {
+            let mut lock = self.0.lock.clone().lock_owned().await;
+            let begun = Work::begin(self.0.clone());
+            spawn_blocking(move || {
+                // It ends before the lock is given back.
+                let _begun = begun;
+                work(&mut lock)
+            })
+            .await
+        };
+        match timeout(PATIENCE, visit).await {
+            Err(_) => Err(Hangs),
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(ended)) => match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is being shut down: nobody waits for the answer.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// Does work for somebody who does not wait for it: `None` when the volume is busy for a
+    /// moment. The work may still be done.
+    ///
+    /// # Errors
+    /// When what goes on there takes too long.
+    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, Hangs>
+    where
+        W: FnOnce(&mut Option<Lock>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        match timeout(MOMENT, self.visit(work)).await {
+            Ok(answer) => answer.map(Some),
+            Err(_) if self.0.hangs() => Err(Hangs),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Does work that waits for other things, too.
+    ///
+    /// # Errors
+    /// As [`Volume::visit`].
+    pub async fn during<T, F>(&self, work: F) -> Result<T, Hangs>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let runtime = Handle::current();
+        self.visit(move |_| runtime.block_on(work)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_is_no_longer_wanted_keeps_the_lock_that_it_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = Volume::default();
+        let (go, wait) = mpsc::channel::<()>();
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let path = folder.path().to_owned();
+        let work = volume.visit(move |lock| {
+            begun.send(()).unwrap();
+            wait.recv().unwrap();
+            let file = File::open(path).unwrap();
+            *lock = Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).ok();
+        });
+        tokio::select! {
+            _ = work => unreachable!("it waits"),
+            _ = begins => {}
+        }
+        go.send(()).unwrap();
+        assert!(volume.visit(|lock| lock.is_some()).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_that_hangs_is_told_and_gets_one_thread_only() {
+        let volume = Volume::default();
+        let (go, wait) = mpsc::channel::<()>();
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let hangs = volume.visit(move |_| {
+            begun.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        let later = async {
+            begins.await.unwrap();
+            tokio::time::advance(PATIENCE * 2).await;
+        };
+        assert_eq!(tokio::join!(hangs, later).0, Err(Hangs));
+        let second = volume.visit(|_| unreachable!("the first has not ended"));
+        let later = tokio::time::advance(PATIENCE * 2);
+        assert_eq!(tokio::join!(second, later).0, Err::<(), _>(Hangs));
+        let third = volume.glance(|_| unreachable!("nor has it now"));
+        let later = tokio::time::advance(MOMENT * 2);
+        assert_eq!(tokio::join!(third, later).0, Err::<Option<()>, _>(Hangs));
+        go.send(()).unwrap();
+        assert_eq!(volume.visit(|_| 7).await, Ok(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_that_is_busy_for_a_moment_is_not_waited_for() {
+        let volume = Volume::default();
+        let (go, wait) = mpsc::channel::<()>();
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let busy = volume.visit(move |_| {
+            begun.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        let glance = async {
+            begins.await.unwrap();
+            let glance = volume.glance(|_| unreachable!("it is not wanted any more"));
+            let seen = tokio::join!(glance, tokio::time::advance(MOMENT * 2)).0;
+            go.send(()).unwrap();
+            seen
+        };
+        assert_eq!(tokio::join!(busy, glance), (Ok(()), Ok(None::<()>)));
+        assert_eq!(volume.glance(|_| 7).await, Ok(Some(7)));
+    }
+}

@@ -1,0 +1,73 @@
+//! Folders that belong to the user whom the database runs as, where that is not the pilot's.
+//!
+//! Only a pilot that runs as root on a host needs this: in a pod both are one user. The pilot's
+//! own folder on the volume stays the pilot's.
+
+use std::{ffi::OsStr, io, path::Path};
+
+use crate::pilot::{
+    process::supervisor::User,
+    volume::{files::FOLDER, folder::Folder},
+};
+
+/// Gives a folder and all below it. Links are given, not followed.
+///
+/// # Errors
+/// When the pilot may not, or the folder cannot be read.
+pub fn give(path: &Path, user: User) -> io::Result<()> {
+    let folder = Folder::open(path)?;
+    folder.give(user)?;
+    folder.names()?.iter().try_for_each(|name| folder.give_entry(name, user))
+}
+
+/// The same for a data volume. What lies directly on it and belongs to the user already is not
+/// gone through again: there may be millions of files below.
+///
+/// # Errors
+/// As of [`give`].
+pub fn give_volume(data: &Path, user: User) -> io::Result<()> {
+    let folder = Folder::open(data)?;
+    for name in folder.names()? {
+        if name != OsStr::new(FOLDER) && !folder.is_of(&name, user)? {
+            folder.give_entry(&name, user)?;
+        }
+    }
+    folder.give(user)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, lchown},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_volume_is_given_but_for_the_pilots_own_folder() {
+        if !nix::unistd::geteuid().is_root() {
+            // Who is not root may give to itself only, and that must do no harm.
+            let place = tempfile::tempdir().unwrap();
+            let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+            give_volume(place.path(), User { uid, gid }).unwrap();
+            assert!(give_volume(place.path(), User { uid: uid + 1, gid }).is_err());
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        for folder in ["data/a/b", "theirs/deep", FOLDER] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc", root.join("data/link")).unwrap();
+        lchown(root.join("theirs"), Some(4321), Some(1234)).unwrap();
+        give_volume(root, User { uid: 4321, gid: 1234 }).unwrap();
+        let owner = |path: &str| fs::symlink_metadata(root.join(path)).unwrap().uid();
+        for path in [".", "data", "data/a/b", "data/link", "theirs"] {
+            assert_eq!(owner(path), 4321, "{path}");
+        }
+        // Not gone through, not ours to give, not followed.
+        assert_eq!((owner("theirs/deep"), owner(FOLDER)), (0, 0));
+        assert_eq!(fs::metadata("/etc").unwrap().uid(), 0);
+    }
+}

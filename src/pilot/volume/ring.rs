@@ -1,0 +1,213 @@
+//! Which ring the data of a volume belong to, and whether that is the ring of this cluster.
+//!
+//! The id of a ring is the id of its founding, in the cluster's LeaderLease. Every member's volume
+//! carries it, from before its database joins. The LeaderLease goes with the cluster object; when
+//! a cluster is made again on volumes that were kept, the first node with data records its ring
+//! once more. A volume of another ring never serves: its rows are another history.
+//!
+//! Volumes that were marked before rings had ids carry none. One that ran under this very cluster
+//! object is taken for this ring's. Of any other the mark tells what it is known by: the uid of
+//! the cluster object that it ran under last, and the cluster's id when it served first. A ring
+//! that is recorded again lists these in `formerly`, so that its other volumes are known too.
+
+use uuid::Uuid;
+
+use crate::{
+    api::{
+        names::annotation,
+        v1beta1::{Founder, LeaderLease, Pilot},
+    },
+    pilot::{
+        database::{FailedCheck, Ring},
+        flavour::Flavour,
+        kube::cluster,
+        volume::files::Mark,
+    },
+};
+
+/// What the record says about a volume with data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Belongs {
+    Here,
+    /// Nothing is recorded: this is what to record.
+    Unrecorded(Founder),
+    Elsewhere,
+}
+
+/// Whose are the data of a volume with this mark? `uid` is that of the cluster object, where
+/// there is one.
+pub fn judge(mark: &Mark, own: &str, uid: Option<&str>, record: Option<&Founder>) -> Belongs {
+    let known_by = known_by(mark);
+    let Some(record) = record else {
+        let id = mark.ring.clone().or_else(|| known_by.first().cloned());
+        let id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
+        return Belongs::Unrecorded(Founder { name: own.to_owned(), id, formerly: known_by });
+    };
+    let alike = || known_by.iter().any(|id| *id == record.id || record.formerly.contains(id));
+    let here = match &mark.ring {
+        Some(ring) if *ring == record.id => true,
+        // Recorded by a node that knew no id of its ring, when others did.
+        Some(_) => record.formerly.contains(&record.id) && alike(),
+        None => mark.cluster_uid.as_deref() == uid || alike(),
+    };
+    if here { Belongs::Here } else { Belongs::Elsewhere }
+}
+
+/// What a volume without a ring's id is known by.
+fn known_by(mark: &Mark) -> Vec<String> {
+    let mut known: Vec<String> = mark.cluster_uid.iter().chain(&mark.cluster_id).cloned().collect();
+    known.dedup();
+    known
+}
+
+pub fn of(record: &Founder) -> Ring {
+    Ring { id: record.id.clone(), remade: is_remade(record) }
+}
+
+/// Was the ring there before this cluster object?
+pub fn is_remade(record: &Founder) -> bool {
+    !record.formerly.is_empty()
+}
+
+/// Is it the lease of an earlier cluster of this name? It is about to be collected, and what is
+/// recorded there with it.
+pub fn is_former(lease: &LeaderLease, pilot: &Pilot) -> bool {
+    let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
+    let Some(own) = cluster::owner(pilot) else { return false };
+    !owners.is_empty() && owners.iter().all(|owner| owner.uid != own.uid)
+}
+
+/// Did a person say that the data are this node's, whatever their mark says?
+pub fn is_adopted(pilot: &Pilot) -> bool {
+    let annotations = pilot.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(annotation::ADOPT_DATA)).is_some_and(|value| value == "true")
+}
+
+/// Why a volume of another ring is refused, and the ways on. `joined`: its node was a member.
+pub fn refusal(
+    flavour: &Flavour,
+    pilot: &Pilot,
+    mark: &Mark,
+    record: Option<&Founder>,
+    joined: bool,
+) -> FailedCheck {
+    let name = pilot.metadata.name.as_deref().unwrap_or("?");
+    let cluster = pilot.spec.cluster_ref.as_ref().map_or("?", |cluster| &cluster.name);
+    let theirs = match (&mark.ring, &mark.cluster_uid) {
+        (Some(ring), _) => format!("ring {ring}"),
+        (None, Some(uid)) => format!("the ring of an earlier cluster {cluster:?} (uid {uid})"),
+        (None, None) => "a ring without an id".to_owned(),
+    };
+    let what = if joined { "the data of" } else { "a part of the data, of an unfinished join, of" };
+    let ours = record.map_or_else(
+        || format!("nothing is recorded of a ring of cluster {cluster:?}"),
+        |record| format!("cluster {cluster:?} is ring {}, recorded by {}", record.id, record.name),
+    );
+    let claim = match pilot.metadata.namespace.as_deref() {
+        Some(_) if cluster::owner(pilot).is_some() => {
+            format!("delete claim {}-{name} and pod {name}", flavour.claim)
+        }
+        _ => "empty the data directory, .navigator too".to_owned(),
+    };
+    let adopt = if record.is_some() {
+        format!(
+            ". To adopt them as they are, with rows that the others may not have and without \
+             theirs, annotate the Pilot with {}=true",
+            annotation::ADOPT_DATA
+        )
+    } else {
+        String::new()
+    };
+    let message = format!(
+        "the volume holds {what} {name} in {theirs}, and {ours}. To wipe them, so that an empty \
+         node joins, {claim}{adopt}"
+    );
+    FailedCheck { reason: "IdentityMismatch", message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(name: &str, id: &str, formerly: &[&str]) -> Founder {
+        let formerly = formerly.iter().map(|id| (*id).to_owned()).collect();
+        Founder { name: name.into(), id: id.into(), formerly }
+    }
+
+    fn mark(ring: Option<&str>, uid: &str, first: &str) -> Mark {
+        Mark {
+            ring: ring.map(str::to_owned),
+            cluster_uid: Some(uid.into()),
+            cluster_id: Some(first.into()),
+            node_id: Some("n".into()),
+            ..Mark::default()
+        }
+    }
+
+    fn belongs(mark: &Mark, record: &Founder) -> bool {
+        judge(mark, "a-1", Some("u2"), Some(record)) == Belongs::Here
+    }
+
+    #[test]
+    fn a_volume_serves_in_its_own_ring_only() {
+        let founded = by("a-0", "r2", &[]);
+        assert!(belongs(&mark(Some("r2"), "u2", "u2"), &founded));
+        assert!(!belongs(&mark(Some("r1"), "u1", "u1"), &founded));
+        // Also when it ran under the same cluster object: a person had another ring founded.
+        assert!(!belongs(&mark(Some("r1"), "u2", "u2"), &founded));
+    }
+
+    #[test]
+    fn the_first_node_with_data_records_its_ring_again() {
+        let record = |mark: &Mark| match judge(mark, "a-1", Some("u2"), None) {
+            Belongs::Unrecorded(founder) => founder,
+            other => panic!("{other:?}"),
+        };
+        let recorded = record(&mark(Some("r1"), "u1", "u1"));
+        assert_eq!(recorded, by("a-1", "r1", &["u1"]));
+        assert!(is_remade(&recorded));
+        assert!(belongs(&mark(Some("r1"), "u1", "u1"), &recorded));
+        assert!(!belongs(&mark(Some("r0"), "u1", "u1"), &recorded));
+    }
+
+    #[test]
+    fn volumes_without_a_rings_id_are_taken_into_the_ring_that_they_belong_to() {
+        let founded = by("a-0", "r2", &[]);
+        assert!(belongs(&mark(None, "u2", "u2"), &founded), "it ran under this cluster object");
+        assert!(
+            !belongs(&mark(None, "u1", "u1"), &founded),
+            "an earlier one; this was founded anew"
+        );
+        // Some volumes of a ring know its id and some do not: whoever is first, all are known.
+        let (old, new) = (mark(None, "u1", "u1"), mark(Some("r1"), "u1", "u1"));
+        for (first, second) in [(&old, &new), (&new, &old), (&old, &old)] {
+            let Belongs::Unrecorded(recorded) = judge(first, "a-1", Some("u2"), None) else {
+                panic!("nothing is recorded")
+            };
+            assert!(belongs(first, &recorded), "{recorded:?}");
+            assert!(belongs(second, &recorded), "{recorded:?}");
+        }
+        // One of them was started under the new object by a release that knew no ids.
+        let Belongs::Unrecorded(recorded) = judge(&mark(None, "u2", "u1"), "a-0", Some("u2"), None)
+        else {
+            panic!("nothing is recorded")
+        };
+        assert!(belongs(&old, &recorded), "{recorded:?}");
+    }
+
+    #[test]
+    fn a_refusal_says_whose_the_data_are_and_both_ways_on() {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some("cass-shop-a-1".into());
+        let record = by("cass-shop-a-0", "r2", &[]);
+        let flavour = &crate::pilot::flavour::EXAMPLE;
+        let told = refusal(flavour, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
+        assert_eq!(told.reason, "IdentityMismatch");
+        for part in
+            ["ring r1", "ring r2", "cass-shop-a-1", "empty the data", annotation::ADOPT_DATA]
+        {
+            assert!(told.message.contains(part), "{part}: {}", told.message);
+        }
+        assert!(told.message.len() < 700, "{}", told.message.len());
+    }
+}
