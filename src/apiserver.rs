@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod migrate_storage;
 pub mod negotiate;
 pub mod options;
+pub mod peer;
 pub mod registry;
 pub mod request_info;
 pub mod run;

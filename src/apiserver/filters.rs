@@ -32,8 +32,8 @@ use super::{
     authz::Authorizer,
     body::guarded,
     metrics::Metrics,
+    peer::Peer,
     request_info::RequestInfo,
-    serve::Peer,
     status::ApiError,
 };
 use crate::{

@@ -20,7 +20,7 @@ use super::{
     authn::User,
     discovery::Discovery,
     filters::{Warnings, audit::Subject},
-    health::{self, StoreHealth},
+    health::{self, Health},
     identity::Guard,
     load::read_body,
     negotiate,
@@ -34,24 +34,22 @@ use crate::{
         GROUP,
         scheme::{self, Part, Version},
     },
-    runtime::{Readiness, Runtime, Shutdown},
+    runtime::{Runtime, Shutdown},
 };
 
 /// What the handlers share. Cheap to clone.
 #[derive(Clone)]
 pub struct AppState(Arc<State>);
 
-pub(super) struct State {
+struct State {
     registries: BTreeMap<&'static str, Arc<Registry>>,
     guard: Guard,
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) store_health: StoreHealth,
+    health: Health,
     discovery: Discovery,
     requests: RequestMetrics,
-    pub(super) metrics: prometheus::Registry,
-    pub(super) readiness: Readiness,
-    /// Ends watches and readiness.
-    pub(super) shutdown: Shutdown,
+    metrics: prometheus::Registry,
+    /// Ends watches.
+    shutdown: Shutdown,
 }
 
 impl AppState {
@@ -71,24 +69,17 @@ impl AppState {
             rt.tasks().spawn_vital("cache", Arc::clone(registry.cache()).run(rt.shutdown(), ready));
             registries.insert(kind.plural(), Arc::new(registry));
         }
+        let readiness = rt.readiness().clone();
+        let health = Health::new(guard.clone(), Arc::clone(storage), readiness, closing.clone());
         Self(Arc::new(State {
             registries,
             guard,
-            storage: Arc::clone(storage),
-            store_health: StoreHealth::default(),
+            health,
             discovery: Discovery::new(),
             requests: RequestMetrics::register(rt.metrics()),
             metrics: rt.metrics().clone(),
-            readiness: rt.readiness().clone(),
             shutdown: closing.clone(),
         }))
-    }
-}
-
-impl State {
-    /// May objects be served?
-    pub(super) fn check_store(&self) -> Result<()> {
-        self.guard.check()
     }
 }
 
@@ -189,7 +180,7 @@ async fn resource(
     if named && everywhere {
         return Err(ApiError::no_such_resource());
     }
-    state.check_store()?;
+    state.guard.check()?;
     // The method decides, not the verb: a HEAD must not have a body, an unknown method no verb.
     match (&parts.method, named, target.part) {
         (&Method::GET, _, Part::Main) if info.verb == "watch" => watch::watch(&target).await,
@@ -235,7 +226,7 @@ async fn other(state: &State, info: &RequestInfo, parts: &Parts) -> Result<Respo
         return Err(ApiError::method_not_allowed());
     }
     let query = parts.uri.query().unwrap_or_default();
-    if let Some(response) = health::respond(state, &info.path, query).await {
+    if let Some(response) = health::respond(&state.health, &info.path, query).await {
         return Ok(response);
     }
     if info.path == "/metrics" {

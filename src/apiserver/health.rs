@@ -4,15 +4,18 @@
 //! `?exclude=`, one check by its path. A reason goes to the log, not to a stranger, except for
 //! what the store's guard has to say: somebody must read that.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http::{HeaderValue, Response, StatusCode, header};
 use tokio::{sync::Mutex, time::Instant};
 use tracing::warn;
 
-use super::{handlers::State, storage::Storage, url::query_pairs};
-use crate::error;
+use super::{identity::Guard, storage::Storage, url::query_pairs};
+use crate::{
+    error,
+    runtime::{Readiness, Shutdown},
+};
 
 /// How long the store may take to answer.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,7 +25,7 @@ const RECENT: Duration = Duration::from_secs(1);
 
 /// The store's last answer. Who comes while it is being asked waits for that answer.
 #[derive(Default)]
-pub(super) struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
+struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
 
 impl StoreHealth {
     async fn look(&self, store: &dyn Storage) -> Result<(), String> {
@@ -39,6 +42,26 @@ impl StoreHealth {
         };
         *last = Some((Instant::now(), verdict.clone()));
         verdict
+    }
+}
+
+/// What the checks look at.
+pub(super) struct Health {
+    guard: Guard,
+    storage: Arc<dyn Storage>,
+    store: StoreHealth,
+    readiness: Readiness,
+    shutdown: Shutdown,
+}
+
+impl Health {
+    pub(super) fn new(
+        guard: Guard,
+        storage: Arc<dyn Storage>,
+        readiness: Readiness,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self { guard, storage, store: StoreHealth::default(), readiness, shutdown }
     }
 }
 
@@ -86,7 +109,7 @@ impl Check {
 }
 
 /// The answer to a health check; `None` when the path is none.
-pub(super) async fn respond(state: &State, path: &str, query: &str) -> Option<Response<Body>> {
+pub(super) async fn respond(health: &Health, path: &str, query: &str) -> Option<Response<Body>> {
     let (name, single) = match path[1..].split_once('/') {
         Some((name, single)) => (name, Some(single)),
         None => (&path[1..], None),
@@ -100,7 +123,7 @@ pub(super) async fn respond(state: &State, path: &str, query: &str) -> Option<Re
     let checks = Check::ALL.into_iter().filter(|check| check.belongs_to(endpoint));
     if let Some(single) = single {
         let check = checks.into_iter().find(|check| check.name() == single)?;
-        return Some(match run(state, check).await {
+        return Some(match run(health, check).await {
             Ok(()) => text(StatusCode::OK, "ok".to_owned()),
             Err(why) => {
                 let body = format!("internal server error: {}\n", shown(check, &why));
@@ -126,7 +149,7 @@ pub(super) async fn respond(state: &State, path: &str, query: &str) -> Option<Re
             lines.push(format!("[+]{} excluded: ok\n", check.name()));
             continue;
         }
-        match run(state, check).await {
+        match run(health, check).await {
             Ok(()) => lines.push(format!("[+]{} ok\n", check.name())),
             Err(why) => {
                 lines.push(format!("[-]{} failed: {}\n", check.name(), shown(check, &why)));
@@ -154,13 +177,13 @@ pub(super) async fn respond(state: &State, path: &str, query: &str) -> Option<Re
     Some(text(StatusCode::OK, "ok".to_owned()))
 }
 
-async fn run(state: &State, check: Check) -> Result<(), String> {
+async fn run(health: &Health, check: Check) -> Result<(), String> {
     match check {
         Check::Ping => Ok(()),
-        Check::Etcd => state.store_health.look(&*state.storage).await,
-        Check::StoreIdentity => state.check_store().map_err(|error| error.message().to_owned()),
+        Check::Etcd => health.store.look(&*health.storage).await,
+        Check::StoreIdentity => health.guard.check().map_err(|error| error.message().to_owned()),
         Check::InformerSync => {
-            let waiting = state.readiness.waiting_for();
+            let waiting = health.readiness.waiting_for();
             if waiting.is_empty() {
                 Ok(())
             } else {
@@ -168,7 +191,7 @@ async fn run(state: &State, check: Check) -> Result<(), String> {
             }
         }
         Check::Shutdown => {
-            if state.shutdown.is_triggered() {
+            if health.shutdown.is_triggered() {
                 Err("process is shutting down".to_owned())
             } else {
                 Ok(())

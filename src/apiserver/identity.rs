@@ -17,9 +17,12 @@ use kube::Client;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use self::judge::{Error, Judge};
-use super::{status::ApiError, storage::Storage};
-use crate::{error::chain, runtime::Runtime};
+use self::judge::Judge;
+use super::{
+    status::ApiError,
+    storage::{self, Storage},
+};
+use crate::{api::names, error::chain, runtime::Runtime};
 
 /// Between looks while the verdict keeps us from serving.
 const SOON: Duration = Duration::from_secs(3);
@@ -28,6 +31,32 @@ const LATER: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
 /// For the last word on how far the store has come, before the process ends.
 const LAST_WORD: Duration = Duration::from_secs(3);
+
+/// A look that told nothing.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("failed to read the store's identity")]
+    Store(#[from] storage::Error),
+    #[error("failed to read or write ConfigMap {:?}", names::STORE_CONFIG_MAP)]
+    ConfigMap(#[source] Box<kube::Error>),
+    #[error(
+        "failed to list StatefulSets, to see whether the store is the one that their clusters are \
+         in; the ClusterRole {:?} allows it",
+        names::APISERVER
+    )]
+    StatefulSets(#[source] Box<kube::Error>),
+    #[error(
+        "ConfigMap {:?} could not be read or written within {ANSWER:?}",
+        names::STORE_CONFIG_MAP
+    )]
+    Timeout,
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::ConfigMap(Box::new(error))
+    }
+}
 
 /// What is known about the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

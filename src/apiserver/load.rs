@@ -7,7 +7,7 @@
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Response};
+use http::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use tokio::{
@@ -18,7 +18,6 @@ use tokio::{
 
 use super::{
     body::guarded,
-    negotiate,
     status::{ApiError, Result},
 };
 use crate::api::decode::{
@@ -149,8 +148,7 @@ fn too_long() -> ApiError {
 }
 
 /// Room for everything that is made of a body.
-pub async fn body(headers: &HeaderMap, bytes: &Bytes) -> Share {
-    let yaml = negotiate::content_type(headers) == "application/yaml";
+pub async fn body(yaml: bool, bytes: &Bytes) -> Share {
     let weight = if yaml { weight::foresee_yaml(bytes) } else { weight::foresee(bytes) };
     let room = if bytes.len() > SMALL { &BODIES } else { &LITTLE };
     room.take(TREES * weight).await

@@ -1,6 +1,6 @@
 //! The HTTPS listener: accepts, shakes hands, speaks HTTP/1.1 or HTTP/2, drains.
 //!
-//! Owns connections and their limits. Every request carries the [`Peer`] of its connection in
+//! Owns connections and their limits. Every request carries the `Peer` of its connection in
 //! its extensions; who that makes the user is decided anew for each request (invariant 8).
 //! Nothing is ever upgraded or redirected.
 
@@ -12,7 +12,6 @@ mod tls;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
@@ -30,15 +29,6 @@ use crate::runtime::{Shutdown, Tasks};
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// `accept` fails like this when the process runs out of descriptors; trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The other end of a connection.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    pub address: SocketAddr,
-    /// What the client presented in the handshake, leaf first. Only its possession of the leaf's
-    /// key has been checked: nobody has looked at the chain yet.
-    pub certificates: Arc<[CertificateDer<'static>]>,
-}
 
 /// Accepts connections until `drain` is triggered, then waits for those that are open to finish
 /// what they are doing, for at most `grace`.

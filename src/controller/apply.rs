@@ -513,7 +513,7 @@ async fn resize(
     let Some(set) = &found.set else { return Ok(()) };
     if let Some(wanted) = desired.pool(pool) {
         // New nodes are told what fits the cluster that they make.
-        let resized = desired.clone().fitting(&observed.resized(pool, to));
+        let resized = desired.clone().fitting(&observed.resized(pool, to).existing());
         let fitting = resized.pool(pool).unwrap_or(wanted);
         for ordinal in set.replicas..to {
             ensure_pilot(ctx, desired, fitting, ordinal, found.members.get(&ordinal)).await?;

@@ -16,7 +16,6 @@ use k8s_openapi::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::observe::{self, Observed};
 use crate::api::{
     quantity,
     v1beta1::{
@@ -73,7 +72,23 @@ pub(crate) struct Flavour {
     pub(crate) pilot_role: fn(&str) -> String,
     pub(crate) leader_lease: fn(&str) -> String,
     /// Turns what nodes are told to what fits the nodes that there are.
-    pub(crate) fit: fn(&mut Desired, &Observed),
+    pub(crate) fit: fn(&mut Desired, &[Existing]),
+}
+
+/// A pool as it is, as far as it decides what nodes are told.
+#[derive(Clone, Debug)]
+pub(crate) struct Existing {
+    pub(crate) pool: String,
+    /// Nodes that are there, or come back, and were not told to leave.
+    pub(crate) staying: u32,
+    /// May its nodes be elected master by what they were told?
+    pub(crate) eligible: bool,
+}
+
+/// May a node that was told this be elected master by its peers? Never, where a database has no
+/// masters.
+pub(crate) fn eligible(spec: &PilotSpec) -> bool {
+    spec.elasticsearch.as_ref().is_some_and(|es| es.roles.iter().any(|role| role == "master"))
 }
 
 impl Flavour {
@@ -140,9 +155,9 @@ impl Pool {
         self.pod_hash == pod_hash || self.pods_alike.iter().any(|alike| alike == pod_hash)
     }
 
-    /// May its nodes be elected master, see [`observe::eligible`]?
+    /// May its nodes be elected master, see [`eligible`]?
     pub(crate) fn eligible(&self) -> bool {
-        observe::eligible(&self.pilot)
+        eligible(&self.pilot)
     }
 
     /// Are data kept on a claim, rather than in the pod?
@@ -222,8 +237,8 @@ impl Desired {
     }
 
     /// What nodes are told while there are these nodes.
-    pub(crate) fn fitting(mut self, observed: &Observed) -> Self {
-        (self.flavour.fit)(&mut self, observed);
+    pub(crate) fn fitting(mut self, existing: &[Existing]) -> Self {
+        (self.flavour.fit)(&mut self, existing);
         self
     }
 

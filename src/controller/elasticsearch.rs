@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use super::{
     cassandra::merged_jvm,
-    desired::{Desired, Flavour, Image, PodInputs, Pool, Stalled, Strategy},
+    desired::{Desired, Existing, Flavour, Image, PodInputs, Pool, Stalled, Strategy},
     flavour::{Cluster, Settings, effective_pilot_image, replicas, run_as_user},
-    observe::{Member, Observed, ObservedPool},
 };
 use crate::{
     api::{
         names::{self, elasticsearch, label, port},
         v1beta1::{
             ClusterRef, ElasticsearchCluster, ElasticsearchClusterSpec, ElasticsearchNodePool,
-            PilotElasticsearchSpec, PilotIntent, PilotSpec, PodTemplate,
+            PilotElasticsearchSpec, PilotSpec, PodTemplate,
         },
     },
     engine::{
@@ -133,17 +132,10 @@ fn majority(masters: i32) -> i32 {
 /// it those that are wanted, the first node of a new cluster would wait for the others, and they
 /// for it; and a cluster that shrinks could fall in two. Nodes that were told to leave count no
 /// more: without them the others must go on.
-fn fit_quorum(desired: &mut Desired, observed: &Observed) {
-    let staying = |pool: &ObservedPool| {
-        let nodes = pool.replicas().max(pool.returning());
-        let leaves = |member: &&Member| member.intends(&PilotIntent::Decommissioned);
-        let leaving = pool.members.range(..nodes).map(|(_, member)| member).filter(leaves).count();
-        nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
-    };
-    let eligible = |pool: &&ObservedPool| {
-        desired.pool(&pool.name).map_or_else(|| pool.eligible(), Pool::eligible)
-    };
-    let masters: u32 = observed.pools.iter().filter(eligible).map(staying).sum();
+fn fit_quorum(desired: &mut Desired, existing: &[Existing]) {
+    let eligible =
+        |pool: &&Existing| desired.pool(&pool.pool).map_or(pool.eligible, Pool::eligible);
+    let masters: u32 = existing.iter().filter(eligible).map(|pool| pool.staying).sum();
     let masters = i32::try_from(masters).unwrap_or(i32::MAX).max(1);
     for pool in &mut desired.pools {
         if let Some(spec) = &mut pool.pilot.elasticsearch
@@ -224,6 +216,7 @@ fn pool_of(cluster: &ElasticsearchCluster, name: &str, pool: &ElasticsearchNodeP
 mod tests {
     use super::*;
     use crate::controller::world::{observed, roles};
+    use crate::{api::v1beta1::PilotIntent, controller::observe::Observed};
 
     /// A cluster of version 6.8 with three wanted masters and two data nodes.
     fn old(masters: i32, minimum: Option<i32>) -> Desired {
@@ -248,7 +241,7 @@ mod tests {
             member.pilot.as_mut().unwrap().spec.elasticsearch = Some(roles(true));
         }
         change(&mut observed);
-        let told = desired.clone().fitting(&observed).pools.into_iter().map(|pool| {
+        let told = desired.clone().fitting(&observed.existing()).pools.into_iter().map(|pool| {
             pool.pilot.elasticsearch.unwrap().minimum_masters.expect("version 6 has a quorum")
         });
         let told: Vec<i32> = told.collect();

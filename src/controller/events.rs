@@ -20,7 +20,7 @@ pub(crate) struct Events(events::Events);
 
 impl Events {
     pub(crate) fn new(client: Client, instance: String) -> Self {
-        Self(events::Events::new(client, super::context::MANAGER, instance))
+        Self(events::Events::new(client, crate::api::names::CONTROLLER, instance))
     }
 
     /// Publishes news about a cluster. Lost news is no reason to stop working.

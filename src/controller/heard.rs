@@ -12,7 +12,6 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::observe::condition;
 use crate::api::v1beta1::Pilot;
 
 /// Shared by the watch, which hears, and those who ask.
@@ -72,7 +71,7 @@ impl Hearing {
 impl Heard {
     /// Notes what a watch showed.
     pub(crate) fn note(&self, pilot: &Pilot, now: Instant) {
-        let ready = condition(&pilot.status.conditions, "Ready");
+        let ready = pilot.status.conditions.iter().find(|found| found.type_ == "Ready");
         // That is what we wrote ourselves.
         if ready.is_some_and(|ready| ready.reason == "PilotSilent") {
             return;

@@ -20,7 +20,7 @@ use k8s_openapi::{
 
 pub(crate) use self::installer::{Installer, Installing, installer_name};
 use super::{
-    desired::{Desired, Stalled},
+    desired::{Desired, Existing, Stalled, eligible},
     heard::Hearing,
 };
 use crate::api::{
@@ -170,6 +170,16 @@ pub(crate) struct ClaimFacts {
 }
 
 impl Observed {
+    /// What decides what nodes are told.
+    pub(crate) fn existing(&self) -> Vec<Existing> {
+        let one = |pool: &ObservedPool| Existing {
+            pool: pool.name.clone(),
+            staying: pool.staying(),
+            eligible: pool.eligible(),
+        };
+        self.pools.iter().map(one).collect()
+    }
+
     /// Adds what is known of each pilot, by the uid of its Pilot, beside its objects.
     pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> Hearing) {
         for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
@@ -288,13 +298,15 @@ fn keeps_data(spec: &PilotSpec) -> bool {
         .is_none_or(|es| es.roles.iter().any(|role| role == "master" || role.starts_with("data")))
 }
 
-/// May a node that was told this be elected master by its peers? Never, where a database has no
-/// masters.
-pub(crate) fn eligible(spec: &PilotSpec) -> bool {
-    spec.elasticsearch.as_ref().is_some_and(|es| es.roles.iter().any(|role| role == "master"))
-}
-
 impl ObservedPool {
+    /// Nodes that are there, or come back, and were not told to leave.
+    fn staying(&self) -> u32 {
+        let nodes = self.replicas().max(self.returning());
+        let leaves = |member: &&Member| member.intends(&PilotIntent::Decommissioned);
+        let leaving = self.members.range(..nodes).map(|(_, member)| member).filter(leaves).count();
+        nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
+    }
+
     /// Do its nodes hold the quorum, see [`eligible`]?
     pub(crate) fn eligible(&self) -> bool {
         self.members.values().any(Member::eligible)

@@ -98,7 +98,7 @@ async fn tell_failures<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired
     };
     let message = format!("{}{what}", chain(error));
     observed.refused = Some(Stalled { reason: "SyncFailed", message });
-    let desired = desired.clone().fitting(&observed);
+    let desired = desired.clone().fitting(&observed.existing());
     let planned = plan(&desired, &observed);
     let after = status::status(&desired, &observed, &planned, now);
     if let Err(error) = write_status(ctx, cluster, &desired, after, &planned).await {
@@ -120,7 +120,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
         return first_sight(ctx, cluster, desired).await;
     }
     teardown::keep_finalizer::<K>(ctx, cluster, desired).await?;
-    let desired = &desired.clone().fitting(&observed);
+    let desired = &desired.clone().fitting(&observed.existing());
     let inert = desired.paused || desired.stalled.is_some() || observed.stalled.is_some();
     if !inert {
         match apply::ensure(ctx, desired, &observed).await {
@@ -214,7 +214,7 @@ async fn carry_out<K: Cluster>(
         return Err(Error::Conflict { kind: kind.to_owned(), name: desired.name.clone() });
     }
     let observed = see(ctx, &fresh, &live_objects(ctx, desired).await?, now);
-    let fresh = fresh.fitting(&observed);
+    let fresh = fresh.fitting(&observed.existing());
     let planned = plan(&fresh, &observed);
     if planned.step.as_ref() != Some(step) {
         debug!(

@@ -4,16 +4,45 @@
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
+use tokio::sync::watch;
 
 use crate::{
     api::v1beta1::{Blocker, DatabaseStatus, Decommission, Endpoint, Health, Pilot},
     engine::ending::Ending,
-    pilot::{
-        kube::leader::Lead,
-        node::preflight::Needs,
-        process::supervisor::{Command, Output},
-    },
+    pilot::process::supervisor::{Command, Output},
+    runtime::leader::Claim,
 };
+
+/// What a database cannot do without; 0 is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub open_files: u64,
+    pub processes: u64,
+    /// `vm.max_map_count`
+    pub mappings: u64,
+    /// Memory is locked, all of it.
+    pub locks_memory: bool,
+}
+
+/// Permission to change what belongs to the whole database cluster. It may end at any moment:
+/// ask ahead of every change.
+#[derive(Clone, Debug)]
+pub struct Lead(watch::Receiver<Claim>);
+
+impl Lead {
+    pub fn new(claim: watch::Receiver<Claim>) -> Self {
+        Self(claim)
+    }
+
+    /// For a node with nobody to share with.
+    pub fn alone() -> Self {
+        Self(watch::channel(Claim::unshared()).1)
+    }
+
+    pub fn holds(&self) -> bool {
+        self.0.borrow().is_held()
+    }
+}
 
 /// Everything that a flavour needs to prepare and run its node.
 #[derive(Clone, Debug)]

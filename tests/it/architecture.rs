@@ -1,5 +1,7 @@
 //! Draws the arrows of ARCHITECTURE.md: who may import whom.
 
+mod circles;
+
 use std::{fs, path::Path};
 
 /// Top-level module → the top-level modules that it may name as `crate::…`.

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::{
-    apiserver::{authn::User, metrics::Metrics, request_info::RequestInfo, serve::Peer},
+    apiserver::{authn::User, metrics::Metrics, peer::Peer, request_info::RequestInfo},
     runtime::Runtime,
 };
 

@@ -25,7 +25,8 @@ async fn understand<T>(
     body: Arrived,
     read: impl FnOnce(&[u8]) -> Result<T>,
 ) -> Result<(T, Share)> {
-    let share = load::body(target.headers, &body.bytes).await;
+    let yaml = content_type(target.headers) == "application/yaml";
+    let share = load::body(yaml, &body.bytes).await;
     let meant = load::work(body.bytes.len(), || read(&body.bytes))?;
     Ok((meant, share))
 }

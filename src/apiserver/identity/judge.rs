@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::{
     super::storage::{self, PageRequest, Prefix, Revision, Sight, Storage},
-    ANSWER, Verdict, orphans,
+    Error, Verdict, orphans,
     record::Record,
 };
 use crate::api::{
@@ -27,32 +27,6 @@ const STEP: u64 = 1000;
 
 const ACCEPTED: &str = "another state than the one that was opened has been accepted";
 const BACK: &str = "the store on record is back, in place of the one that was opened";
-
-/// A look that told nothing.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error("failed to read the store's identity")]
-    Store(#[from] storage::Error),
-    #[error("failed to read or write ConfigMap {:?}", names::STORE_CONFIG_MAP)]
-    ConfigMap(#[source] Box<kube::Error>),
-    #[error(
-        "failed to list StatefulSets, to see whether the store is the one that their clusters are \
-         in; the ClusterRole {:?} allows it",
-        names::APISERVER
-    )]
-    StatefulSets(#[source] Box<kube::Error>),
-    #[error(
-        "ConfigMap {:?} could not be read or written within {ANSWER:?}",
-        names::STORE_CONFIG_MAP
-    )]
-    Timeout,
-}
-
-impl From<kube::Error> for Error {
-    fn from(error: kube::Error) -> Self {
-        Self::ConfigMap(Box::new(error))
-    }
-}
 
 pub(super) struct Judge {
     store: Arc<dyn Storage>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     super::storage::{Key, Storage},
-    judge::Error,
+    Error,
 };
 use crate::api::{GROUP, scheme};
 

@@ -23,12 +23,14 @@ use tokio_rustls::server::TlsStream;
 use tracing::{debug, error};
 
 use super::{
-    Peer,
     body::{Paced, Streams, pace},
     patient::Patient,
     places::{InUse, Use},
 };
-use crate::{apiserver::filters::Chain, runtime::Shutdown};
+use crate::{
+    apiserver::{filters::Chain, peer::Peer},
+    runtime::Shutdown,
+};
 
 /// Time to send a request's head, kube-apiserver's number: a slow client cannot hold a
 /// connection with a head that never ends.

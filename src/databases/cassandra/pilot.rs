@@ -6,6 +6,7 @@
 mod configure;
 mod cql;
 mod facts;
+mod intent;
 mod jolokia;
 mod memory;
 mod observe;
@@ -37,10 +38,11 @@ use crate::{
     error::chain,
     pilot::{
         database::{
-            Database, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, StopPlan,
+            Database, Error, FailedCheck, Needs, Node, Observation, ProcessSpec, Retirement,
+            StopPlan,
         },
         flavour::Flavour,
-        node::{blockers::Blockers, preflight::Needs},
+        node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered, ring},
     },
 };

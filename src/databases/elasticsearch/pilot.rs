@@ -33,12 +33,11 @@ use crate::{
     error::chain,
     pilot::{
         database::{
-            Database, Error, FailedCheck, Node, Observation, Preparation, ProcessSpec, Retirement,
-            StopPlan,
+            Database, Error, FailedCheck, Lead, Needs, Node, Observation, Preparation, ProcessSpec,
+            Retirement, StopPlan,
         },
         flavour::{Flavour, Preparation as Told},
-        kube::leader::Lead,
-        node::{blockers::Blockers, preflight::Needs},
+        node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered},
     },
 };

@@ -64,26 +64,6 @@ impl Standing {
     }
 }
 
-/// Permission to change what belongs to the whole database cluster. It may end at any moment:
-/// ask ahead of every change.
-#[derive(Clone, Debug)]
-pub struct Lead(watch::Receiver<Claim>);
-
-impl Lead {
-    pub fn new(claim: watch::Receiver<Claim>) -> Self {
-        Self(claim)
-    }
-
-    /// For a node with nobody to share with.
-    pub fn alone() -> Self {
-        Self(watch::channel(Claim::unshared()).1)
-    }
-
-    pub fn holds(&self) -> bool {
-        self.0.borrow().is_held()
-    }
-}
-
 /// Stands for the lead whenever `standing` allows it, until shutdown. Without a `cluster` there
 /// is nobody to share with: then it leads whenever it may.
 pub async fn stand(

@@ -14,7 +14,6 @@ use std::time::SystemTime;
 use self::limits::Limits;
 pub use self::{
     data::{Space, space},
-    limits::Needs,
     network::unresolved,
     program::installed,
 };

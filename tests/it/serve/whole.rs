@@ -20,8 +20,8 @@ use navigator::{
         handlers::{AppState, router},
         identity::Guard,
         metrics::Metrics,
+        peer::Peer,
         request_info::RequestInfo,
-        serve::Peer,
         status::ApiError,
         storage::{
             Storage,

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, fs, net::IpAddr, path::Path};
 
 use super::{
+    intent::Intent,
     jolokia::Jolokia,
     memory::Memory,
     seeds::{self, Way},
@@ -13,10 +14,7 @@ use super::{
 use crate::{
     api::names,
     engine::{
-        cassandra::{
-            AGENT_JAR, AGENT_PROPERTIES, Files, Release, Settings, choose_collector, heap_bytes,
-            render,
-        },
+        cassandra::{AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, render},
         revision::config_hash,
     },
     pilot::{
@@ -132,46 +130,6 @@ fn ring_load(node: &Node, datacenter: &str) -> Option<i64> {
 
 pub(super) const LEFT: &str = "the data on the volume are of a node that was decommissioned; \
                                delete them to let a new node begin";
-
-/// The Pilot's spec, with defaults, as far as Cassandra reads it.
-pub(super) struct Intent {
-    pub(super) release: Release,
-    pub(super) cluster_name: String,
-    pub(super) datacenter: String,
-    pub(super) rack: String,
-    num_tokens: Option<i32>,
-    jvm_options: Vec<String>,
-    heap: u64,
-}
-
-impl Intent {
-    pub(super) fn of(node: &Node) -> Result<Self, Error> {
-        let spec = &node.pilot.spec;
-        let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
-        let version = spec.version.as_deref().unwrap_or_default();
-        let release = version.parse().map_err(|error| rejected(&error))?;
-        let heap = heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|e| rejected(&e))?;
-        let cassandra = spec.cassandra.clone().unwrap_or_default();
-        let cluster = spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
-        Ok(Self {
-            release,
-            cluster_name: cassandra
-                .cluster_name
-                .or(cluster)
-                .ok_or_else(|| rejected(&"spec.cassandra.clusterName is missing"))?,
-            datacenter: cassandra
-                .datacenter
-                .unwrap_or_else(|| names::cassandra::DEFAULT_DATACENTER.to_owned()),
-            rack: cassandra
-                .rack
-                .or_else(|| spec.node_pool.clone())
-                .unwrap_or_else(|| "rack1".to_owned()),
-            num_tokens: cassandra.num_tokens,
-            jvm_options: spec.jvm.clone().unwrap_or_default().options,
-            heap,
-        })
-    }
-}
 
 fn single_rack(node: &Node, intent: &Intent) -> bool {
     node.peers.iter().filter_map(|peer| peer.spec.cassandra.as_ref()).all(|peer| {

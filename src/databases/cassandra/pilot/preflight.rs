@@ -1,14 +1,15 @@
 //! What Cassandra needs of its host beyond what every database needs.
 
 use super::{
-    configure::{Intent, LEFT, has_data},
+    configure::{LEFT, has_data},
+    intent::Intent,
     memory::Memory,
 };
 use crate::{
     engine::cassandra::{AGENT_JAR, Release},
     pilot::{
-        database::{FailedCheck, Node},
-        node::preflight::{Needs, installed, unresolved},
+        database::{FailedCheck, Needs, Node},
+        node::preflight::{installed, unresolved},
         volume::memory::Remembered,
     },
 };

@@ -13,8 +13,8 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    configure::Intent,
     facts::{Facts, Stream},
+    intent::Intent,
     jolokia::{Executed, Jolokia, STORAGE_SERVICE, exec},
     memory::Memory,
     ranges::user_keyspaces,

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{configure::Intent, memory::Memory};
+use super::{intent::Intent, memory::Memory};
 use crate::{
     api::v1beta1::{CassandraPeer, Pilot, PilotPhase},
     pilot::{

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     engine::elasticsearch::Release,
     pilot::{
-        database::{FailedCheck, Node},
-        node::preflight::{Needs, installed},
+        database::{FailedCheck, Needs, Node},
+        node::preflight::installed,
         volume::memory::Remembered,
     },
 };

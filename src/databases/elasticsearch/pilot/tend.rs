@@ -22,10 +22,7 @@ use super::{api::Api, retire::quorum};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     engine::elasticsearch::Release,
-    pilot::{
-        database::{Error, Node},
-        kube::leader::Lead,
-    },
+    pilot::database::{Error, Lead, Node},
 };
 
 /// Elasticsearch itself waits 30 s for the voting configuration to change.

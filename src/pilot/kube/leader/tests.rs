@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::{
     pilot::{
+        database::Lead,
         flavour::EXAMPLE,
         node::machine::{Event, Limits, Want},
     },

@@ -6,18 +6,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use super::failed;
-use crate::pilot::database::FailedCheck;
-
-/// What a flavour cannot do without; 0 is nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    pub open_files: u64,
-    pub processes: u64,
-    /// `vm.max_map_count`
-    pub mappings: u64,
-    /// Memory is locked, all of it.
-    pub locks_memory: bool,
-}
+use crate::pilot::database::{FailedCheck, Needs};
 
 /// What there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,11 +15,11 @@ use crate::{
     api::v1beta1::{LeaderLease, Pilot, PilotStatus},
     error::chain,
     pilot::{
-        database::Database,
+        database::{Database, Lead},
         kube::{
             cluster::Cluster,
             intent,
-            leader::{self, Lead, PilotsLease, Standing},
+            leader::{self, PilotsLease, Standing},
             namesake::Verdict,
         },
         node::metrics::Metrics,
