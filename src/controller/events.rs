@@ -1,4 +1,4 @@
-//! What the controller tells people: one event per change of state (api.md §5.7).
+//! What the controller tells people: one event per change of state (docs/conditions.md).
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;

@@ -1,4 +1,4 @@
-//! The conditions of a cluster (api.md §5.5).
+//! The conditions of a cluster (docs/conditions.md).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 

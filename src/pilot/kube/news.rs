@@ -1,4 +1,4 @@
-//! Which events a change of a pilot's report is worth (api.md §5.7). Pure.
+//! Which events a change of a pilot's report is worth (docs/conditions.md). Pure.
 //!
 //! Two reports of one node in, what happened between them out. The first is compared with what an
 //! earlier pilot reported last, so nothing is told again because a pilot was replaced, and how a

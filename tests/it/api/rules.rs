@@ -1,4 +1,4 @@
-//! Every rule of the contract has a bad or odd object in `tests/data/api/invalid` and its exact
+//! Every rule of `docs/rules.md` has a bad or odd object in `tests/data/api/invalid` and its exact
 //! answer in `tests/golden/api/invalid`.
 //!
 //! A file holds the object that is created, or the stored one and the one that is written over
@@ -19,18 +19,31 @@ use crate::golden;
 
 const FOLDER: &str = "tests/data/api/invalid";
 
-/// Numbers that the contract gives to its rules.
-const RULES: &[(&str, &[u32])] = &[
-    (
-        "V",
-        &[
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 20, 21, 22, 23, 24, 25, 26, 27,
-            30, 31, 32, 33, 34, 35, 36, 40, 41, 42, 43, 44, 45, 50,
-        ],
-    ),
-    ("W", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21]),
-    ("T", &[1, 2, 3, 4, 5, 6, 7, 8]),
-];
+/// The rules of `docs/rules.md`: each number, and the sentences of its row.
+fn rules() -> Vec<(String, Vec<String>)> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");
+    let page = fs::read_to_string(page).unwrap();
+    let rows = page.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.split(" | ").collect();
+        let [rule, _, says] = cells[..] else { return None };
+        let numbered = rule.len() > 1 && rule[1..].bytes().all(|byte| byte.is_ascii_digit());
+        let quoted = says.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        numbered.then(|| (rule.to_owned(), quoted))
+    });
+    rows.collect()
+}
+
+/// Does the text hold the sentence, with whatever at each `…`, all on one line?
+fn holds(text: &str, sentence: &str) -> bool {
+    text.lines().any(|line| {
+        let mut rest = Some(line);
+        for part in sentence.split('…') {
+            let found = rest.and_then(|rest| rest.split_once(part.trim()));
+            rest = found.map(|(_, after)| after);
+        }
+        rest.is_some()
+    })
+}
 
 /// Names of the cases, without `.yaml`.
 fn cases() -> BTreeSet<String> {
@@ -42,14 +55,25 @@ fn cases() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_rule_has_a_case() {
+fn every_rule_has_a_case_and_every_case_a_rule() {
+    let (cases, rules) = (cases(), rules());
+    let numbers: BTreeSet<&str> = rules.iter().map(|(rule, _)| &**rule).collect();
+    assert_eq!(numbers.len(), rules.len(), "a number stands twice");
+    let tried: BTreeSet<&str> = cases.iter().filter_map(|case| case.split('-').next()).collect();
+    assert_eq!(numbers, tried, "left: docs/rules.md; right: {FOLDER}");
+}
+
+#[test]
+fn the_server_says_what_the_page_says() {
     let cases = cases();
-    let missing: Vec<String> = RULES
-        .iter()
-        .flat_map(|(letter, numbers)| numbers.iter().map(move |number| format!("{letter}{number}")))
-        .filter(|rule| !cases.iter().any(|case| case.split('-').next() == Some(rule)))
-        .collect();
-    assert!(missing.is_empty(), "rules without a case in {FOLDER}: {missing:?}");
+    let mut wrong = Vec::new();
+    for (rule, sentences) in rules().into_iter().filter(|(rule, _)| !rule.starts_with('T')) {
+        let own = cases.iter().filter(|case| case.split('-').next() == Some(&*rule));
+        let answers: String = own.map(|case| answer(case)).collect();
+        let unsaid = sentences.into_iter().filter(|sentence| !holds(&answers, sentence));
+        wrong.extend(unsaid.map(|sentence| format!("{rule}: {sentence:?}")));
+    }
+    assert!(wrong.is_empty(), "no answer says:\n{}", wrong.join("\n"));
 }
 
 #[test]
