@@ -13,10 +13,10 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{error::exit, pilot::flavour::Flavour};
+use crate::{error::exit, pilot::database::Database};
 
 /// The databases that this program has pilots for.
-pub(crate) type Databases = &'static [&'static Flavour];
+pub(crate) type Databases = &'static [&'static Database];
 
 /// Runs databases on Kubernetes.
 #[derive(Debug, Parser)]
@@ -41,7 +41,7 @@ enum Applet {
 enum Asked {
     Applet(Applet),
     /// The pilot of a database.
-    Database(pilot::Database),
+    Database(pilot::Chosen),
 }
 
 /// Runs the applet that `argv` names and returns what the process shall end with.

@@ -3,7 +3,7 @@
 pub mod cassandra;
 pub mod elasticsearch;
 
-use crate::pilot::flavour::Flavour;
+use crate::pilot::database::Database;
 
 /// What pilots can run.
-pub const PILOTS: &[&Flavour] = &[&cassandra::pilot::FLAVOUR, &elasticsearch::pilot::FLAVOUR];
+pub const PILOTS: &[&Database] = &[&cassandra::pilot::DATABASE, &elasticsearch::pilot::DATABASE];

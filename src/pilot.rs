@@ -1,11 +1,11 @@
 //! The pilot: PID 1 beside one database process. It knows how.
 //!
 //! `process` owns processes and signals, `volume` the data directory, `kube` all that is said to
-//! and heard from the API; `node` decides and carries out. Which database it is lies behind
-//! `flavour` and `database`.
+//! and heard from the API; `node` decides and carries out. What it is, and how it is
+//! driven, lies behind `database` and `driver`.
 
 pub mod database;
-pub mod flavour;
+pub mod driver;
 pub mod http;
 
 pub mod kube;

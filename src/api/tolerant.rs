@@ -1,5 +1,5 @@
 //! Older ways of writing v1alpha1 that are still understood, and those that are refused with
-//! the replacement in the text (T1–T8, V9 and V10 of the contract).
+//! the replacement in the text (T1–T8, V9 and V10 of docs/rules.md).
 //!
 //! A JSON → JSON pass before strict checking. Works on whole objects and on patches: it looks
 //! only at what is there.

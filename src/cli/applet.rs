@@ -15,7 +15,7 @@ fn stands_for(link: &str, databases: Databases) -> Option<Vec<&'static str>> {
         return Some(vec![role]);
     }
     let word = role.unwrap_or(link).strip_prefix("pilot-")?;
-    let known = databases.iter().find(|flavour| flavour.word == word)?;
+    let known = databases.iter().find(|database| database.word == word)?;
     Some(vec![PILOT, known.word])
 }
 

@@ -15,7 +15,7 @@ use super::Databases;
 use crate::{
     error::{chain, exit},
     pilot::{
-        flavour::Flavour,
+        database::Database,
         process::{
             supervisor,
             takeover::{Handoff, Program, Start, VARIABLE, receive},
@@ -43,11 +43,11 @@ enum Which {
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The pilot of a database, and its flags.
-pub(crate) struct Database(&'static Flavour, Box<database::Args>);
+pub(crate) struct Chosen(&'static Database, Box<database::Args>);
 
 /// What a command line asks for.
 pub(crate) enum Role {
-    Database(Database),
+    Database(Chosen),
     Exec(exec::Args),
     Takeover(takeover::Args),
 }
@@ -61,16 +61,16 @@ impl From<Args> for Role {
     }
 }
 
-impl From<Database> for Role {
-    fn from(database: Database) -> Self {
-        Self::Database(database)
+impl From<Chosen> for Role {
+    fn from(chosen: Chosen) -> Self {
+        Self::Database(chosen)
     }
 }
 
 /// Adds a subcommand for each database, with the same flags for all, before the others.
 pub(super) fn with(command: Command, databases: Databases) -> Command {
-    let one = |flavour: &&Flavour| {
-        database::Args::augment_args(Command::new(flavour.word)).display_order(0)
+    let one = |database: &&Database| {
+        database::Args::augment_args(Command::new(database.word)).display_order(0)
     };
     command.subcommands(databases.iter().map(one))
 }
@@ -79,11 +79,11 @@ pub(super) fn with(command: Command, databases: Databases) -> Command {
 pub(super) fn database(
     pilot: &ArgMatches,
     databases: Databases,
-) -> Option<Result<Database, clap::Error>> {
+) -> Option<Result<Chosen, clap::Error>> {
     let (word, given) = pilot.subcommand()?;
-    let flavour = databases.iter().find(|flavour| flavour.word == word)?;
+    let database = databases.iter().find(|database| database.word == word)?;
     let args = database::Args::from_arg_matches(given);
-    Some(args.map(|args| Database(flavour, Box::new(args))))
+    Some(args.map(|args| Chosen(database, Box::new(args))))
 }
 
 /// Flags of a process that supervises another.
@@ -158,7 +158,7 @@ pub(crate) fn run(role: Role, databases: Databases) -> u8 {
         }
     };
     let code = match role {
-        Role::Database(Database(flavour, args)) => database::run(flavour, *args, handed),
+        Role::Database(Chosen(database, args)) => database::run(database, *args, handed),
         Role::Exec(args) => exec::run(args, handed),
         Role::Takeover(_) => exit::FAILURE,
     };

@@ -1,296 +1,79 @@
-//! What a pilot must know about one kind of database. One folder per flavour implements
-//! [`Database`]; nothing else in the pilot names a flavour.
+//! What the pilot must know of a database before it drives one.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
-
-use futures::future::BoxFuture;
-use tokio::sync::watch;
-
-use crate::{
-    api::v1beta1::{Blocker, DatabaseStatus, Decommission, Endpoint, Health, Pilot},
-    engine::ending::Ending,
-    pilot::process::supervisor::{Command, Output},
-    runtime::leader::Claim,
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
-/// What a database cannot do without; 0 is nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    pub open_files: u64,
-    pub processes: u64,
-    /// `vm.max_map_count`
-    pub mappings: u64,
-    /// Memory is locked, all of it.
-    pub locks_memory: bool,
-}
+use crate::{
+    api::v1beta1::Pilot,
+    pilot::{driver::Driver, volume::lock::Volume},
+};
 
-/// Permission to change what belongs to the whole database cluster. It may end at any moment:
-/// ask ahead of every change.
-#[derive(Clone, Debug)]
-pub struct Lead(watch::Receiver<Claim>);
-
-impl Lead {
-    pub fn new(claim: watch::Receiver<Claim>) -> Self {
-        Self(claim)
-    }
-
-    /// For a node with nobody to share with.
-    pub fn alone() -> Self {
-        Self(watch::channel(Claim::unshared()).1)
-    }
-
-    pub fn holds(&self) -> bool {
-        self.0.borrow().is_held()
-    }
-}
-
-/// Everything that a flavour needs to prepare and run its node.
-#[derive(Clone, Debug)]
-pub struct Node {
-    /// The Pilot as last seen; its spec is the intent.
-    pub pilot: Pilot,
-    /// Pilots of the same cluster, without this one.
-    pub peers: Vec<Pilot>,
-    /// `metadata.uid` of the cluster, from the Pilot's owner reference.
-    pub cluster_uid: Option<String>,
-    /// Address that other nodes reach this one at.
-    pub address: IpAddr,
-    /// Where the database is installed, for example `/opt/NAME`.
-    pub home: PathBuf,
-    /// Root of the data volume; `.navigator/` below it is the pilot's own.
-    pub data: PathBuf,
-    /// Folder that the flavour renders its configuration into; empty at first, the pilot's own.
-    pub config: PathBuf,
-    /// Folder that `navigator install` filled (the agents).
-    pub shared: PathBuf,
-    /// Memory limit of the container in bytes.
-    pub memory_limit: Option<u64>,
-    /// This node was recorded as the founder and may found a new database cluster.
-    pub may_found: bool,
-    /// The ring that the node was let into, where one is recorded.
-    pub ring: Option<Ring>,
-}
-
-/// The ring of a cluster, as its LeaderLease records it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ring {
-    pub id: String,
-    /// It was there before the cluster object: it may miss members that no Pilot stands for.
-    pub remade: bool,
-}
-
-/// A process to start. Secrets go into files or the environment, never into arguments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcessSpec {
-    pub program: PathBuf,
-    pub args: Vec<String>,
-    /// Added to the pilot's own environment.
-    pub env: BTreeMap<String, String>,
-    pub working_directory: Option<PathBuf>,
-    /// Hash of all that a restart is needed for; shown as `status.configHash`.
-    pub config_hash: String,
-}
-
-/// Its output is the container's; which user it runs as is the pilot's to say.
-impl From<&ProcessSpec> for Command {
-    fn from(process: &ProcessSpec) -> Self {
-        let ProcessSpec { program, args, env, working_directory, config_hash: _ } = process;
-        Self {
-            program: program.clone(),
-            args: args.iter().map(Into::into).collect(),
-            env: env.iter().map(|(key, value)| (key.into(), value.into())).collect(),
-            working_directory: working_directory.clone(),
-            user: None,
-            input: None,
-            output: Output::Tee,
-        }
-    }
-}
-
-/// A program that must end well before the database starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preparation {
-    /// What it does, for people: `install plugin analysis-icu`.
-    pub what: String,
-    pub program: ProcessSpec,
-}
-
-/// One preflight check that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedCheck {
-    /// Reason of the condition, for example `DiskFull`.
-    pub reason: &'static str,
-    /// What was found and what to do about it.
-    pub message: String,
-}
-
-/// Reason of a member that holds nothing of what the others hold: it is one, and does not serve.
-pub const JOINED_EMPTY: &str = "JoinedEmpty";
-
-/// What a database said when it was asked.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observation {
-    /// It answers at all: liveness, never dependent on other nodes.
-    pub alive: bool,
-    /// It joined and serves clients: readiness.
-    pub serving: bool,
-    /// Where it is on its way when it does not serve, for the Ready condition:
-    /// `Starting`, `Joining`, `Leaving`.
-    pub reason: Option<&'static str>,
-    pub message: Option<String>,
-    pub version: Option<String>,
-    /// The database's own id of this node.
-    pub node_id: Option<String>,
-    /// The database's own id of its cluster, where it has one.
-    pub cluster_id: Option<String>,
-    pub health: Option<Health>,
-    /// Why it refuses writes while it serves, for want of room.
-    pub refuses_writes: Option<String>,
-    pub blockers: Vec<Blocker>,
-    pub endpoints: Vec<Endpoint>,
-    /// Gauges for `/metrics`, name without prefix → value.
-    pub gauges: BTreeMap<&'static str, f64>,
-    /// What only this database reports.
-    pub detail: DatabaseStatus,
-    /// What the pilot could not write down of all this, or read again: its own trouble, and
-    /// nothing about the database.
-    pub unsaved: Option<String>,
-}
-
-/// How far a node's retirement is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Retirement {
-    /// Data are still being moved.
-    Moving(Decommission),
-    /// It cannot go on until somebody acts; the message says why.
-    Refused(String),
-    /// The node holds no data that others lack, and left the database cluster.
-    Left,
-}
-
-/// Signals and waits, in order, that end the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopPlan {
-    /// How long a drain may take before TERM is sent anyway.
-    pub drain: Duration,
-}
-
-/// Why a flavour could not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The intent cannot be rendered or the database would refuse it; a running one is left alone.
-    #[error("configuration was rejected: {0}")]
-    ConfigRejected(String),
-    /// What must be in place before the database starts cannot be brought there.
-    #[error("{0}")]
-    Unprepared(String),
-    /// Something must happen elsewhere first; ask again.
-    #[error("{0}")]
-    NotYet(String),
-    #[error("failed to read {path:?}")]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("failed to write {path:?}")]
-    Write { path: PathBuf, source: std::io::Error },
-    #[error("failed to give {path:?} to the database's user")]
-    Give { path: PathBuf, source: std::io::Error },
-    /// It answers, and not how it is.
-    #[error("the database answers clients, and does not say how it is")]
-    Evasive,
-    #[error("database does not answer")]
-    Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("database answered {0}")]
-    Refused(String),
-    /// A retirement that is past the point of no return.
-    #[error("decommission cannot be taken back: {0}")]
-    TooLate(String),
-}
-
-/// A database that takes longer than it may does not answer.
-impl From<tokio::time::error::Elapsed> for Error {
-    fn from(late: tokio::time::error::Elapsed) -> Self {
-        Self::Unreachable { source: late.into() }
-    }
-}
-
-impl Error {
-    /// Did the database leave a question unanswered? A file that the pilot cannot read or write
-    /// says nothing about the database, and a refusal is an answer.
-    pub fn is_silence(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
-    }
-}
-
-/// The verbs of one flavour. Calls may overlap; each is safe to repeat and to drop half-way.
-/// Those that read or write the data volume at length (`recall`, `preflight`, `judge`, `configure`,
-/// `refresh`, `retire`, `cancel_retirement`) may block: they are called where a volume that hangs
-/// holds nothing else up. The others touch it through the [`Volume`](crate::pilot::volume::lock::Volume) only,
-/// and never wait for it.
-pub trait Database: Send + Sync + 'static {
+/// A database that pilots can run.
+#[derive(Debug)]
+pub struct Database {
     /// The word on the command line.
-    fn flavour(&self) -> &'static str;
-    /// Reads what an earlier pilot left on the volume. Called once and first.
-    fn recall(&self) {}
-    /// What the kernel must let the node have.
-    fn needs(&self, _node: &Node) -> Needs {
-        Needs::default()
-    }
-    /// Checks beyond those that every flavour needs. Empty means the database may start.
-    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
-    /// Programs to run to their end, in order, after [`Database::configure`] and before the
-    /// database: installing and removing plugins. One that fails keeps the database stopped.
-    /// None of them runs while this is called.
-    fn prepare<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-    /// Told how the program of this index ended, before the next one is started.
-    fn prepared(
-        &self,
-        _node: &Node,
-        _index: usize,
-        _outcome: Result<(), &str>,
-    ) -> Result<(), Error> {
-        Ok(())
-    }
-    /// Writes into the report how far the preparation is.
-    fn report_preparation(&self, _detail: &mut DatabaseStatus) {}
-    /// Renders and judges the wanted configuration as [`Database::configure`] would, and writes
-    /// nothing: the database may be running with another one.
-    fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
-    /// Writes a complete configuration and says what to start.
-    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
-    /// Brings a running database up to date with what needs no restart: the addresses of its
-    /// peers. Called when the node's own Pilot or a peer changed.
-    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
-    /// Asks the database how it is, without starting a process. What cannot be written down of
-    /// the answer is told in [`Observation::unsaved`], and the rest of the answer stands.
-    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
-    /// A second opinion about one that did not say how it is: does it answer in another way? Not
-    /// waited for for long.
-    fn lives(&self) -> BoxFuture<'_, bool> {
-        Box::pin(async { false })
-    }
-    /// Begins or goes on with moving all data away; says how far it is.
-    fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>>;
-    /// Takes a retirement back. [`Error::TooLate`] where that is no longer possible: then the
-    /// node leaves, and [`Database::retire`] follows it to its end.
-    fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
-    /// Is there anything for [`Database::tend`] to do, ever?
-    fn has_chores(&self) -> bool {
-        false
-    }
-    /// Does what is to be done once for the whole database cluster. Called on the node whose pilot
-    /// leads: when it has begun to lead, and every few seconds from then on. Another may take over
-    /// at any await, or overlap for the time of one request: ask `lead` ahead of every change, and
-    /// judge from what is there, so that it does not matter what an earlier leader had done.
-    fn tend<'a>(&'a self, _node: &'a Node, _lead: &'a Lead) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async { Ok(()) })
-    }
-    /// Flushes and stops serving, ahead of TERM.
-    fn drain(&self) -> BoxFuture<'_, Result<(), Error>>;
-    fn stop_plan(&self) -> StopPlan;
-    /// What it means that the process ended by itself, judged from its exit code (128 plus the
-    /// signal's number where a signal ended it) and the last lines of its log. `None`: nothing
-    /// that the database is known for. Pure: whether an ending that says `left` is believed, and
-    /// remembered, is the caller's to decide.
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending>;
+    pub word: &'static str,
+    /// The name as people write it.
+    pub title: &'static str,
+    /// Kind of the cluster object.
+    pub kind: &'static str,
+    /// Variable by which the vendor's image says where the database is, and where it is when
+    /// that is not set.
+    pub home_variable: &'static str,
+    pub home: &'static str,
+    pub data: &'static str,
+    /// Reason of the conditions while the process runs.
+    pub started: &'static str,
+    /// Name of the container in the pod.
+    pub container: &'static str,
+    /// TCP ports that it listens on at the node's address.
+    pub ports: &'static [u16],
+    /// Label that names the cluster on its Pilots.
+    pub cluster_label: &'static str,
+    /// Name of the LeaderLease of a cluster's pilots.
+    pub lease: fn(&str) -> String,
+    /// The node belongs to a database cluster that exists elsewhere: it never founds.
+    pub joins_elsewhere: fn(&Pilot) -> bool,
+    /// The rule that forbids to stop a node that does not say how it is.
+    pub unseen: &'static str,
+    /// Do files of the database lie in this data directory?
+    pub has_data: fn(&Path) -> bool,
+    /// Prefix of the name of a node's claim, followed by the name of the pod.
+    pub claim: &'static str,
+    /// What is said of the programs that run before the database, where there are any.
+    pub preparation: Option<Preparation>,
+    /// Makes its driver from its configuration folder, its data directory and the way to that.
+    pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
 }
+
+/// The condition that tells how [`Driver::prepare`] went, and its reasons.
+#[derive(Debug)]
+pub struct Preparation {
+    pub condition: &'static str,
+    pub current: &'static str,
+    pub failed: &'static str,
+}
+
+/// For tests of what is the same for all.
+#[cfg(test)]
+pub(super) const EXAMPLE: Database = Database {
+    word: "example",
+    title: "Example",
+    kind: "ExampleCluster",
+    home_variable: "EXAMPLE_HOME",
+    home: "/opt/example",
+    data: "/var/lib/example",
+    started: "ExampleStarted",
+    container: "example",
+    ports: &[],
+    cluster_label: "navigator.jetstack.io/example-cluster-name",
+    lease: |cluster| format!("example-{cluster}-leaderelection"),
+    joins_elsewhere: |_| false,
+    unseen: "PeersUp",
+    has_data: |_| false,
+    claim: "example-data",
+    preparation: None,
+    make: |_, _, _| unreachable!("no test of this runs a database"),
+};

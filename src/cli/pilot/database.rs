@@ -1,4 +1,4 @@
-//! `navigator pilot cassandra`, and every other flavour: the same flags for all.
+//! `navigator pilot cassandra`, and every other database: the same flags for all.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -12,7 +12,7 @@ use crate::{
     cli::logging,
     error::{chain, exit},
     pilot::{
-        flavour::Flavour,
+        database::Database,
         node::{
             machine,
             probes::Ports,
@@ -129,7 +129,7 @@ pub(crate) struct Args {
 /// A serving database is asked every five seconds.
 const LEAST_SILENCE: u64 = 10;
 
-pub(super) fn run(flavour: &'static Flavour, args: Args, handed: Option<Handoff>) -> u8 {
+pub(super) fn run(database: &'static Database, args: Args, handed: Option<Handoff>) -> u8 {
     let log = args.process.termination_log.clone();
     if let Err(text) = args.logging.init_queued() {
         return fail(&log, &text, exit::USAGE);
@@ -142,7 +142,7 @@ pub(super) fn run(flavour: &'static Flavour, args: Args, handed: Option<Handoff>
         }
     };
     let code = runtime.block_on(async {
-        let settings = match settings(flavour, args).await {
+        let settings = match settings(database, args).await {
             Ok(settings) => settings,
             Err(text) => {
                 return fail(&log, &text, exit::USAGE);
@@ -158,12 +158,12 @@ pub(super) fn run(flavour: &'static Flavour, args: Args, handed: Option<Handoff>
 }
 
 /// Could this program run with these arguments, here and now?
-pub(super) fn check(flavour: &'static Flavour, args: Args) -> Result<(), String> {
+pub(super) fn check(database: &'static Database, args: Args) -> Result<(), String> {
     let runtime = super::runtime().map_err(|error| error.to_string())?;
-    runtime.block_on(settings(flavour, args)).map(drop)
+    runtime.block_on(settings(database, args)).map(drop)
 }
 
-async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, String> {
+async fn settings(database: &'static Database, args: Args) -> Result<Settings, String> {
     let Args {
         pilot_name,
         pilot_namespace,
@@ -202,13 +202,13 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
         }
     };
     Ok(Settings {
-        flavour,
+        database,
         api,
         name,
         namespace: pilot_namespace.or(of_file.namespace).unwrap_or(default_namespace),
         address: address.unwrap_or(Ipv4Addr::LOCALHOST.into()),
-        home: home.or_else(|| vendors_home(flavour)).unwrap_or_else(|| flavour.home.into()),
-        data: data_dir.unwrap_or_else(|| flavour.data.into()),
+        home: home.or_else(|| vendors_home(database)).unwrap_or_else(|| database.home.into()),
+        data: data_dir.unwrap_or_else(|| database.data.into()),
         config: config_dir,
         shared: shared_dir,
         require_mount: pod_uid.is_some() && !allow_unmounted_data,
@@ -232,9 +232,9 @@ async fn settings(flavour: &'static Flavour, args: Args) -> Result<Settings, Str
 }
 
 /// What the vendor's image says in its environment.
-#[expect(clippy::disallowed_methods, reason = "the variable's name depends on the flavour")]
-fn vendors_home(flavour: &Flavour) -> Option<PathBuf> {
-    std::env::var_os(flavour.home_variable).map(PathBuf::from)
+#[expect(clippy::disallowed_methods, reason = "the variable's name depends on the database")]
+fn vendors_home(database: &Database) -> Option<PathBuf> {
+    std::env::var_os(database.home_variable).map(PathBuf::from)
 }
 
 fn read_pilot(path: &Path) -> Result<Pilot, String> {

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use super::{Database, Which, database};
+use super::{Chosen, Which, database};
 use crate::{
     cli::{Applet, Asked, Databases, complain, parse},
     error::{chain, exit},
@@ -45,8 +45,8 @@ fn check(databases: Databases) -> Result<String, String> {
     let words = handoff.arguments.iter().map(Into::into).collect();
     let asked = parse(words, databases).map_err(|error| error.to_string())?;
     match (asked, &handoff.node) {
-        (Asked::Database(Database(flavour, args)), Some(node)) if flavour.word == node.flavour => {
-            database::check(flavour, *args)?;
+        (Asked::Database(Chosen(database, args)), Some(node)) if database.word == node.database => {
+            database::check(database, *args)?;
         }
         (Asked::Applet(Applet::Pilot(super::Args { which: Which::Exec(_) })), None) => {}
         (Asked::Database(_) | Asked::Applet(Applet::Pilot(_)), _) => {

@@ -1,4 +1,4 @@
-//! The Cassandra flavour: what a pilot knows about Cassandra.
+//! What a pilot knows about Cassandra.
 //!
 //! Owns the way into the running JVM and what was seen through it. No JVM is forked to ask
 //! anything; the Jolokia agent answers over HTTP on loopback.
@@ -37,11 +37,10 @@ use crate::{
     engine::{cassandra::explain_exit, ending::Ending},
     error::chain,
     pilot::{
-        database::{
-            Database, Error, FailedCheck, Needs, Node, Observation, ProcessSpec, Retirement,
-            StopPlan,
+        database::Database,
+        driver::{
+            Driver, Error, FailedCheck, Needs, Node, Observation, ProcessSpec, Retirement, StopPlan,
         },
-        flavour::Flavour,
         node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered, ring},
     },
@@ -56,7 +55,7 @@ const LEAST_LOAD: i64 = 64 << 20;
 const RANGES_EVERY: Duration = Duration::from_secs(20);
 
 /// Cassandra, as pilots know it.
-pub const FLAVOUR: Flavour = Flavour {
+pub const DATABASE: Database = Database {
     word: "cassandra",
     title: "Cassandra",
     kind: "CassandraCluster",
@@ -219,11 +218,7 @@ impl Cassandra {
     }
 }
 
-impl Database for Cassandra {
-    fn flavour(&self) -> &'static str {
-        "cassandra"
-    }
-
+impl Driver for Cassandra {
     fn needs(&self, _node: &Node) -> Needs {
         preflight::NEEDS
     }

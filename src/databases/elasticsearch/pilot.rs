@@ -1,4 +1,4 @@
-//! The Elasticsearch flavour: what a pilot knows about Elasticsearch.
+//! What a pilot knows about Elasticsearch.
 //!
 //! Owns the questions to the node's own REST interface. Liveness never depends on other nodes.
 
@@ -32,11 +32,11 @@ use crate::{
     engine::{self, elasticsearch::explain_exit, ending::Ending},
     error::chain,
     pilot::{
-        database::{
-            Database, Error, FailedCheck, Lead, Needs, Node, Observation, Preparation, ProcessSpec,
+        database::{Database, Preparation as Told},
+        driver::{
+            Driver, Error, FailedCheck, Lead, Needs, Node, Observation, Preparation, ProcessSpec,
             Retirement, StopPlan,
         },
-        flavour::{Flavour, Preparation as Told},
         node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered},
     },
@@ -46,7 +46,7 @@ use crate::{
 const FLUSH: Duration = Duration::from_secs(30);
 
 /// Elasticsearch, as pilots know it.
-pub const FLAVOUR: Flavour = Flavour {
+pub const DATABASE: Database = Database {
     word: "elasticsearch",
     title: "Elasticsearch",
     kind: "ElasticsearchCluster",
@@ -156,11 +156,7 @@ impl Elasticsearch {
     }
 }
 
-impl Database for Elasticsearch {
-    fn flavour(&self) -> &'static str {
-        "elasticsearch"
-    }
-
+impl Driver for Elasticsearch {
     fn recall(&self) {
         match Memory::load(&self.data) {
             Ok(memory) => self.take(&memory),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     api::v1beta1::{LeaderLease, LeaderLeaseSpec, Pilot},
     pilot::{
-        flavour::Flavour,
+        database::Database,
         kube::gate::{Gate, Part},
     },
 };
@@ -25,7 +25,7 @@ pub struct Cluster {
     /// For the lease and for events: whoever writes those gives up after a moment.
     hasty: Client,
     gate: Gate,
-    flavour: &'static Flavour,
+    database: &'static Database,
     namespace: String,
     name: String,
 }
@@ -39,13 +39,13 @@ pub struct LastState {
 }
 
 impl Cluster {
-    pub fn new(client: &Client, flavour: &'static Flavour, namespace: &str, name: &str) -> Self {
+    pub fn new(client: &Client, database: &'static Database, namespace: &str, name: &str) -> Self {
         let gate = Gate::default();
         Self {
             client: gate.guard(client, Part::Tries),
             hasty: gate.guard(client, Part::Waits),
             gate,
-            flavour,
+            database,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }
@@ -78,7 +78,7 @@ impl Cluster {
     /// Labels of all Pilots of the cluster that `own` belongs to.
     pub fn selector(&self, own: &Pilot) -> Option<String> {
         let cluster = own.spec.cluster_ref.as_ref()?;
-        Some(format!("{}={}", self.flavour.cluster_label, cluster.name))
+        Some(format!("{}={}", self.database.cluster_label, cluster.name))
     }
 
     /// The other Pilots of the cluster that `own` belongs to.
@@ -139,7 +139,7 @@ impl Cluster {
         let statuses =
             self.pods().get(&self.name).await?.status.unwrap_or_default().container_statuses;
         let container =
-            statuses.into_iter().flatten().find(|one| one.name == self.flavour.container);
+            statuses.into_iter().flatten().find(|one| one.name == self.database.container);
         let ended = container.and_then(|one| one.last_state).and_then(|state| state.terminated);
         Ok(ended.map(|ended| LastState {
             exit_code: ended.exit_code,

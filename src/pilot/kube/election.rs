@@ -19,8 +19,8 @@ use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
     error::chain,
     pilot::{
-        database::{FailedCheck, Ring},
-        flavour::Flavour,
+        database::Database,
+        driver::{FailedCheck, Ring},
         kube::{
             backoff::Backoff,
             cluster::{self, Cluster, is_conflict, new_lease},
@@ -90,7 +90,7 @@ enum Verdict {
 /// The node that wants to start.
 #[derive(Clone, Copy)]
 pub struct Applicant<'a> {
-    pub flavour: &'static Flavour,
+    pub database: &'static Database,
     pub pilot: &'a Pilot,
     pub files: &'a Files,
     pub volume: &'a Volume,
@@ -101,7 +101,7 @@ impl Applicant<'_> {
     /// What the volume says of its node, and whether data of a database lie there.
     async fn found(&self) -> Result<(Mark, bool), Error> {
         let (files, data) = (self.files.clone(), self.data.to_owned());
-        let holds = self.flavour.has_data;
+        let holds = self.database.has_data;
         let read = move |_: &mut Option<Lock>| -> io::Result<_> {
             Ok((files.mark()?.unwrap_or_default(), holds(&data)))
         };
@@ -168,9 +168,9 @@ async fn look(
     node: Applicant<'_>,
     say: &impl Fn(String),
 ) -> Result<Outcome, Error> {
-    let Applicant { flavour, pilot, data, .. } = node;
+    let Applicant { database, pilot, data, .. } = node;
     let (mark, holds) = node.found().await?;
-    if (flavour.joins_elsewhere)(pilot) {
+    if (database.joins_elsewhere)(pilot) {
         // The ring exists elsewhere, and its founding is recorded elsewhere.
         return Ok(Start::default().into());
     }
@@ -182,7 +182,7 @@ async fn look(
         }
         return Ok(Start { may_found: mark.node_id.is_none(), ring: None }.into());
     };
-    let lease_name = (flavour.lease)(&name.name);
+    let lease_name = (database.lease)(&name.name);
     if mark.node_id.is_some() && holds {
         return rejoin(cluster, node, mark, &lease_name, say).await;
     }
@@ -200,7 +200,7 @@ async fn look(
         (_, None) => false,
     };
     if holds && foreign && !(record.is_some() && ring::is_adopted(pilot)) {
-        let refusal = ring::refusal(flavour, pilot, &mark, record, false);
+        let refusal = ring::refusal(database, pilot, &mark, record, false);
         return Ok(Outcome::Turn(Turn::Refused(refusal)));
     }
     match judge(record, pilot, mark.founding.as_deref(), &peers, &lease_name) {
@@ -240,7 +240,7 @@ async fn rejoin(
     lease_name: &str,
     say: &impl Fn(String),
 ) -> Result<Outcome, Error> {
-    let Applicant { flavour, pilot, .. } = node;
+    let Applicant { database, pilot, .. } = node;
     let uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
     let known = mark.cluster_uid == uid;
     let lease = if known && cluster.gate().is_away() {
@@ -266,7 +266,7 @@ async fn rejoin(
             claim(cluster, lease, lease_name, pilot, founder, "Recorded the ring again").await
         }
         Belongs::Elsewhere if !ring::is_adopted(pilot) => {
-            let refusal = ring::refusal(flavour, pilot, &mark, record, true);
+            let refusal = ring::refusal(database, pilot, &mark, record, true);
             Ok(Outcome::Turn(Turn::Refused(refusal)))
         }
         Belongs::Here | Belongs::Elsewhere => {

@@ -3,7 +3,7 @@
 //! Owns the pilots' side of the election: the LeaderLease as what is fought for, and who may
 //! stand. The founder in the same object is another matter (`election`) and stays as it is; where
 //! none is recorded, whoever leads records the ring that it serves in.
-//! Leaves what a leader does to [`Database::tend`](crate::pilot::database::Database::tend).
+//! Leaves what a leader does to [`Driver::tend`](crate::pilot::driver::Driver::tend).
 //!
 //! Invariant: only a pilot whose node serves is elected, and none whose node is leaving; who
 //! leads and cannot renew stops by itself before another one may begin.

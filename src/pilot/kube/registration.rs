@@ -13,7 +13,7 @@ use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     error::chain,
     pilot::{
-        flavour::Flavour,
+        database::Database,
         kube::{
             backoff::Backoff,
             cluster::{Cluster, is_conflict},
@@ -70,12 +70,12 @@ async fn make(cluster: &Cluster, pilot: &Pilot) {
 
 /// The Pilot of a file, as it is to be made: in its place, and found among its peers, which go
 /// by the label of their cluster.
-pub fn complete(mut pilot: Pilot, flavour: &Flavour, namespace: &str, name: &str) -> Pilot {
+pub fn complete(mut pilot: Pilot, database: &Database, namespace: &str, name: &str) -> Pilot {
     pilot.metadata.name = Some(name.to_owned());
     pilot.metadata.namespace = Some(namespace.to_owned());
     if let Some(cluster) = &pilot.spec.cluster_ref {
         let labels = pilot.metadata.labels.get_or_insert_default();
-        labels.entry(flavour.cluster_label.to_owned()).or_insert_with(|| cluster.name.clone());
+        labels.entry(database.cluster_label.to_owned()).or_insert_with(|| cluster.name.clone());
     }
     pilot
 }
@@ -91,7 +91,7 @@ fn anew(pilot: Pilot) -> Pilot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::v1beta1::ClusterRef, pilot::flavour::EXAMPLE};
+    use crate::{api::v1beta1::ClusterRef, pilot::database::EXAMPLE};
 
     #[test]
     fn a_file_is_completed_and_what_the_server_fills_is_left_to_it() {

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::{Blocker, Pilot, PilotPhase, Process},
-        pilot::{flavour::EXAMPLE, kube::intent::Intent},
+        pilot::{database::EXAMPLE, kube::intent::Intent},
     };
 
     /// An API that takes no report; returns what was tried.

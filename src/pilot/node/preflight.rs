@@ -1,4 +1,4 @@
-//! Checks of the host and the data volume that every flavour needs, before anything starts.
+//! Checks of the host and the data volume that every database needs, before anything starts.
 //!
 //! Every failed check says what was found and what to do. The calls here block: a
 //! [`Volume`](crate::pilot::volume::lock::Volume) is where they are made.
@@ -18,7 +18,7 @@ pub use self::{
     program::installed,
 };
 use crate::pilot::{
-    database::{Database, FailedCheck, Node},
+    driver::{Driver, FailedCheck, Node},
     volume::lock::Lock,
 };
 
@@ -46,18 +46,18 @@ pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedChe
     failed
 }
 
-/// Runs the checks of the flavour's own, and holds the kernel's limits against its needs: before
+/// Runs the checks of the database's own, and holds the kernel's limits against its needs: before
 /// a start, and before a running database is stopped for another configuration.
-pub async fn check_flavour(
-    database: &dyn Database,
+pub async fn check_database(
+    driver: &dyn Driver,
     node: &Node,
     allow_low_limits: bool,
 ) -> Vec<FailedCheck> {
-    let mut failed = database.preflight(node).await;
+    let mut failed = driver.preflight(node).await;
     // Limits are raised even where nobody insists on them.
     let limits = Limits::of_this_process();
     if !allow_low_limits {
-        failed.extend(limits.check(&database.needs(node)));
+        failed.extend(limits.check(&driver.needs(node)));
     }
     failed
 }

@@ -8,8 +8,8 @@ use crate::{
         Termination,
     },
     pilot::{
-        database::{FailedCheck, Observation},
-        flavour::{Flavour, Preparation},
+        database::{Database, Preparation},
+        driver::{FailedCheck, Observation},
         kube::peers::VOLUME_HOLDS_DATA,
         node::machine::{Held, Life, State, Want},
         process::takeover::Successor,
@@ -62,7 +62,7 @@ pub struct Facts {
 
 /// The status as it should stand. A condition that did not change keeps its time.
 pub fn status(
-    flavour: &Flavour,
+    database: &Database,
     state: &State,
     facts: &Facts,
     before: &[Condition],
@@ -116,7 +116,7 @@ pub fn status(
         decommission: decommission.clone(),
         elasticsearch: None,
         cassandra: None,
-        conditions: conditions(flavour, state, facts),
+        conditions: conditions(database, state, facts),
     };
     observation.detail.clone().write_to(&mut status);
     for condition in &mut status.conditions {
@@ -161,17 +161,17 @@ pub fn is_ready(state: &State) -> bool {
 /// Status, reason, message.
 type Verdict = (bool, &'static str, String);
 
-fn conditions(flavour: &Flavour, state: &State, facts: &Facts) -> Vec<Condition> {
+fn conditions(database: &Database, state: &State, facts: &Facts) -> Vec<Condition> {
     let mut all = vec![
-        condition("Ready", ready(flavour, state, facts)),
-        condition("Started", started(flavour, state)),
-        condition("Stopped", stopped(flavour, state)),
+        condition("Ready", ready(database, state, facts)),
+        condition("Started", started(database, state)),
+        condition("Stopped", stopped(database, state)),
         condition("Decommissioned", decommissioned(state, facts)),
     ];
     all.extend(preflight(state, facts).map(|verdict| condition("PreflightPassed", verdict)));
     all.extend(holds(facts).map(|verdict| condition(VOLUME_HOLDS_DATA, verdict)));
     all.extend(config(facts).map(|verdict| condition("ConfigApplied", verdict)));
-    if let Some(told) = &flavour.preparation {
+    if let Some(told) = &database.preparation {
         all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
     }
     all.extend(saved(state, facts).map(|verdict| condition("StateSaved", verdict)));
@@ -202,8 +202,8 @@ fn condition(type_: &str, (status, reason, message): Verdict) -> Condition {
     }
 }
 
-fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
-    let title = flavour.title;
+fn ready(database: &Database, state: &State, facts: &Facts) -> Verdict {
+    let title = database.title;
     let waiting = || facts.waiting.clone().unwrap_or_default();
     match &state.life {
         Life::Waiting => {
@@ -223,7 +223,8 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
             (false, "Starting", waiting.unwrap_or_else(|| format!("{title} is prepared")))
         }
         Life::Unprepared => {
-            let reason = flavour.preparation.as_ref().map_or("PreflightFailed", |told| told.failed);
+            let reason =
+                database.preparation.as_ref().map_or("PreflightFailed", |told| told.failed);
             let why = facts.preparation.clone().and_then(Result::err);
             (false, reason, why.unwrap_or_default())
         }
@@ -235,7 +236,7 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
             (false, "ProcessHung", format!("{title} stopped answering; asked for a thread dump"))
         }
         Life::Up(up) if up.serving => {
-            (true, flavour.started, format!("{title} process has started"))
+            (true, database.started, format!("{title} process has started"))
         }
         Life::Up(up) if up.served && facts.full.is_some() => {
             (false, "DiskFull", facts.full.clone().unwrap_or_default())
@@ -265,11 +266,11 @@ fn ready(flavour: &Flavour, state: &State, facts: &Facts) -> Verdict {
     }
 }
 
-fn started(flavour: &Flavour, state: &State) -> Verdict {
-    let title = flavour.title;
+fn started(database: &Database, state: &State) -> Verdict {
+    let title = database.title;
     match &state.life {
         Life::Up(up) if up.answered => {
-            (true, flavour.started, format!("{title} process has started"))
+            (true, database.started, format!("{title} process has started"))
         }
         Life::Stopping { .. } | Life::Held(_) | Life::Exited(_) => {
             (false, "Stopped", format!("{title} is not running"))
@@ -278,8 +279,8 @@ fn started(flavour: &Flavour, state: &State) -> Verdict {
     }
 }
 
-fn stopped(flavour: &Flavour, state: &State) -> Verdict {
-    let title = flavour.title;
+fn stopped(database: &Database, state: &State) -> Verdict {
+    let title = database.title;
     match state.life {
         Life::Held(Held::Fenced) => (true, "Fenced", format!("{title} is stopped")),
         Life::Held(_) => (true, "Stopped", format!("{title} is stopped")),
@@ -384,7 +385,7 @@ mod tests {
 
     use super::*;
     use crate::pilot::{
-        flavour::EXAMPLE,
+        database::EXAMPLE,
         node::machine::{Event, Limits},
     };
 

@@ -42,7 +42,7 @@ use crate::{
     api::v1beta1::{DatabaseStatus, Pilot, PilotIntent, PilotSpec, PilotStatus},
     error::chain,
     pilot::{
-        database::{self, Database, FailedCheck, Node, Observation, ProcessSpec, Retirement},
+        driver::{self, Driver, FailedCheck, Node, Observation, ProcessSpec, Retirement},
         kube::{
             cluster::{self, Cluster},
             election::{Start, Turn},
@@ -90,7 +90,7 @@ enum News {
     Configured {
         attempt: Attempt,
         peers: Vec<Pilot>,
-        result: Result<ProcessSpec, database::Error>,
+        result: Result<ProcessSpec, driver::Error>,
     },
     /// Peers that a start waits for have changed.
     PeersMoved,
@@ -108,13 +108,13 @@ enum News {
     },
     Observed {
         pid: i32,
-        result: Box<Result<Observation, database::Error>>,
+        result: Box<Result<Observation, driver::Error>>,
         /// What was written down of the node's identity before it is said that it serves.
         mark: Option<Mark>,
     },
     Recalled(Box<Recalled>),
-    Retirement(Result<Retirement, database::Error>),
-    Cancelled(Result<(), database::Error>),
+    Retirement(Result<Retirement, driver::Error>),
+    Cancelled(Result<(), driver::Error>),
     Drained,
     Peers(Vec<Pilot>),
     LastState(Option<cluster::LastState>),
@@ -152,11 +152,11 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
             None
         }
         Api::Client { client, missing } => {
-            let (flavour, namespace) = (settings.flavour, &settings.namespace);
-            let cluster = Cluster::new(client, flavour, namespace, &settings.name);
+            let (database, namespace) = (settings.database, &settings.namespace);
+            let cluster = Cluster::new(client, database, namespace, &settings.name);
             let absence = missing.as_ref().map(|pilot| {
                 let pilot = Pilot::clone(pilot);
-                let pilot = registration::complete(pilot, flavour, namespace, &settings.name);
+                let pilot = registration::complete(pilot, database, namespace, &settings.name);
                 let absence = Arc::new(Notify::new());
                 let (seen, told) = (intent.clone(), absence.clone());
                 let make = registration::run(cluster.clone(), pilot, seen, told, rt.shutdown());
@@ -226,7 +226,7 @@ struct Channels {
 
 struct Runner {
     settings: Settings,
-    database: Arc<dyn Database>,
+    driver: Arc<dyn Driver>,
     supervisor: Supervisor,
     rt: Runtime,
     cluster: Option<Cluster>,
@@ -300,12 +300,12 @@ impl Runner {
         (takeover, listeners): (Takeover, probes::Listeners),
     ) -> Self {
         let (config, data) = (settings.config.clone(), settings.data.clone());
-        let database = (settings.flavour.make)(config, data, volume.clone());
+        let driver = (settings.database.make)(config, data, volume.clone());
         let files = Files::of(&settings.data);
         let notes = notes::keep(rt.tasks(), &files, &volume, rt.shutdown());
         let limits = Limits {
             grace: settings.grace,
-            drain: database.stop_plan().drain,
+            drain: driver.stop_plan().drain,
             silence: settings.silence,
         };
         let (news, heard) = mpsc::channel(QUEUE);
@@ -327,7 +327,7 @@ impl Runner {
                 ..Facts::default()
             },
             settings,
-            database,
+            driver,
             supervisor,
             rt,
             cluster,
@@ -530,7 +530,7 @@ impl Runner {
         }
     }
 
-    fn observed(&mut self, pid: i32, result: Result<Observation, database::Error>) {
+    fn observed(&mut self, pid: i32, result: Result<Observation, driver::Error>) {
         if self.state.pid() != Some(pid) {
             return;
         }
@@ -552,11 +552,11 @@ impl Runner {
                 let serving = matches!(&self.state.life, Life::Up(up) if up.serving);
                 let text = chain(&error).to_string();
                 debug!(error = text, "Database did not say how it is");
-                if matches!(error, database::Error::Read { .. } | database::Error::Write { .. }) {
+                if matches!(error, driver::Error::Read { .. } | driver::Error::Write { .. }) {
                     self.tell_unsaved(Some(&text));
                     self.facts.observation.unsaved = Some(text.clone());
                 }
-                if matches!(error, database::Error::Evasive) {
+                if matches!(error, driver::Error::Evasive) {
                     self.hold_unseen(text);
                 }
                 self.step(unobserved(&error, serving));
@@ -566,7 +566,7 @@ impl Runner {
 
     /// A node that does not say how it is shall not be stopped for anything that can wait.
     fn hold_unseen(&mut self, message: String) {
-        let rule = self.settings.flavour.unseen;
+        let rule = self.settings.database.unseen;
         let blockers = &mut self.facts.observation.blockers;
         if blockers.iter().any(|known| known.predicate == rule && known.message == message) {
             return;
@@ -590,9 +590,9 @@ impl Runner {
 
 /// What it means for the node that it could not be observed; `serving`: it served so far. Only
 /// silence may lead to a restart, and what the pilot itself cannot do leaves all as it was.
-fn unobserved(error: &database::Error, serving: bool) -> Event {
+fn unobserved(error: &driver::Error, serving: bool) -> Event {
     let alive = !error.is_silence();
-    let refused = matches!(error, database::Error::Refused(_));
+    let refused = matches!(error, driver::Error::Refused(_));
     Event::Observed { alive, serving: alive && serving && !refused }
 }
 
@@ -625,7 +625,7 @@ async fn due(timer: Option<(Timer, Instant)>) -> Timer {
     }
 }
 
-/// The node as the flavour sees it.
+/// The node as the database sees it.
 fn node(settings: &Settings, pilot: &Pilot, peers: &[Pilot], may_found: bool) -> Node {
     let path = |path: &PathBuf| path.clone();
     Node {
@@ -652,11 +652,11 @@ mod tests {
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         let path = || PathBuf::from("/data/.navigator/state.json");
         let rows = [
-            (database::Error::Unreachable { source: "refused".into() }, false, false),
-            (database::Error::Write { path: path(), source: full() }, true, true),
-            (database::Error::Read { path: path(), source: full() }, true, true),
-            (database::Error::Refused("401".to_owned()), true, false),
-            (database::Error::Evasive, true, true),
+            (driver::Error::Unreachable { source: "refused".into() }, false, false),
+            (driver::Error::Write { path: path(), source: full() }, true, true),
+            (driver::Error::Read { path: path(), source: full() }, true, true),
+            (driver::Error::Refused("401".to_owned()), true, false),
+            (driver::Error::Evasive, true, true),
         ];
         for (error, alive, serving) in rows {
             assert_eq!(unobserved(&error, true), Event::Observed { alive, serving }, "{error}");

@@ -1,4 +1,4 @@
-//! What a flavour remembers about its node beside the data, below `.navigator/`.
+//! What a database remembers about its node beside the data, below `.navigator/`.
 //!
 //! Written whole or not at all; unreadable memory is an error, never a fresh node.
 
@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::pilot::{database::Error, volume::folder::Folder};
+use crate::pilot::{driver::Error, volume::folder::Folder};
 
 /// Folder at the volume's root that is the pilot's own.
 const FOLDER: &str = ".navigator";

@@ -18,8 +18,8 @@ use crate::{
         v1beta1::{Founder, LeaderLease, Pilot},
     },
     pilot::{
-        database::{FailedCheck, Ring},
-        flavour::Flavour,
+        database::Database,
+        driver::{FailedCheck, Ring},
         kube::cluster,
         volume::files::Mark,
     },
@@ -85,7 +85,7 @@ pub fn is_adopted(pilot: &Pilot) -> bool {
 
 /// Why a volume of another ring is refused, and the ways on. `joined`: its node was a member.
 pub fn refusal(
-    flavour: &Flavour,
+    database: &Database,
     pilot: &Pilot,
     mark: &Mark,
     record: Option<&Founder>,
@@ -105,7 +105,7 @@ pub fn refusal(
     );
     let claim = match pilot.metadata.namespace.as_deref() {
         Some(_) if cluster::owner(pilot).is_some() => {
-            format!("delete claim {}-{name} and pod {name}", flavour.claim)
+            format!("delete claim {}-{name} and pod {name}", database.claim)
         }
         _ => "empty the data directory, .navigator too".to_owned(),
     };
@@ -200,8 +200,8 @@ mod tests {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-shop-a-1".into());
         let record = by("cass-shop-a-0", "r2", &[]);
-        let flavour = &crate::pilot::flavour::EXAMPLE;
-        let told = refusal(flavour, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
+        let database = &crate::pilot::database::EXAMPLE;
+        let told = refusal(database, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
         assert_eq!(told.reason, "IdentityMismatch");
         for part in
             ["ring r1", "ring r2", "cass-shop-a-1", "empty the data", annotation::ADOPT_DATA]

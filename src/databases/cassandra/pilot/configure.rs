@@ -18,7 +18,7 @@ use crate::{
         revision::config_hash,
     },
     pilot::{
-        database::{Error, Node, ProcessSpec},
+        driver::{Error, Node, ProcessSpec},
         volume::{
             folder::Folder,
             memory::{Remembered, copy_stock, write_whole},

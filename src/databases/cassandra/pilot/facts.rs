@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::jolokia::{FAILURE_DETECTOR, Jolokia, PATIENCE, STORAGE_SERVICE, STREAM_MANAGER, read};
-use crate::pilot::database::Error;
+use crate::pilot::driver::Error;
 
 /// What one question to the database brought.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,7 @@
 use crate::{
     api::names,
     engine::cassandra::{Release, heap_bytes},
-    pilot::database::{Error, Node},
+    pilot::driver::{Error, Node},
 };
 
 /// What a start is rendered from.

@@ -12,7 +12,7 @@ use crate::{
     api::names::port,
     engine::cassandra::{AGENT_PROPERTIES, AGENT_USER},
     pilot::{
-        database::Error,
+        driver::Error,
         http::{self as question, Client},
         volume::memory::write_whole,
     },

@@ -11,7 +11,7 @@ use crate::{
         names::{annotation::ADOPT_DATA, port},
         v1beta1::{CassandraPeer, DatabaseStatus, Endpoint, Health, PilotCassandraStatus},
     },
-    pilot::database::{JOINED_EMPTY, Observation},
+    pilot::driver::{JOINED_EMPTY, Observation},
 };
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.

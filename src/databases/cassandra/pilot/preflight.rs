@@ -8,7 +8,7 @@ use super::{
 use crate::{
     engine::cassandra::{AGENT_JAR, Release},
     pilot::{
-        database::{FailedCheck, Needs, Node},
+        driver::{FailedCheck, Needs, Node},
         node::preflight::{installed, unresolved},
         volume::memory::Remembered,
     },

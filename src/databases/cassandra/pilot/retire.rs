@@ -25,7 +25,7 @@ use crate::{
         v1beta1::{Decommission, Pilot, PilotPhase},
     },
     pilot::{
-        database::{Error, Node, Retirement},
+        driver::{Error, Node, Retirement},
         node::blockers::now,
         volume::memory::Remembered,
     },

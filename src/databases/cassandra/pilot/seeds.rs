@@ -10,7 +10,7 @@ use super::{intent::Intent, memory::Memory};
 use crate::{
     api::v1beta1::{CassandraPeer, Pilot, PilotPhase},
     pilot::{
-        database::{Error, Node},
+        driver::{Error, Node},
         kube::peers::{is_member, was_member},
     },
 };
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{
         databases::cassandra::pilot::tests::{node, peer},
-        pilot::database::Ring,
+        pilot::driver::Ring,
     };
 
     const DATA: bool = true;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     api::names::port,
     pilot::{
-        database::Error,
+        driver::Error,
         http::{Answer, Client},
     },
 };

@@ -10,7 +10,7 @@ use crate::{
         revision::config_hash,
     },
     pilot::{
-        database::{Error, Node, ProcessSpec},
+        driver::{Error, Node, ProcessSpec},
         volume::memory::{Remembered, copy_stock, write_whole},
     },
 };

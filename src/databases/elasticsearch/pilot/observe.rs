@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{api::Api, memory::Plugin};
 use crate::{
     api::v1beta1::{DatabaseStatus, Health, PilotElasticsearchStatus, PluginStatus},
-    pilot::database::{Error, Observation},
+    pilot::driver::{Error, Observation},
 };
 
 /// What one round of questions brought.

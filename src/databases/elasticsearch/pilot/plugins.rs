@@ -21,7 +21,7 @@ use super::{
 use crate::{
     api::v1beta1::{ElasticsearchPlugin, PluginStatus},
     pilot::{
-        database::{Error, Node, Preparation, ProcessSpec},
+        driver::{Error, Node, Preparation, ProcessSpec},
         volume::memory::Remembered,
     },
 };

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::elasticsearch::Release,
     pilot::{
-        database::{FailedCheck, Needs, Node},
+        driver::{FailedCheck, Needs, Node},
         node::preflight::installed,
         volume::memory::Remembered,
     },

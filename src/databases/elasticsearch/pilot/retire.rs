@@ -17,7 +17,7 @@ use crate::{
     api::v1beta1::Decommission,
     engine::elasticsearch::Release,
     pilot::{
-        database::{Error, Node, Retirement},
+        driver::{Error, Node, Retirement},
         node::blockers::now,
         volume::memory::Remembered,
     },

@@ -10,7 +10,7 @@ use crate::{
     api::{names, v1beta1::Pilot},
     engine::elasticsearch::Release,
     pilot::{
-        database::{Error, Node},
+        driver::{Error, Node},
         kube::peers::is_member,
     },
 };

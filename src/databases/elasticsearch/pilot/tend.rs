@@ -22,7 +22,7 @@ use super::{api::Api, retire::quorum};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     engine::elasticsearch::Release,
-    pilot::database::{Error, Lead, Node},
+    pilot::driver::{Error, Lead, Node},
 };
 
 /// Elasticsearch itself waits 30 s for the voting configuration to change.

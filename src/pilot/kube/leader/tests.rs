@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use super::*;
 use crate::{
     pilot::{
-        database::Lead,
-        flavour::EXAMPLE,
+        database::EXAMPLE,
+        driver::Lead,
         node::machine::{Event, Limits, Want},
     },
     runtime::Tasks,

@@ -1,10 +1,10 @@
 //! How long a node's life lets things take.
 //!
-//! What a flavour and a container set is in [`Limits`]; the rest is the same for every node.
+//! What a database and a container set is in [`Limits`]; the rest is the same for every node.
 
 use std::time::Duration;
 
-/// Times that a flavour and a container set.
+/// Times that a database and a container set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// From TERM until the container is killed.

@@ -10,7 +10,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::failed;
-use crate::pilot::database::FailedCheck;
+use crate::pilot::driver::FailedCheck;
 
 /// How far machines that keep time are apart at most.
 const BEHIND: Duration = Duration::from_secs(60);

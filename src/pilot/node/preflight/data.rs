@@ -16,7 +16,7 @@ use super::{Host, failed};
 use crate::{
     api::{names::annotation, v1beta1::PilotStorage},
     pilot::{
-        database::{FailedCheck, Node},
+        driver::{FailedCheck, Node},
         volume::{
             files::{FOLDER, Files, Mark},
             folder::Folder,

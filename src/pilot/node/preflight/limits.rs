@@ -6,7 +6,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use super::failed;
-use crate::pilot::database::{FailedCheck, Needs};
+use crate::pilot::driver::{FailedCheck, Needs};
 
 /// What there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

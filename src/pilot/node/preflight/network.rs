@@ -5,7 +5,7 @@ use std::{io, net::TcpListener, time::Duration};
 use tokio::{net::lookup_host, time::timeout};
 
 use super::{Host, failed};
-use crate::pilot::database::{FailedCheck, Node};
+use crate::pilot::driver::{FailedCheck, Node};
 
 /// A resolver that takes longer does not answer.
 const RESOLVE: Duration = Duration::from_secs(10);

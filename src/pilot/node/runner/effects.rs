@@ -13,7 +13,7 @@ use crate::{
     api::v1beta1::{Identity, Pilot, Process},
     error::chain,
     pilot::{
-        database::{self, Observation},
+        driver::{self, Observation},
         node::machine::{Effect, Event, Life},
         process::supervisor::{Command, release_program, signal_name},
         volume::{
@@ -163,18 +163,18 @@ impl Runner {
     }
 
     fn observe(&self, pid: i32) {
-        let (database, news) = (self.database.clone(), self.news.clone());
+        let (driver, news) = (self.driver.clone(), self.news.clone());
         let (files, volume) = (self.files.clone(), self.volume.clone());
         let mut marked = self.marked.clone();
         self.follow("observe", async move {
             let mut served = 0_u32;
             loop {
-                let answer = timeout(OBSERVE_LIMIT, database.observe()).await;
+                let answer = timeout(OBSERVE_LIMIT, driver.observe()).await;
                 let mut result = answer.unwrap_or_else(|late| Err(late.into()));
-                if result.as_ref().is_err_and(database::Error::is_silence)
-                    && timeout(SECOND_OPINION, database.lives()).await == Ok(true)
+                if result.as_ref().is_err_and(driver::Error::is_silence)
+                    && timeout(SECOND_OPINION, driver.lives()).await == Ok(true)
                 {
-                    result = Err(database::Error::Evasive);
+                    result = Err(driver::Error::Evasive);
                 }
                 let mark = match &mut result {
                     Ok(observation) => {
@@ -226,9 +226,9 @@ impl Runner {
             return;
         }
         let node = node(&self.settings, pilot, &self.peers, self.start.may_found);
-        let (database, volume) = (self.database.clone(), self.volume.clone());
+        let (driver, volume) = (self.driver.clone(), self.volume.clone());
         self.follow("refresh", async move {
-            let told = match volume.during(async move { database.refresh(&node).await }).await {
+            let told = match volume.during(async move { driver.refresh(&node).await }).await {
                 Ok(told) => told.map_err(|error| chain(&error).to_string()),
                 Err(hangs) => Err(hangs.to_string()),
             };
@@ -240,9 +240,9 @@ impl Runner {
 
     fn drain(&mut self) {
         info!("Draining the database");
-        let (database, news) = (self.database.clone(), self.news.clone());
+        let (driver, news) = (self.driver.clone(), self.news.clone());
         self.follow("drain", async move {
-            match database.drain().await {
+            match driver.drain().await {
                 Ok(()) => info!("Drained the database"),
                 Err(error) => warn!(error = %chain(&error), "Drain failed; stopping without"),
             }
@@ -275,7 +275,7 @@ async fn establish_identity(
     files: &Files,
     volume: &Volume,
 ) -> Option<Mark> {
-    let is_member = observation.serving || observation.reason == Some(database::JOINED_EMPTY);
+    let is_member = observation.serving || observation.reason == Some(driver::JOINED_EMPTY);
     let node_id = observation.node_id.clone().filter(|_| is_member)?;
     if marked == Some(&node_id) {
         return None;

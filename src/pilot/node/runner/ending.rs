@@ -40,12 +40,12 @@ impl Runner {
         // A node that answered in this run had not left, whatever its log says.
         let answered = matches!(&self.state.life, Life::Up(up) if up.answered);
         let explained = self
-            .database
+            .driver
             .explain_exit(exit.status().into(), &tail)
             .filter(|ending| !(ending.left && (answered || asked)));
         let by_kernel =
             !asked && is_oom_kill(exit, cgroup::oom_kills().saturating_sub(self.oom_kills));
-        let title = self.settings.flavour.title;
+        let title = self.settings.database.title;
         let (reason, message) = match (asked, by_kernel, explained) {
             (_, true, _) => (
                 "OutOfMemory",

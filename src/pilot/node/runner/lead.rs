@@ -15,7 +15,7 @@ use crate::{
     api::v1beta1::{LeaderLease, Pilot, PilotStatus},
     error::chain,
     pilot::{
-        database::{Database, Lead},
+        driver::{Driver, Lead},
         kube::{
             cluster::Cluster,
             intent,
@@ -42,9 +42,9 @@ impl Runner {
     pub(super) fn begin_to_stand(&mut self, pilot: &Pilot) {
         let cluster = self.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
         let lease = cluster.map(|(cluster, of)| {
-            let name = (self.settings.flavour.lease)(&of.name);
+            let name = (self.settings.database.lease)(&of.name);
             let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
-            let elsewhere = (self.settings.flavour.joins_elsewhere)(pilot);
+            let elsewhere = (self.settings.database.joins_elsewhere)(pilot);
             (
                 if elsewhere {
                     lease
@@ -62,7 +62,7 @@ impl Runner {
         self.rt.tasks().spawn("leader", election);
         let chores = Chores {
             settings: self.settings.clone(),
-            database: self.database.clone(),
+            driver: self.driver.clone(),
             cluster: self.cluster.clone().filter(|_| self.shares_lead),
             intent: self.intent.clone(),
             reported: self.reports.subscribe(),
@@ -85,7 +85,7 @@ impl Runner {
 /// What a leader does, as long as it leads.
 struct Chores {
     settings: Settings,
-    database: Arc<dyn Database>,
+    driver: Arc<dyn Driver>,
     cluster: Option<Cluster>,
     intent: intent::Receiver,
     reported: watch::Receiver<PilotStatus>,
@@ -113,7 +113,7 @@ impl Chores {
     }
 
     async fn tend(&self, lead: Lead) {
-        if !self.database.has_chores() {
+        if !self.driver.has_chores() {
             // Nobody needs to be asked about the others then.
             return std::future::pending().await;
         }
@@ -153,7 +153,7 @@ impl Chores {
             pilot.status = reported;
         }
         let node = node(&self.settings, &pilot, &peers, false);
-        let done = self.database.tend(&node, lead).await;
+        let done = self.driver.tend(&node, lead).await;
         done.err().map(|error| chain(&error).to_string())
     }
 

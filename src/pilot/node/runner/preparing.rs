@@ -14,7 +14,7 @@ use crate::{
     api::v1beta1::DatabaseStatus,
     error::chain,
     pilot::{
-        database::{self, Preparation},
+        driver::{self, Preparation},
         node::machine::{Attempt, Event},
         process::supervisor::{Command, GivenUp, Helped, Supervisor, User},
         volume::lock::Hangs,
@@ -37,7 +37,7 @@ impl Runner {
     pub(super) fn run_programs(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
         let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
-        let (database, news) = (self.database.clone(), self.news.clone());
+        let (driver, news) = (self.driver.clone(), self.news.clone());
         let (supervisor, user) = (self.supervisor.clone(), self.settings.user);
         let volume = self.volume.clone();
         self.programs = CancellationToken::new();
@@ -48,11 +48,11 @@ impl Runner {
             // An error means that the loop is gone.
             let say = async |news_of| drop(news.send(news_of).await);
             let tell = async |detail: &mut DatabaseStatus| {
-                database.report_preparation(detail);
+                driver.report_preparation(detail);
                 say(News::Preparing { attempt, detail: detail.clone() }).await;
             };
             let work = async {
-                let (asked, about) = (database.clone(), node.clone());
+                let (asked, about) = (driver.clone(), node.clone());
                 let programs = volume.during(async move { asked.prepare(&about).await }).await;
                 tell(&mut detail).await;
                 for (index, one) in known(programs)?.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Runner {
                         Err(Failure::Cancelled) => None,
                     };
                     if let Some(outcome) = outcome {
-                        let (told, about) = (database.clone(), node.clone());
+                        let (told, about) = (driver.clone(), node.clone());
                         let noted = volume.visit(move |_| {
                             told.prepared(
                                 &about,
@@ -113,7 +113,7 @@ impl Runner {
     }
 }
 
-fn known<T>(answer: Result<Result<T, database::Error>, Hangs>) -> Result<T, Failure> {
+fn known<T>(answer: Result<Result<T, driver::Error>, Hangs>) -> Result<T, Failure> {
     match answer {
         Ok(Ok(known)) => Ok(known),
         Ok(Err(error)) => Err(Failure::Failed(chain(&error).to_string())),

@@ -30,14 +30,14 @@ pub(super) struct Recalled {
 
 impl Runner {
     pub(super) fn recall(&self) {
-        let (database, files) = (self.database.clone(), self.files.clone());
+        let (driver, files) = (self.driver.clone(), self.files.clone());
         let (volume, news, shutdown) = (self.volume.clone(), self.news.clone(), self.rt.shutdown());
         self.rt.tasks().spawn("recall", async move {
             let recalled = async {
                 loop {
-                    let (database, files) = (database.clone(), files.clone());
+                    let (driver, files) = (driver.clone(), files.clone());
                     let read = volume.visit(move |_| {
-                        database.recall();
+                        driver.recall();
                         let (left, mark) = (files.has_left(), files.mark());
                         Box::new(Recalled { left, mark, run: files.open_run() })
                     });

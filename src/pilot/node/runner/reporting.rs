@@ -37,11 +37,11 @@ impl Runner {
             self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
         }
         let (state, facts) = (&self.state, &self.facts);
-        let flavour = self.settings.flavour;
+        let database = self.settings.database;
         // Before the Pilot was seen, nothing may overwrite what an earlier pilot reported.
         if self.pilot.is_some() {
             let changed = self.reports.send_if_modified(|status| {
-                let next = report::status(flavour, state, facts, &status.conditions, &now);
+                let next = report::status(database, state, facts, &status.conditions, &now);
                 let changed = *status != next;
                 *status = next;
                 changed

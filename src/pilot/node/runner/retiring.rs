@@ -9,7 +9,7 @@ use super::{News, Runner, node, start::peers_now};
 use crate::{
     error::chain,
     pilot::{
-        database::{self, Retirement},
+        driver::{self, Retirement},
         node::machine::{Event, Want},
         volume::lock::Hangs,
     },
@@ -22,19 +22,19 @@ impl Runner {
         let Some(pilot) = self.pilot.clone() else { return };
         let (settings, known, may_found) =
             (self.settings.clone(), self.peers.clone(), self.start.may_found);
-        let (cluster, database) = (self.cluster.clone(), self.database.clone());
+        let (cluster, driver) = (self.cluster.clone(), self.driver.clone());
         let (news, volume) = (self.news.clone(), self.volume.clone());
         self.follow("retire", async move {
             // Whether they have room is judged from what they say now.
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
             let node = node(&settings, &pilot, &peers, may_found);
-            let asked = volume.during(async move { timeout(LIMIT, database.retire(&node)).await });
+            let asked = volume.during(async move { timeout(LIMIT, driver.retire(&node)).await });
             let result = answered(asked.await);
             drop(news.send(News::Retirement(result)).await);
         });
     }
 
-    pub(super) fn retired(&mut self, result: Result<Retirement, database::Error>) {
+    pub(super) fn retired(&mut self, result: Result<Retirement, driver::Error>) {
         // Why it goes on although it is no longer wanted stays said.
         if self.state.want() == Some(Want::Decommissioned) {
             self.facts.refused = None;
@@ -64,16 +64,16 @@ impl Runner {
     pub(super) fn cancel_retirement(&self) {
         let Some(pilot) = &self.pilot else { return };
         let node = node(&self.settings, pilot, &self.peers, self.start.may_found);
-        let (database, news) = (self.database.clone(), self.news.clone());
+        let (driver, news) = (self.driver.clone(), self.news.clone());
         let volume = self.volume.clone();
         self.follow("cancel-retirement", async move {
-            let asked = async move { timeout(LIMIT, database.cancel_retirement(&node)).await };
+            let asked = async move { timeout(LIMIT, driver.cancel_retirement(&node)).await };
             let result = answered(volume.during(asked).await);
             drop(news.send(News::Cancelled(result)).await);
         });
     }
 
-    pub(super) fn cancelled(&mut self, result: Result<(), database::Error>) {
+    pub(super) fn cancelled(&mut self, result: Result<(), driver::Error>) {
         let event = match result {
             Ok(()) => {
                 info!("Decommission was taken back");
@@ -88,7 +88,7 @@ impl Runner {
                 }
                 self.facts.refused = Some(text);
                 match error {
-                    database::Error::TooLate(_) => Event::RetirementBinding,
+                    driver::Error::TooLate(_) => Event::RetirementBinding,
                     _ => Event::CancelFailed,
                 }
             }
@@ -98,11 +98,11 @@ impl Runner {
 }
 
 fn answered<T>(
-    asked: Result<Result<Result<T, database::Error>, Elapsed>, Hangs>,
-) -> Result<T, database::Error> {
+    asked: Result<Result<Result<T, driver::Error>, Elapsed>, Hangs>,
+) -> Result<T, driver::Error> {
     match asked {
         Ok(Ok(answer)) => answer,
         Ok(Err(late)) => Err(late.into()),
-        Err(hangs) => Err(database::Error::NotYet(hangs.to_string())),
+        Err(hangs) => Err(driver::Error::NotYet(hangs.to_string())),
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     api::v1beta1::Pilot,
     error::chain,
     pilot::{
-        database::{self, FailedCheck, Node, ProcessSpec},
+        driver::{self, FailedCheck, Node, ProcessSpec},
         kube::{
             cluster::Cluster,
             election::{self, Applicant, Turn},
@@ -66,12 +66,12 @@ impl Runner {
         let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
         let host = preflight::Host {
             require_mount: self.settings.require_mount,
-            ports: self.settings.flavour.ports.to_vec(),
+            ports: self.settings.database.ports.to_vec(),
             namespace: self.settings.namespace.clone(),
         };
-        let (database, volume) = (self.database.clone(), self.volume.clone());
+        let (driver, volume) = (self.driver.clone(), self.volume.clone());
         let low = self.settings.allow_low_limits;
-        let has_data = self.settings.flavour.has_data;
+        let has_data = self.settings.database.has_data;
         self.prepare("preflight", async move {
             let general = node.clone();
             let checked = volume
@@ -85,16 +85,15 @@ impl Runner {
                 Ok((failed, holds)) => (Ok(failed), holds),
                 Err(hangs) => (Err(hangs), None),
             };
-            let failed = match checked {
-                Ok(failed) if failed.is_empty() => {
-                    volume
+            let failed =
+                match checked {
+                    Ok(failed) if failed.is_empty() => volume
                         .during(
-                            async move { preflight::check_flavour(&*database, &node, low).await },
+                            async move { preflight::check_database(&*driver, &node, low).await },
                         )
-                        .await
-                }
-                other => other,
-            };
+                        .await,
+                    other => other,
+                };
             let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
             News::Checked { attempt, failed, holds }
         });
@@ -140,13 +139,13 @@ impl Runner {
         let Some(pilot) = self.pilot.clone() else { return };
         let cluster = self.cluster.clone();
         let (files, volume) = (self.files.clone(), self.volume.clone());
-        let (flavour, data) = (self.settings.flavour, self.settings.data.clone());
+        let (database, data) = (self.settings.database, self.settings.data.clone());
         let news = self.news.clone();
         self.prepare("election", async move {
             // A full queue only delays what is said to people.
             let say = |what| drop(news.try_send(News::Waiting(what)));
             let (files, volume, data) = (&files, &volume, &data);
-            let node = Applicant { flavour, pilot: &pilot, files, volume, data };
+            let node = Applicant { database, pilot: &pilot, files, volume, data };
             let turn = election::take_turn(cluster.as_ref(), node, say).await;
             News::Turn { attempt, turn }
         });
@@ -176,24 +175,24 @@ impl Runner {
     pub(super) fn configure(&mut self, attempt: Attempt, may_found: bool) {
         let Some(pilot) = self.pilot.clone() else { return };
         let (settings, known) = (self.settings.clone(), self.peers.clone());
-        let (cluster, database) = (self.cluster.clone(), self.database.clone());
+        let (cluster, driver) = (self.cluster.clone(), self.driver.clone());
         let (volume, ring) = (self.volume.clone(), self.start.ring.clone());
         self.prepare("configure", async move {
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
             let node = Node { ring, ..node(&settings, &pilot, &peers, may_found) };
             let written = volume.during(async move {
-                let process = database.configure(&node).await?;
+                let process = driver.configure(&node).await?;
                 if let Some(user) = settings.user {
                     let (config, data) = (settings.config, settings.data);
                     // Rendered as root, read as somebody else: files with secrets are the owner's.
                     ownership::give(&config, user)
-                        .map_err(|source| database::Error::Give { path: config, source })?;
+                        .map_err(|source| driver::Error::Give { path: config, source })?;
                     ownership::give_volume(&data, user)
-                        .map_err(|source| database::Error::Give { path: data, source })?;
+                        .map_err(|source| driver::Error::Give { path: data, source })?;
                 }
                 Ok(process)
             });
-            let late = |hangs| Err(database::Error::NotYet(hung(hangs).message));
+            let late = |hangs| Err(driver::Error::NotYet(hung(hangs).message));
             let result = written.await.unwrap_or_else(late);
             News::Configured { attempt, peers, result }
         });
@@ -202,7 +201,7 @@ impl Runner {
     pub(super) fn configured(
         &mut self,
         attempt: Attempt,
-        result: Result<ProcessSpec, database::Error>,
+        result: Result<ProcessSpec, driver::Error>,
     ) {
         match result {
             Ok(process) => {
@@ -212,7 +211,7 @@ impl Runner {
                 self.step(Event::Configured(attempt));
                 return;
             }
-            Err(database::Error::NotYet(what)) => {
+            Err(driver::Error::NotYet(what)) => {
                 self.facts.rejected = None;
                 if self.facts.waiting.as_ref() != Some(&what) {
                     info!(what, "Waiting to start");
@@ -242,18 +241,18 @@ impl Runner {
         let Some(pilot) = self.pilot.clone() else { return };
         self.judging = true;
         let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
-        let (database, volume) = (self.database.clone(), self.volume.clone());
+        let (driver, volume) = (self.driver.clone(), self.volume.clone());
         let low = self.settings.allow_low_limits;
         let news = self.news.clone();
         self.follow("judge", async move {
             let judged = volume.during(async move {
-                let failed = preflight::check_flavour(&*database, &node, low).await;
+                let failed = preflight::check_database(&*driver, &node, low).await;
                 if !failed.is_empty() {
                     return Some(report::joined(failed.iter()));
                 }
-                match database.judge(&node).await {
+                match driver.judge(&node).await {
                     // What must happen elsewhere first is waited for at the start.
-                    Ok(()) | Err(database::Error::NotYet(_)) => None,
+                    Ok(()) | Err(driver::Error::NotYet(_)) => None,
                     Err(error) => Some(chain(&error).to_string()),
                 }
             });

@@ -95,7 +95,7 @@ impl Runner {
         };
         let status = self.reports.borrow().clone();
         let node = HandedNode {
-            flavour: self.settings.flavour.word.to_owned(),
+            database: self.settings.database.word.to_owned(),
             pilot: self.pilot.as_ref().map(|pilot| Pilot { status, ..pilot.clone() }),
             remembered: self.remembered,
             answered: up.is_some_and(|up| up.answered),
@@ -131,7 +131,7 @@ impl Runner {
         child: Option<HandedChild>,
     ) -> io::Result<()> {
         let HandedNode {
-            flavour: _,
+            database: _,
             pilot,
             remembered: _,
             answered,

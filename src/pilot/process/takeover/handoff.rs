@@ -57,7 +57,8 @@ pub struct Handoff {
 #[serde(rename_all = "camelCase", default)]
 pub struct HandedNode {
     /// The word on the command line.
-    pub flavour: String,
+    #[serde(rename = "flavour")]
+    pub database: String,
     /// The Pilot as last seen, with the status as last told to the reporter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pilot: Option<Pilot>,
