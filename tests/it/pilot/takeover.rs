@@ -152,7 +152,9 @@ fn a_successor_keeps_the_grace_period_and_the_name_of_the_process() {
     programs.upgrade(pilot.pid(), 0);
     let name = || fs::read_to_string(format!("/proc/{}/comm", pilot.pid())).unwrap();
     wait_for("the name", || (name() == "navigator\n").then_some(()));
-    let words = fs::read(format!("/proc/{}/cmdline", pilot.pid())).unwrap();
+    // In the midst of an exec a process has no words.
+    let words = || fs::read(format!("/proc/{}/cmdline", pilot.pid())).unwrap();
+    let words = wait_for("its words", || Some(words()).filter(|words| !words.is_empty()));
     let wanted = [&argv[..], &flags[..]].concat().join("\0") + "\0";
     assert_eq!(String::from_utf8(words).unwrap(), wanted);
     pilot.signal(15);
