@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
+use nix::libc;
 use tokio::sync::watch;
 
 use crate::{
@@ -134,6 +135,8 @@ pub struct Observation {
     pub alive: bool,
     /// It joined and serves clients: readiness.
     pub serving: bool,
+    /// `None` where all nodes are alike, and as long as it is not known.
+    pub role: Option<Role>,
     /// Where it is on its way when it does not serve, for the Ready condition:
     /// `Starting`, `Joining`, `Leaving`.
     pub reason: Option<&'static str>,
@@ -168,11 +171,55 @@ pub enum Retirement {
     Left,
 }
 
-/// Signals and waits, in order, that end the process.
+/// How the process is asked to end, and what it ends with then. Its process group is killed two
+/// seconds before the grace period is over, whatever this says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopPlan {
-    /// How long a drain may take before TERM is sent anyway.
-    pub drain: Duration,
+    /// How long [`Driver::drain`] may take before the first signal is sent anyway; zero where there
+    /// is nothing to flush. At most three quarters of the grace period.
+    pub flush: Duration,
+    /// The signal that asks it to end. The last one has all the time that is left.
+    pub signal: i32,
+    /// Stronger ones, each sent when the one before it had this long.
+    pub then: &'static [(Duration, i32)],
+    /// What it ends with when it did as asked, beside 0: exit codes, or 128 plus a signal.
+    pub success: &'static [u8],
+}
+
+impl StopPlan {
+    /// TERM, and 0 is success.
+    pub const DEFAULT: Self =
+        Self { flush: Duration::ZERO, signal: libc::SIGTERM, then: &[], success: &[] };
+}
+
+/// How a process that does not answer is asked to print what it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dump {
+    pub signal: i32,
+    /// Children of this name are asked, too: the process may be a launcher. Helpers of another
+    /// name might die of the signal.
+    pub children: &'static str,
+}
+
+/// What a node is among those that hold the same data, where they are not all alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It takes the writes.
+    Primary,
+    /// It follows a primary.
+    Replica,
+}
+
+impl Role {
+    pub const ALL: [Self; 2] = [Self::Primary, Self::Replica];
+
+    /// For people, and as the label of a metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Replica => "replica",
+        }
+    }
 }
 
 /// Why a database could not do what was asked.
@@ -283,9 +330,18 @@ pub trait Driver: Send + Sync + 'static {
     fn tend<'a>(&'a self, _node: &'a Node, _lead: &'a Lead) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
-    /// Flushes and stops serving, ahead of TERM.
-    fn drain(&self) -> BoxFuture<'_, Result<(), Error>>;
-    fn stop_plan(&self) -> StopPlan;
+    /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where that
+    /// leaves time for it.
+    fn drain(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn stop_plan(&self) -> StopPlan {
+        StopPlan::DEFAULT
+    }
+    /// `None`: no signal does that, and one that is not expected may end it.
+    fn dump(&self) -> Option<Dump> {
+        None
+    }
     /// What it means that the process ended by itself, judged from its exit code (128 plus the
     /// signal's number where a signal ended it) and the last lines of its log. `None`: nothing
     /// that the database is known for. Pure: whether an ending that says `left` is believed, and

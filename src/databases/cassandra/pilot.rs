@@ -22,6 +22,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use nix::libc;
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -39,7 +40,8 @@ use crate::{
     pilot::{
         database::Database,
         driver::{
-            Driver, Error, FailedCheck, Needs, Node, Observation, ProcessSpec, Retirement, StopPlan,
+            Driver, Dump, Error, FailedCheck, Needs, Node, Observation, ProcessSpec, Retirement,
+            StopPlan,
         },
         node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered, ring},
@@ -48,6 +50,8 @@ use crate::{
 
 /// Drain flushes memtables; TERM alone does the same, a little slower.
 const DRAIN: Duration = Duration::from_secs(60);
+/// A JVM ends with it when it was asked to by TERM.
+const TERMINATED: u8 = 143;
 /// A ring whose members hold less may have nothing to give to one that joins: Cassandra's own
 /// tables are counted too.
 const LEAST_LOAD: i64 = 64 << 20;
@@ -334,7 +338,11 @@ impl Driver for Cassandra {
     }
 
     fn stop_plan(&self) -> StopPlan {
-        StopPlan { drain: DRAIN }
+        StopPlan { flush: DRAIN, success: &[TERMINATED], ..StopPlan::DEFAULT }
+    }
+
+    fn dump(&self) -> Option<Dump> {
+        Some(Dump { signal: libc::SIGQUIT, children: "java" })
     }
 
     fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {

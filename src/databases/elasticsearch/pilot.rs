@@ -21,6 +21,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use http::Method;
+use nix::libc;
 use tracing::warn;
 
 use self::{api::Api, memory::Memory, observe::Facts};
@@ -34,8 +35,8 @@ use crate::{
     pilot::{
         database::{Database, Preparation as Told},
         driver::{
-            Driver, Error, FailedCheck, Lead, Needs, Node, Observation, Preparation, ProcessSpec,
-            Retirement, StopPlan,
+            Driver, Dump, Error, FailedCheck, Lead, Needs, Node, Observation, Preparation,
+            ProcessSpec, Retirement, StopPlan,
         },
         node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered},
@@ -44,6 +45,8 @@ use crate::{
 
 /// A flush writes what is in memory, so that the next start has nothing to replay.
 const FLUSH: Duration = Duration::from_secs(30);
+/// A JVM ends with it when it was asked to by TERM.
+const TERMINATED: u8 = 143;
 
 /// Elasticsearch, as pilots know it.
 pub const DATABASE: Database = Database {
@@ -289,7 +292,11 @@ impl Driver for Elasticsearch {
     }
 
     fn stop_plan(&self) -> StopPlan {
-        StopPlan { drain: FLUSH }
+        StopPlan { flush: FLUSH, success: &[TERMINATED], ..StopPlan::DEFAULT }
+    }
+
+    fn dump(&self) -> Option<Dump> {
+        Some(Dump { signal: libc::SIGQUIT, children: "java" })
     }
 
     fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {

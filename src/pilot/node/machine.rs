@@ -5,7 +5,7 @@
 //! - two children at once, be it the database or a program that prepares its start;
 //! - a start while the node is wanted Fenced or Stopped, or after it left its cluster;
 //! - a restart before the wanted configuration is known to be good;
-//! - a KILL that no TERM preceded;
+//! - a KILL that no request to end preceded;
 //! - anything but silence after `Exit`.
 
 mod exchange;
@@ -16,8 +16,6 @@ mod succession;
 mod times;
 
 use std::time::Duration;
-
-use nix::libc;
 
 pub use self::{
     exchange::{Attempt, Effect, Event, Timer, Want},
@@ -84,7 +82,7 @@ pub struct Up {
     pub full: bool,
     pub serving: bool,
     pub retiring: Option<Retiring>,
-    /// It fell silent, was continued and asked for a thread dump.
+    /// It fell silent, was continued, and asked what it is doing where it can say that.
     pub suspected: bool,
     /// A restart was asked for. It waits until the configuration is known to be good.
     pub restart: bool,
@@ -93,7 +91,8 @@ pub struct Up {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Drain,
-    Term,
+    /// It was sent this one of its signals.
+    Signal(usize),
     Kill,
 }
 
@@ -295,11 +294,9 @@ impl State {
                     self.terminate(pid, effects);
                 } else {
                     up.suspected = true;
-                    // A stopped process acts on nothing but CONT and KILL: first CONT, then
-                    // QUIT, on which a JVM prints what its threads are doing. The one that is
-                    // stopped may be a child of ours.
-                    effects.push(Effect::SignalGroup { pid, signal: libc::SIGCONT });
-                    effects.push(Effect::Signal { pid, signal: libc::SIGQUIT });
+                    // A stopped process acts on nothing but CONT and KILL: first CONT.
+                    effects.push(Effect::Continue { pid });
+                    effects.extend(self.limits.dump.map(|dump| Effect::Dump { pid, dump }));
                     effects.push(Effect::Arm(Timer::Hung, self.limits.dump_wait()));
                 }
             }
@@ -317,19 +314,12 @@ impl State {
 
             (
                 Event::Drained | Event::Timer(Timer::Drain),
-                Life::Stopping { pid, stage: stage @ Stage::Drain },
-            ) => {
-                *stage = Stage::Term;
-                effects.push(Effect::Disarm(Timer::Drain));
-                effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
+                Life::Stopping { stage: Stage::Drain, .. },
+            )
+            | (Event::Timer(Timer::Signal), Life::Stopping { stage: Stage::Signal(_), .. }) => {
+                self.press(effects);
             }
-            (Event::Timer(Timer::Kill), Life::Stopping { pid, stage }) => {
-                if *stage == Stage::Drain {
-                    effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
-                }
-                *stage = Stage::Kill;
-                effects.push(Effect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
-            }
+            (Event::Timer(Timer::Kill), Life::Stopping { .. }) => self.kill(effects),
             _ => {}
         }
     }

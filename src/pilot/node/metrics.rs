@@ -1,10 +1,13 @@
 //! The pilot's own figures.
 
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+
+use crate::pilot::driver::Role;
 
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pub ready: IntGauge,
+    role: IntGaugeVec,
     pub starts: IntCounter,
     pub crashes: IntCounter,
     pub preflight_failures: IntCounter,
@@ -28,10 +31,17 @@ impl Metrics {
             registry.register(Box::new(counter.clone())).expect("the registry is new");
             counter
         };
+        let role = Opts::new(
+            "navigator_pilot_role",
+            "1 for the role of the node among those that hold the same data.",
+        );
+        let role = IntGaugeVec::new(role, &["role"]).expect("the name is valid");
+        registry.register(Box::new(role.clone())).expect("the registry is new");
         let dropped = crate::runtime::log::dropped();
         registry.register(Box::new(dropped)).expect("the registry is new");
         Self {
             ready: gauge("navigator_pilot_ready", "1 while the node serves clients."),
+            role,
             starts: counter("navigator_pilot_process_starts_total", "Starts of the database."),
             crashes: counter(
                 "navigator_pilot_process_crashes_total",
@@ -43,7 +53,7 @@ impl Metrics {
             ),
             hangs: counter(
                 "navigator_pilot_process_hangs_total",
-                "Times that the database fell silent and was asked for a thread dump.",
+                "Times that the database fell silent.",
             ),
             storage_capacity: gauge(
                 "navigator_pilot_storage_capacity_bytes",
@@ -63,5 +73,41 @@ impl Metrics {
                 "Events that could not be written.",
             ),
         }
+    }
+
+    /// There are no series where all nodes are alike.
+    pub fn set_role(&self, role: Option<Role>) {
+        if role.is_none() {
+            self.role.reset();
+            return;
+        }
+        for one in Role::ALL {
+            self.role.with_label_values(&[one.name()]).set((role == Some(one)).into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_told_by_one_series_for_each_and_by_none_where_there_are_no_roles() {
+        let registry = Registry::new();
+        let metrics = Metrics::register(&registry);
+        let told = || {
+            let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("navigator_pilot_role"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(told(), [""; 0]);
+        metrics.set_role(Some(Role::Replica));
+        let [primary, replica] =
+            ["primary", "replica"].map(|role| format!("navigator_pilot_role{{role=\"{role}\"}}"));
+        assert_eq!(told(), [format!("{primary} 0"), format!("{replica} 1")]);
+        metrics.set_role(Some(Role::Primary));
+        assert_eq!(told(), [format!("{primary} 1"), format!("{replica} 0")]);
+        metrics.set_role(None);
+        assert_eq!(told(), [""; 0]);
     }
 }

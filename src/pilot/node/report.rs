@@ -233,10 +233,13 @@ fn ready(database: &Database, state: &State, facts: &Facts) -> Verdict {
             None => (false, "Starting", waiting()),
         },
         Life::Up(up) if up.suspected => {
-            (false, "ProcessHung", format!("{title} stopped answering; asked for a thread dump"))
+            let asked = state.limits().dump.map_or("", |_| "; asked for a thread dump");
+            (false, "ProcessHung", format!("{title} stopped answering{asked}"))
         }
         Life::Up(up) if up.serving => {
-            (true, database.started, format!("{title} process has started"))
+            let role = facts.observation.role.map(|role| format!(" and is a {}", role.name()));
+            let role = role.unwrap_or_default();
+            (true, database.started, format!("{title} process has started{role}"))
         }
         Life::Up(up) if up.served && facts.full.is_some() => {
             (false, "DiskFull", facts.full.clone().unwrap_or_default())
@@ -386,6 +389,7 @@ mod tests {
     use super::*;
     use crate::pilot::{
         database::EXAMPLE,
+        driver::{Role, StopPlan},
         node::machine::{Event, Limits},
     };
 
@@ -394,8 +398,8 @@ mod tests {
     }
 
     fn limits() -> Limits {
-        let [grace, drain, silence] = [30, 10, 90].map(Duration::from_secs);
-        Limits { grace, drain, silence }
+        let [grace, silence] = [30, 90].map(Duration::from_secs);
+        Limits { grace, silence, stop: StopPlan::DEFAULT, dump: None }
     }
 
     fn fresh() -> State {
@@ -491,6 +495,19 @@ mod tests {
         let silent = up().step(Event::Observed { alive: true, serving: false }).0;
         let told = status(&EXAMPLE, &silent, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
+    }
+
+    #[test]
+    fn a_node_that_serves_says_which_role_it_has() {
+        let message = |role: Option<Role>| {
+            let observation = Observation { role, ..Observation::default() };
+            let facts = Facts { observation, ..Facts::default() };
+            let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
+            let ready = told.conditions.into_iter().find(|found| found.type_ == "Ready").unwrap();
+            ready.message
+        };
+        assert_eq!(message(None), "Example process has started");
+        assert_eq!(message(Some(Role::Replica)), "Example process has started and is a replica");
     }
 
     #[test]

@@ -42,7 +42,7 @@ use crate::{
     api::v1beta1::{DatabaseStatus, Pilot, PilotIntent, PilotSpec, PilotStatus},
     error::chain,
     pilot::{
-        driver::{self, Driver, FailedCheck, Node, Observation, ProcessSpec, Retirement},
+        driver::{self, Driver, FailedCheck, Node, Observation, ProcessSpec, Retirement, Role},
         kube::{
             cluster::{self, Cluster},
             election::{Start, Turn},
@@ -305,8 +305,9 @@ impl Runner {
         let notes = notes::keep(rt.tasks(), &files, &volume, rt.shutdown());
         let limits = Limits {
             grace: settings.grace,
-            drain: driver.stop_plan().drain,
+            stop: driver.stop_plan(),
             silence: settings.silence,
+            dump: driver.dump(),
         };
         let (news, heard) = mpsc::channel(QUEUE);
         let metrics = Metrics::register(rt.metrics());
@@ -538,6 +539,7 @@ impl Runner {
             Ok(observation) => {
                 let (alive, serving) = (observation.alive, observation.serving);
                 self.tell_unsaved(observation.unsaved.as_ref());
+                self.tell_role(observation.role);
                 // What is not known yet is not news: a node that joins in a dead one's place
                 // needs the old address, and its Pilot is where it stands.
                 let before = std::mem::replace(&mut self.facts.observation, observation);
@@ -580,6 +582,12 @@ impl Runner {
     fn tell_unsaved(&self, why: Option<&String>) {
         if let Some(why) = why.filter(|why| self.facts.observation.unsaved.as_ref() != Some(*why)) {
             warn!(why, "State of the node cannot be saved");
+        }
+    }
+
+    fn tell_role(&self, role: Option<Role>) {
+        if let Some(role) = role.filter(|_| self.facts.observation.role != role) {
+            info!(role = role.name(), "Node has a role among those with the same data");
         }
     }
 

@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::pilot::process::{
-    supervisor::{Child, Command, Parked, Signals, Supervisor, signal_name, write_termination_log},
+    supervisor::{
+        Child, Command, Exit, Parked, Signals, Supervisor, signal_name, write_termination_log,
+    },
     takeover::{self, Handoff, Start, Takeover},
 };
 
@@ -92,7 +94,9 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
     // the next one.
     supervisor.signal_group(child.pid, libc::SIGKILL);
     supervisor.reclaim_terminal(child.pid);
-    let code = exit.answer(deadline.is_some());
+    // Did it end by that very TERM, it did as it was told.
+    let success: &[u8] = if deadline.is_some() { &[Exit::BY_TERM] } else { &[] };
+    let code = exit.answer(success);
     if code != 0 {
         info!(code, signal = exit.signal.map(signal_name).as_deref(), "Command ended");
         leave_word(settings, &format!("{} {exit}", settings.command.program.display()));

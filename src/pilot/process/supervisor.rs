@@ -195,12 +195,11 @@ impl Supervisor {
         }
     }
 
-    /// Sends a signal to a child and to the Java virtual machines that it started: a launcher
-    /// may stand between. Other helpers of a database would die of a QUIT.
-    pub fn signal_jvms(&self, pid: i32, signal: i32) {
+    /// Sends a signal to a child and to those of its children that have this name.
+    pub fn signal_named(&self, pid: i32, name: &str, signal: i32) {
         for child in children(pid) {
-            let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
-            if name.is_ok_and(|name| name.trim_end() == "java") {
+            let called = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            if called.is_ok_and(|called| called.trim_end() == name) {
                 self.signal(child, signal);
             }
         }

@@ -48,6 +48,7 @@ pub(super) fn judge(
     let observation = Observation {
         alive: true,
         serving,
+        role: None,
         reason: state.as_ref().map(|(reason, _)| *reason),
         message: state.map(|(_, message)| message),
         version: facts.version.clone(),

@@ -246,6 +246,7 @@ pub(super) fn judge(
     let observation = Observation {
         alive: true,
         serving,
+        role: None,
         reason: (!serving).then_some("Joining"),
         message: (!serving).then(|| "no elected master is known".to_owned()),
         version: facts.version.clone(),

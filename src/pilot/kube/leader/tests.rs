@@ -17,6 +17,7 @@ use crate::{
     pilot::{
         database::EXAMPLE,
         driver::Lead,
+        driver::StopPlan,
         node::machine::{Event, Limits, Want},
     },
     runtime::Tasks,
@@ -25,8 +26,9 @@ use crate::{
 fn up(events: &[Event]) -> State {
     let limits = Limits {
         grace: Duration::from_secs(30),
-        drain: Duration::from_secs(10),
+        stop: StopPlan::DEFAULT,
         silence: Duration::from_secs(90),
+        dump: None,
     };
     let mut state = State::new(limits, false);
     state = state.step(Event::Intent { want: Want::Running, restart: None, changed: true }).0;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::pilot::process::supervisor::Exit;
+use crate::pilot::{driver::Dump, process::supervisor::Exit};
 
 /// What the API wants of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub enum Event {
     Space {
         full: bool,
     },
-    /// The drain is done, or failed: either way TERM is next.
+    /// The drain is done, or failed: either way a signal is next.
     Drained,
     RetirementMoving,
     RetirementRefused,
@@ -83,6 +83,8 @@ pub enum Timer {
     Recheck,
     Backoff,
     Drain,
+    /// The last signal did not end it; there is a stronger one.
+    Signal,
     Kill,
     Hung,
     Retire,
@@ -112,6 +114,15 @@ pub enum Effect {
     SignalGroup {
         pid: i32,
         signal: i32,
+    },
+    /// It fell silent: have all of it go on, should somebody have stopped it.
+    Continue {
+        pid: i32,
+    },
+    /// Have it say what it is doing.
+    Dump {
+        pid: i32,
+        dump: Dump,
     },
     Drain,
     Retire,

@@ -1,6 +1,7 @@
 //! How a node's process, and the pilot with it, come to their end.
 //!
-//! Owns the order: drain, TERM, KILL; a TERM for the pilot, and one that comes again.
+//! Owns the order: drain, the signals of the database, KILL; a TERM for the pilot, and one that
+//! comes again.
 
 use nix::libc;
 
@@ -19,19 +20,11 @@ impl State {
                 let pid = up.pid;
                 self.stop(pid, effects);
             }
-            Life::Stopping { pid, stage: stage @ Stage::Drain } if again => {
-                // Whoever asks twice does not want to wait for the drain.
-                *stage = Stage::Term;
-                effects.push(Effect::Disarm(Timer::Drain));
-                effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
-            }
-            Life::Stopping { pid, stage } => {
-                if !again {
-                    // The container's clock runs from now, whenever this stop began.
-                    effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
-                } else if *stage == Stage::Term {
-                    effects.push(Effect::Signal { pid: *pid, signal: libc::SIGTERM });
-                }
+            // Whoever asks twice does not want to wait.
+            Life::Stopping { .. } if again => self.press(effects),
+            // The container's clock runs from now, whenever this stop began.
+            Life::Stopping { .. } => {
+                effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
             }
             Life::Preparing { .. } => self.cancel_preparation(effects),
             // Answered by Spawned or SpawnFailed at once.
@@ -40,11 +33,15 @@ impl State {
         }
     }
 
-    /// Stops in order: drain, TERM, KILL.
+    /// Stops in order: drain, signals, KILL.
     pub(super) fn stop(&mut self, pid: i32, effects: &mut Vec<Effect>) {
+        if self.limits.stop.flush.is_zero() {
+            self.terminate(pid, effects);
+            return;
+        }
         silence(effects);
         self.life = Life::Stopping { pid, stage: Stage::Drain };
-        effects.push(Effect::Arm(Timer::Drain, self.limits.drain_for()));
+        effects.push(Effect::Arm(Timer::Drain, self.limits.flush_for()));
         effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
         effects.push(Effect::Drain);
     }
@@ -52,19 +49,50 @@ impl State {
     /// Stops without a drain: it would not be heard, or there is nothing to drain.
     pub(super) fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
         silence(effects);
-        self.life = Life::Stopping { pid, stage: Stage::Term };
         effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
-        effects.push(Effect::Signal { pid, signal: libc::SIGTERM });
+        self.ask_to_end(pid, 0, effects);
+    }
+
+    /// The next step of a stop, which does not wait for the last one: of the drain the first
+    /// signal, of a signal a stronger one, or the last one again.
+    pub(super) fn press(&mut self, effects: &mut Vec<Effect>) {
+        let Life::Stopping { pid, stage } = self.life else { return };
+        let last = self.limits.stop.then.len();
+        match stage {
+            Stage::Drain => {
+                effects.push(Effect::Disarm(Timer::Drain));
+                self.ask_to_end(pid, 0, effects);
+            }
+            Stage::Signal(step) => self.ask_to_end(pid, (step + 1).min(last), effects),
+            Stage::Kill => {}
+        }
+    }
+
+    fn ask_to_end(&mut self, pid: i32, step: usize, effects: &mut Vec<Effect>) {
+        self.life = Life::Stopping { pid, stage: Stage::Signal(step) };
+        effects.extend(self.limits.signal(step).map(|signal| Effect::Signal { pid, signal }));
+        effects.extend(self.limits.signal_for(step).map(|wait| Effect::Arm(Timer::Signal, wait)));
+    }
+
+    /// It has outlived its time.
+    pub(super) fn kill(&mut self, effects: &mut Vec<Effect>) {
+        if matches!(self.life, Life::Stopping { stage: Stage::Drain, .. }) {
+            self.press(effects);
+        }
+        let Life::Stopping { pid, stage } = &mut self.life else { return };
+        *stage = Stage::Kill;
+        effects.push(Effect::Disarm(Timer::Signal));
+        effects.push(Effect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
     }
 
     /// The child is gone: nothing of its group may outlive it, or the next one would find the
-    /// data in use. A TERM went to it before, or it ended by itself.
+    /// data in use. It was asked to end before, or it ended by itself.
     pub(super) fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
         silence(effects);
-        effects.extend([Effect::Disarm(Timer::Drain), Effect::Disarm(Timer::Kill)]);
+        effects.extend([Timer::Drain, Timer::Signal, Timer::Kill].map(Effect::Disarm));
         effects.push(Effect::SignalGroup { pid, signal: libc::SIGKILL });
         if self.ending {
-            self.exit(exit.answer(true), effects);
+            self.exit(exit.answer(self.limits.stop.success), effects);
         }
     }
 

@@ -1,11 +1,19 @@
 //! Rows: what happens, and what is done about it. Walks: what never happens.
 
+use nix::libc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::pilot::driver::{Dump, StopPlan};
 
-const LIMITS: Limits =
-    Limits { grace: Duration::from_secs(300), drain: Duration::from_secs(240), silence: SILENCE };
+const DUMP: Dump = Dump { signal: libc::SIGQUIT, children: "java" };
+/// Of a database that has everything to say.
+const LIMITS: Limits = Limits {
+    grace: Duration::from_secs(300),
+    stop: StopPlan { flush: Duration::from_secs(240), success: &[143], ..StopPlan::DEFAULT },
+    silence: SILENCE,
+    dump: Some(DUMP),
+};
 const TERM: i32 = libc::SIGTERM;
 const KILL: i32 = libc::SIGKILL;
 
@@ -20,7 +28,12 @@ fn exited(code: i32) -> Event {
 /// Runs the events and returns the last state with the effects of the last event, without
 /// the timers.
 fn after(events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
-    let mut state = State::new(LIMITS, false);
+    after_of(LIMITS, events)
+}
+
+/// The same for another database.
+fn after_of(limits: Limits, events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
+    let mut state = State::new(limits, false);
     let mut last = Vec::new();
     for event in events {
         (state, last) = state.step(event);
@@ -259,15 +272,60 @@ fn a_pilot_that_finds_its_node_gone_from_the_cluster_never_starts_it() {
 #[test]
 fn a_silent_database_is_continued_and_dumped_before_it_is_restarted() {
     let (state, effects) = up_and([Event::Timer(Timer::Hung)]);
-    let (cont, quit) = (libc::SIGCONT, libc::SIGQUIT);
-    assert_eq!(
-        effects,
-        [Effect::SignalGroup { pid: 7, signal: cont }, Effect::Signal { pid: 7, signal: quit }]
-    );
+    assert_eq!(effects, [Effect::Continue { pid: 7 }, Effect::Dump { pid: 7, dump: DUMP }]);
     let (woken, _) = state.clone().step(Event::Observed { alive: true, serving: true });
     assert!(matches!(woken.life, Life::Up(Up { suspected: false, .. })));
     let (state, _) = state.step(Event::Timer(Timer::Hung));
-    assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Term });
+    assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Signal(0) });
+}
+
+/// Says nothing of itself.
+const PLAIN: Limits = Limits { stop: StopPlan::DEFAULT, dump: None, ..LIMITS };
+
+#[test]
+fn a_database_that_says_nothing_is_sent_term_and_kill_and_nothing_else() {
+    let plain = |more: &[Event]| after_of(PLAIN, up().into_iter().chain(more.iter().cloned()));
+    let (state, effects) = plain(&[Event::Timer(Timer::Hung)]);
+    assert_eq!(effects, [Effect::Continue { pid: 7 }], "no signal that may end it");
+    let (state, _) = state.step(Event::Timer(Timer::Hung));
+    assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Signal(0) });
+    let term = Event::Signal(TERM);
+    assert_eq!(plain(std::slice::from_ref(&term)).1, [Effect::Signal { pid: 7, signal: TERM }]);
+    let kill = Event::Timer(Timer::Kill);
+    assert_eq!(plain(&[term.clone(), kill]).1, [Effect::SignalGroup { pid: 7, signal: KILL }]);
+    for (code, answer) in [(0, 0), (143, 143), (1, 1)] {
+        let (state, _) = plain(&[term.clone(), exited(code)]);
+        assert_eq!(state.life, Life::Exited(answer));
+    }
+}
+
+#[test]
+fn the_signals_of_a_stop_are_the_databases_and_each_has_its_time() {
+    const INT: i32 = libc::SIGINT;
+    const QUIT: i32 = libc::SIGQUIT;
+    const THEN: [(Duration, i32); 2] =
+        [(Duration::from_secs(10), INT), (Duration::from_secs(200), QUIT)];
+    let stop = StopPlan { then: &THEN, success: &[2], ..StopPlan::DEFAULT };
+    let limits = Limits { stop, ..PLAIN };
+    let all = |state: State, event: Event| state.step(event);
+    let (state, _) = after_of(limits, up());
+    let (state, effects) = all(state, Event::Signal(TERM));
+    let sent = |signal| Effect::Signal { pid: 7, signal };
+    assert!(effects.contains(&sent(TERM)), "{effects:?}");
+    assert!(effects.contains(&Effect::Arm(Timer::Signal, Duration::from_secs(10))), "{effects:?}");
+    let (state, effects) = all(state, Event::Timer(Timer::Signal));
+    // A third of 298 s: the last one must have some time, too.
+    let third = Duration::from_secs(298) / 3;
+    assert_eq!(effects, [sent(INT), Effect::Arm(Timer::Signal, third)]);
+    // Whoever asks again does not want to wait; the last one is sent again.
+    let (state, effects) = all(state, Event::Signal(TERM));
+    assert_eq!(effects, [sent(QUIT)]);
+    let (state, effects) = all(state, Event::Signal(TERM));
+    assert_eq!(effects, [sent(QUIT)]);
+    assert_eq!(all(state.clone(), exited(2)).0.life, Life::Exited(0));
+    let (state, effects) = all(state, Event::Timer(Timer::Kill));
+    assert!(effects.contains(&Effect::SignalGroup { pid: 7, signal: KILL }), "{effects:?}");
+    assert_eq!(all(state, Event::Timer(Timer::Signal)).1, [], "nothing follows KILL");
 }
 
 #[test]
@@ -340,6 +398,16 @@ fn a_retirement_that_is_too_late_to_take_back_is_followed_to_its_end() {
     assert_eq!(state.step(exited(143)).0.life, Life::Held(Held::Decommissioned));
 }
 
+/// Signals that ask to end.
+const ASKS: [i32; 2] = [TERM, libc::SIGINT];
+
+const PATIENT: StopPlan =
+    StopPlan { then: &[(Duration::from_secs(9), libc::SIGINT)], ..LIMITS.stop };
+
+fn kinds() -> impl Strategy<Value = Limits> {
+    prop_oneof![Just(LIMITS), Just(PLAIN), Just(Limits { stop: PATIENT, ..PLAIN })]
+}
+
 /// A world that answers effects, in any order and with any delay.
 #[derive(Default)]
 struct World {
@@ -387,12 +455,15 @@ impl World {
                 }
                 Effect::Signal { pid, signal } => {
                     assert_eq!(self.child, Some(pid), "a signal to nobody");
-                    self.termed |= signal == TERM;
+                    self.termed |= ASKS.contains(&signal);
                 }
                 Effect::SignalGroup { pid, signal } => {
                     if self.child == Some(pid) && signal == KILL {
-                        assert!(self.termed, "a KILL that no TERM preceded");
+                        assert!(self.termed, "a KILL that no request preceded");
                     }
+                }
+                Effect::Continue { pid } | Effect::Dump { pid, .. } => {
+                    assert_eq!(self.child, Some(pid), "a signal to nobody");
                 }
                 Effect::Judge(of) => self.answers.extend([judged(of, true), judged(of, false)]),
                 Effect::Drain => self.answers.push(Event::Drained),
@@ -453,10 +524,11 @@ proptest! {
 
     #[test]
     fn random_walks_keep_the_promises_and_end(
+        limits in kinds(),
         moves in proptest::collection::vec((0..8u8, any::<prop::sample::Index>(), wants()), 1..120),
     ) {
         let mut world = World::default();
-        let mut state = State::new(LIMITS, false);
+        let mut state = State::new(limits, false);
         for (kind, index, intent) in moves {
             let event = match kind {
                 0 => intent,

@@ -4,30 +4,47 @@
 
 use std::time::Duration;
 
-/// Times that a database and a container set.
+use crate::pilot::driver::{Dump, StopPlan};
+
+/// What a database and a container set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From TERM until the container is killed.
+    /// From the pilot's TERM until the container is killed.
     pub grace: Duration,
-    /// How long a drain may take.
-    pub drain: Duration,
+    pub stop: StopPlan,
     /// Silence after which a database that had answered counts as hung.
     pub silence: Duration,
+    /// How one that hangs says what it is doing.
+    pub dump: Option<Dump>,
 }
 
 impl Limits {
     /// The kubelet kills everything at the end of the grace period; two seconds are left for
     /// reporting it.
-    pub(super) fn kill_after(self) -> Duration {
+    pub fn kill_after(self) -> Duration {
         self.grace.saturating_sub(crate::pilot::process::init::KILL_MARGIN)
     }
 
-    /// A drain may take all but a quarter of the time, so that TERM always has some.
-    pub(super) fn drain_for(self) -> Duration {
-        self.drain.min(self.kill_after() * 3 / 4)
+    /// A drain may take all but a quarter of the time, so that signals always have some.
+    pub(super) fn flush_for(self) -> Duration {
+        self.stop.flush.min(self.kill_after() * 3 / 4)
     }
 
-    /// From CONT and the thread dump until the restart.
+    /// The signal of this step of a stop.
+    pub fn signal(self, step: usize) -> Option<i32> {
+        let first = std::iter::once(self.stop.signal);
+        first.chain(self.stop.then.iter().map(|(_, signal)| *signal)).nth(step)
+    }
+
+    /// How long the signal of this step has before the next one is sent; `None`: there is none.
+    /// All share what the drain leaves, so that each of them is sent.
+    pub fn signal_for(self, step: usize) -> Option<Duration> {
+        let signals = u32::try_from(self.stop.then.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let share = self.kill_after().saturating_sub(self.flush_for()) / signals;
+        self.stop.then.get(step).map(|(wait, _)| share.min(*wait))
+    }
+
+    /// From CONT and the dump until the restart.
     pub(super) fn dump_wait(self) -> Duration {
         DUMP_WAIT.min(self.silence)
     }
@@ -39,7 +56,7 @@ pub const SILENCE: Duration = Duration::from_secs(90);
 /// From the moment that a full volume has room again until a database that does not serve by then
 /// is restarted.
 pub const FREED_WAIT: Duration = Duration::from_secs(30);
-/// From CONT and the thread dump until the restart: a stopped process has answered by then.
+/// From CONT and the dump until the restart: a stopped process has answered by then.
 const DUMP_WAIT: Duration = Duration::from_secs(20);
 /// Until a refused preflight or configuration is tried again.
 pub const RECHECK: Duration = Duration::from_secs(10);

@@ -48,19 +48,22 @@ impl Runner {
             Effect::Spawn => self.spawn(),
             Effect::Signal { pid, signal } => {
                 debug!(pid, signal = %signal_name(signal), "Signalling the database");
-                if signal == nix::libc::SIGQUIT && self.is_suspected() {
-                    warn!(pid, "Database does not answer; asked for a thread dump");
-                    self.metrics.hangs.inc();
-                    self.supervisor.signal_jvms(pid, signal);
-                } else {
-                    self.supervisor.signal(pid, signal);
-                }
+                self.supervisor.signal(pid, signal);
             }
             Effect::SignalGroup { pid, signal } => {
                 if signal == nix::libc::SIGKILL && self.state.pid() == Some(pid) {
                     warn!(pid, "Database outlived its time; killing its process group");
                 }
                 self.supervisor.signal_group(pid, signal);
+            }
+            Effect::Continue { pid } => {
+                warn!(pid, "Database does not answer");
+                self.metrics.hangs.inc();
+                self.supervisor.signal_group(pid, nix::libc::SIGCONT);
+            }
+            Effect::Dump { pid, dump } => {
+                info!(pid, signal = %signal_name(dump.signal), "Asking for a thread dump");
+                self.supervisor.signal_named(pid, dump.children, dump.signal);
             }
             Effect::Drain => self.drain(),
             Effect::Retire => self.retire(),
@@ -81,10 +84,6 @@ impl Runner {
                 self.following.cancel();
             }
         }
-    }
-
-    fn is_suspected(&self) -> bool {
-        matches!(&self.state.life, Life::Up(up) if up.suspected)
     }
 
     /// A task about the running process, ended with it. An error means that the loop is gone.

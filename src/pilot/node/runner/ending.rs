@@ -67,7 +67,7 @@ impl Runner {
                 "Database ended by itself"
             );
         }
-        if self.state.is_ending() && exit.answer(true) != 0 {
+        if self.state.is_ending() && exit.answer(self.state.limits().stop.success) != 0 {
             let text = format!("{message}\n{}", tail.join("\n"));
             if let Err(error) = write_termination_log(&self.settings.termination_log, &text) {
                 warn!(%error, "Termination log cannot be written");

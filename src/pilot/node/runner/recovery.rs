@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::libc::{SIGINT, SIGKILL, SIGTERM};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tracing::{error, warn};
 
@@ -20,10 +20,7 @@ use crate::{
     error::exit::SOFTWARE,
     pilot::{
         node::machine::Event,
-        process::{
-            init::KILL_MARGIN,
-            supervisor::{Signals, write_termination_log},
-        },
+        process::supervisor::{Signals, write_termination_log},
     },
     runtime::Tasks,
 };
@@ -164,20 +161,29 @@ impl Runner {
         }
         self.leave_word("panicked, and could not hand over its database");
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return SOFTWARE };
-        self.supervisor.signal(pid, SIGTERM);
-        let kill = Instant::now() + self.settings.grace.saturating_sub(KILL_MARGIN);
-        let mut killed = false;
-        loop {
-            tokio::select! {
-                _ = exited(&mut self.child) => break,
-                _ = self.supervisor.next_signal(signals) => {}
-                () = sleep_until(kill), if !killed => {
-                    self.supervisor.signal_group(pid, SIGKILL);
-                    killed = true;
-                }
+        let limits = self.state.limits();
+        let kill = Instant::now() + limits.kill_after();
+        for step in 0.. {
+            let Some(signal) = limits.signal(step) else { break };
+            self.supervisor.signal(pid, signal);
+            let until = limits.signal_for(step).map_or(kill, |wait| Instant::now() + wait);
+            if timeout_at(until, self.child_ends(signals)).await.is_ok() {
+                self.supervisor.signal_group(pid, SIGKILL);
+                return SOFTWARE;
             }
         }
         self.supervisor.signal_group(pid, SIGKILL);
+        self.child_ends(signals).await;
         SOFTWARE
+    }
+
+    /// Signals are of no interest any more, and must be read for the child to be reaped.
+    async fn child_ends(&mut self, signals: &mut Signals) {
+        loop {
+            tokio::select! {
+                _ = exited(&mut self.child) => return,
+                _ = self.supervisor.next_signal(signals) => {}
+            }
+        }
     }
 }

@@ -54,6 +54,7 @@ impl Runner {
         let (state, facts) = (&self.state, &self.facts);
         let ready = report::is_ready(state);
         self.metrics.ready.set(ready.into());
+        self.metrics.set_role(facts.observation.role.filter(|_| matches!(state.life, Life::Up(_))));
         let gauges: BTreeMap<String, f64> = facts
             .observation
             .gauges

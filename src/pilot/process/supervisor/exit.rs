@@ -27,11 +27,13 @@ impl Exit {
         u8::try_from(code & 0xff).unwrap_or(1)
     }
 
-    /// What the pilot ends with. A process that was asked to end and ended by that very TERM,
-    /// itself or by its own words (a JVM exits with 143), did as it was told.
-    pub fn answer(self, requested: bool) -> u8 {
-        let by_term = self.status() == 128 + u8::try_from(libc::SIGTERM).unwrap_or(15);
-        if requested && by_term { 0 } else { self.status() }
+    /// By TERM, itself or in its own words: a JVM exits with 143.
+    pub const BY_TERM: u8 = 128 + 15;
+
+    /// What the pilot ends with, where these, beside 0, mean that the process did as asked.
+    pub fn answer(self, success: &[u8]) -> u8 {
+        let status = self.status();
+        if success.contains(&status) { 0 } else { status }
     }
 }
 
@@ -74,23 +76,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_requested_end_by_term_becomes_success() {
+    fn only_an_end_that_was_asked_for_becomes_success() {
         let code = |code| Exit { code: Some(code), signal: None };
         let signal = |signal| Exit { code: None, signal: Some(signal) };
+        let (nothing, by_term): (&[u8], &[u8]) = (&[], &[Exit::BY_TERM]);
         let rows = [
-            (code(0), false, 0),
-            (code(1), true, 1),
-            (code(255), false, 255),
-            (code(143), true, 0),
-            (code(143), false, 143),
-            (signal(15), true, 0),
-            (signal(15), false, 143),
-            (signal(9), true, 137),
-            (signal(11), false, 139),
-            (signal(34), false, 162),
+            (code(0), nothing, 0),
+            (code(1), by_term, 1),
+            (code(255), nothing, 255),
+            (code(143), by_term, 0),
+            (code(143), nothing, 143),
+            (signal(15), by_term, 0),
+            (signal(15), nothing, 143),
+            (signal(9), by_term, 137),
+            (signal(11), nothing, 139),
+            (signal(34), nothing, 162),
         ];
-        for (exit, requested, expected) in rows {
-            assert_eq!(exit.answer(requested), expected, "{exit}, requested: {requested}");
+        for (exit, success, expected) in rows {
+            assert_eq!(exit.answer(success), expected, "{exit}, success: {success:?}");
         }
     }
 }

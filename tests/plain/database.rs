@@ -1,0 +1,113 @@
+//! The database of this test: a script that notes down its signals, and what pilots know of it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use navigator::{
+    engine::ending::Ending,
+    pilot::{
+        database::Database,
+        driver::{
+            Driver, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, Role, StopPlan,
+        },
+    },
+};
+use nix::libc;
+
+/// QUIT has no handler, as in many a program: it ends it.
+const SCRIPT: &str = r#"
+    open(my $notes, ">>", shift) or die; $notes->autoflush;
+    $SIG{INT} = sub { print $notes "int\n" };
+    $SIG{CONT} = sub { print $notes "cont\n" };
+    $SIG{TERM} = sub { print $notes "term\n"; exit 7 };
+    print $notes "start\n";
+    sleep 60 while 1;
+"#;
+
+const STOP: StopPlan = StopPlan {
+    signal: libc::SIGINT,
+    then: &[(Duration::from_secs(1), libc::SIGTERM)],
+    success: &[7],
+    ..StopPlan::DEFAULT
+};
+
+pub(crate) const DATABASE: Database = Database {
+    word: "plain",
+    title: "Plain",
+    kind: "PlainCluster",
+    home_variable: "PLAIN_HOME",
+    home: "/usr",
+    data: "/var/lib/plain",
+    started: "PlainStarted",
+    container: "plain",
+    ports: &[],
+    cluster_label: "navigator.jetstack.io/plain-cluster-name",
+    lease: |cluster| format!("plain-{cluster}-leaderelection"),
+    joins_elsewhere: |_| false,
+    unseen: "PeersUp",
+    has_data: |_| false,
+    claim: "plain-data",
+    preparation: None,
+    make: |_, data, _| Arc::new(Plain { place: data.parent().map(Path::to_owned).unwrap() }),
+};
+
+struct Plain {
+    /// Parent of its data directory.
+    place: PathBuf,
+}
+
+impl Driver for Plain {
+    fn preflight<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn judge<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn configure<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+        let notes = self.place.join("notes").display().to_string();
+        Box::pin(async {
+            Ok(ProcessSpec {
+                program: "perl".into(),
+                args: vec!["-e".to_owned(), SCRIPT.to_owned(), notes],
+                ..ProcessSpec::default()
+            })
+        })
+    }
+
+    fn refresh<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+        Box::pin(async {
+            if self.place.join("mute").exists() {
+                return Err(Error::Unreachable { source: "it is mute".into() });
+            }
+            let begun = self.place.join("notes").exists();
+            let role = Some(Role::Replica);
+            Ok(Observation { alive: begun, serving: begun, role, ..Observation::default() })
+        })
+    }
+
+    fn retire<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>> {
+        Box::pin(async { Ok(Retirement::Refused("it is the only one".to_owned())) })
+    }
+
+    fn cancel_retirement<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn stop_plan(&self) -> StopPlan {
+        STOP
+    }
+
+    fn explain_exit(&self, _code: i32, _log_tail: &[String]) -> Option<Ending> {
+        None
+    }
+}
