@@ -160,15 +160,15 @@ pub struct Observation {
     pub unsaved: Option<String>,
 }
 
-/// How far a node's retirement is.
+/// How a database answers when it is asked to decommission its node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Retirement {
+pub enum DecommissionState {
     /// Data are still being moved.
     Moving(Decommission),
     /// It cannot go on until somebody acts; the message says why.
     Refused(String),
     /// The node holds no data that others lack, and left the database cluster.
-    Left,
+    Done,
 }
 
 /// How the process is asked to end, and what it ends with then. Its process group is killed two
@@ -247,7 +247,7 @@ pub enum Error {
     Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("database answered {0}")]
     Refused(String),
-    /// A retirement that is past the point of no return.
+    /// A decommission that is past the point of no return.
     #[error("decommission cannot be taken back: {0}")]
     TooLate(String),
 }
@@ -269,7 +269,7 @@ impl Error {
 
 /// The verbs of one database. Calls may overlap; each is safe to repeat and to drop half-way.
 /// Those that read or write the data volume at length (`recall`, `preflight`, `judge`, `configure`,
-/// `refresh`, `retire`, `cancel_retirement`) may block: they are called where a volume that hangs
+/// `refresh`, `decommission`, `cancel_decommission`) may block: they are called where a volume that hangs
 /// holds nothing else up. The others touch it through the [`Volume`](crate::pilot::volume::lock::Volume) only,
 /// and never wait for it.
 pub trait Driver: Send + Sync + 'static {
@@ -315,10 +315,13 @@ pub trait Driver: Send + Sync + 'static {
         Box::pin(async { false })
     }
     /// Begins or goes on with moving all data away; says how far it is.
-    fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>>;
-    /// Takes a retirement back. [`Error::TooLate`] where that is no longer possible: then the
-    /// node leaves, and [`Driver::retire`] follows it to its end.
-    fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    fn decommission<'a>(
+        &'a self,
+        node: &'a Node,
+    ) -> BoxFuture<'a, Result<DecommissionState, Error>>;
+    /// Takes a decommission back. [`Error::TooLate`] where that is no longer possible: then the
+    /// node leaves, and [`Driver::decommission`] follows it to its end.
+    fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
     /// Is there anything for [`Driver::tend`] to do, ever?
     fn has_chores(&self) -> bool {
         false

@@ -12,7 +12,8 @@ use navigator::{
     pilot::{
         database::Database,
         driver::{
-            Driver, Error, FailedCheck, Node, Observation, ProcessSpec, Retirement, Role, StopPlan,
+            DecommissionState, Driver, Error, FailedCheck, Node, Observation, ProcessSpec, Role,
+            StopPlan,
         },
     },
 };
@@ -95,11 +96,14 @@ impl Driver for Plain {
         })
     }
 
-    fn retire<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>> {
-        Box::pin(async { Ok(Retirement::Refused("it is the only one".to_owned())) })
+    fn decommission<'a>(
+        &'a self,
+        _node: &'a Node,
+    ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
+        Box::pin(async { Ok(DecommissionState::Refused("it is the only one".to_owned())) })
     }
 
-    fn cancel_retirement<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -5,6 +5,7 @@
 
 mod configure;
 mod cql;
+mod decommission;
 mod facts;
 mod intent;
 mod jolokia;
@@ -12,7 +13,6 @@ mod memory;
 mod observe;
 mod preflight;
 mod ranges;
-mod retire;
 mod seeds;
 
 use std::{
@@ -27,11 +27,11 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use self::{
+    decommission::Progress,
     facts::Facts,
     jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
     memory::Memory,
     ranges::Ranges,
-    retire::Progress,
 };
 use crate::{
     api::names,
@@ -40,8 +40,8 @@ use crate::{
     pilot::{
         database::Database,
         driver::{
-            Driver, Dump, Error, FailedCheck, Needs, Node, Observation, ProcessSpec, Retirement,
-            StopPlan,
+            DecommissionState, Driver, Dump, Error, FailedCheck, Needs, Node, Observation,
+            ProcessSpec, StopPlan,
         },
         node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered, ring},
@@ -299,28 +299,31 @@ impl Driver for Cassandra {
         })
     }
 
-    fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>> {
+    fn decommission<'a>(
+        &'a self,
+        node: &'a Node,
+    ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
         Box::pin(async move {
             if Memory::load(&node.data)?.left {
-                return Ok(Retirement::Left);
+                return Ok(DecommissionState::Done);
             }
-            retire::retire(&self.jolokia()?, node, &self.progress).await
+            decommission::decommission(&self.jolokia()?, node, &self.progress).await
         })
     }
 
-    fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let mut memory = Memory::load(&node.data)?;
             if memory.left {
                 return Err(Error::TooLate("the node has left the ring".to_owned()));
             }
-            if memory.retiring_since.is_none() {
+            if memory.decommissioning_since.is_none() {
                 return Ok(());
             }
-            if retire::past_the_point_of_return(&self.jolokia()?, node).await? {
+            if decommission::past_the_point_of_return(&self.jolokia()?, node).await? {
                 return Err(Error::TooLate("the node is leaving the ring".to_owned()));
             }
-            memory.retiring_since = None;
+            memory.decommissioning_since = None;
             memory.save(&node.data)
         })
     }

@@ -4,11 +4,11 @@
 
 mod api;
 mod configure;
+mod decommission;
 mod memory;
 mod observe;
 mod plugins;
 mod preflight;
-mod retire;
 mod seeds;
 mod stuck;
 mod tend;
@@ -35,8 +35,8 @@ use crate::{
     pilot::{
         database::{Database, Preparation as Told},
         driver::{
-            Driver, Dump, Error, FailedCheck, Lead, Needs, Node, Observation, Preparation,
-            ProcessSpec, Retirement, StopPlan,
+            DecommissionState, Driver, Dump, Error, FailedCheck, Lead, Needs, Node, Observation,
+            Preparation, ProcessSpec, StopPlan,
         },
         node::blockers::Blockers,
         volume::{lock::Volume, memory::Remembered},
@@ -93,7 +93,7 @@ struct Seen {
     /// What the node remembers, as last read.
     memory: Memory,
     plugins: plugins::Plan,
-    /// Most shards that this retirement found here; progress is counted from it.
+    /// Most shards that this decommission found here; progress is counted from it.
     most_shards: usize,
 }
 
@@ -268,20 +268,24 @@ impl Driver for Elasticsearch {
         })
     }
 
-    fn retire<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Retirement, Error>> {
+    fn decommission<'a>(
+        &'a self,
+        node: &'a Node,
+    ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
         Box::pin(async move {
             let release = configure::release(node)?;
             let mut most = self.seen.lock().expect("no panic while held").most_shards;
-            let retirement = retire::retire(&self.api()?, node, release, &mut most).await;
+            let decommission =
+                decommission::decommission(&self.api()?, node, release, &mut most).await;
             self.seen.lock().expect("no panic while held").most_shards = most;
-            retirement
+            decommission
         })
     }
 
-    fn cancel_retirement<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.seen.lock().expect("no panic while held").most_shards = 0;
-            retire::cancel(node)
+            decommission::cancel(node)
         })
     }
 
@@ -321,7 +325,7 @@ mod tests {
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         note["left"] = true.into();
         std::fs::write(&path, note.to_string()).unwrap();
-        let answer = Elasticsearch::new(node.data.clone()).retire(&node).await;
+        let answer = Elasticsearch::new(node.data.clone()).decommission(&node).await;
         assert!(answer.is_err(), "{answer:?}");
     }
 

@@ -56,7 +56,7 @@ impl Standing {
     /// to one that stays: they go on after its end.
     pub fn of(state: &State, shared: bool) -> Self {
         match &state.life {
-            Life::Up(up) if up.retiring.is_some() && shared => Self::No,
+            Life::Up(up) if up.decommissioning.is_some() && shared => Self::No,
             Life::Up(up) if up.serving => Self::Yes,
             Life::Up(up) if up.answered && !up.suspected => Self::Faltering,
             _ => Self::No,

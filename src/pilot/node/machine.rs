@@ -8,9 +8,9 @@
 //! - a KILL that no request to end preceded;
 //! - anything but silence after `Exit`.
 
+mod decommission;
 mod exchange;
 mod intent;
-mod retirement;
 mod stop;
 mod succession;
 mod times;
@@ -18,9 +18,9 @@ mod times;
 use std::time::Duration;
 
 pub use self::{
+    decommission::Decommissioning,
     exchange::{Attempt, Effect, Event, Timer, Want},
-    retirement::Retiring,
-    times::{BACKOFF, FREED_WAIT, Limits, RECHECK, RETIRE_POLL, RETIRE_RETRY, SILENCE},
+    times::{BACKOFF, DECOMMISSION_POLL, DECOMMISSION_RETRY, FREED_WAIT, Limits, RECHECK, SILENCE},
 };
 use crate::pilot::process::supervisor::Exit;
 
@@ -34,7 +34,7 @@ pub struct State {
     /// Crashes in a row without having served.
     failures: u32,
     /// The node holds nothing that others lack and left its database cluster, for good.
-    left: bool,
+    decommissioned: bool,
     /// The pilot itself was asked to end.
     ending: bool,
     pub life: Life,
@@ -81,7 +81,7 @@ pub struct Up {
     /// The data volume was full when it was last looked at.
     pub full: bool,
     pub serving: bool,
-    pub retiring: Option<Retiring>,
+    pub decommissioning: Option<Decommissioning>,
     /// It fell silent, was continued, and asked what it is doing where it can say that.
     pub suspected: bool,
     /// A restart was asked for. It waits until the configuration is known to be good.
@@ -104,15 +104,15 @@ pub enum Held {
 }
 
 impl State {
-    /// `left`: an earlier pilot wrote down that the node left its cluster.
-    pub fn new(limits: Limits, left: bool) -> Self {
+    /// `decommissioned`: an earlier pilot wrote down that the node left its cluster.
+    pub fn new(limits: Limits, decommissioned: bool) -> Self {
         Self {
             limits,
             want: None,
             restart: None,
             attempt: 0,
             failures: 0,
-            left,
+            decommissioned,
             ending: false,
             life: Life::Waiting,
         }
@@ -138,9 +138,9 @@ impl State {
 
     /// The node holds nothing that others lack, left its database cluster for good, and its
     /// process is gone or on its way out with the pilot.
-    pub fn has_left(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         let running = matches!(self.life, Life::Up(_) | Life::Stopping { .. });
-        self.left && (self.ending || !running)
+        self.decommissioned && (self.ending || !running)
     }
 
     /// The programs of this attempt run, or were just cancelled.
@@ -149,8 +149,8 @@ impl State {
     }
 
     /// Did the node leave its cluster, by what an earlier pilot wrote down or this one saw?
-    pub fn left(&self) -> bool {
-        self.left
+    pub fn is_decommissioned(&self) -> bool {
+        self.decommissioned
     }
 
     pub fn limits(&self) -> Limits {
@@ -178,7 +178,7 @@ impl State {
                 self.intent(want, restart, changed, effects);
             }
             (Event::Signal(signal), _) => self.signal(signal, effects),
-            (Event::Left, _) => self.left = true,
+            (Event::Decommissioned, _) => self.decommissioned = true,
 
             (Event::PreflightPassed(of), Life::Preflight) if of == attempt => {
                 self.life = Life::Turn;
@@ -228,7 +228,7 @@ impl State {
                     served: false,
                     full: false,
                     serving: false,
-                    retiring: None,
+                    decommissioning: None,
                     suspected: false,
                     restart: false,
                 });
@@ -284,7 +284,7 @@ impl State {
                     up.answered = true;
                     up.suspected = false;
                     effects.push(Effect::Arm(Timer::Hung, self.limits.silence));
-                    self.review_retirement(effects);
+                    self.review_decommission(effects);
                 }
             }
             (Event::Timer(Timer::Hung), Life::Up(up)) if up.answered => {
@@ -302,15 +302,15 @@ impl State {
             }
 
             (
-                event @ (Event::Timer(Timer::Retire)
-                | Event::RetirementMoving
-                | Event::RetirementRefused
-                | Event::RetirementLeft
-                | Event::RetirementCancelled
-                | Event::RetirementBinding
+                event @ (Event::Timer(Timer::Decommission)
+                | Event::DecommissionMoving
+                | Event::DecommissionRefused
+                | Event::DecommissionDone
+                | Event::DecommissionCancelled
+                | Event::DecommissionIrreversible
                 | Event::CancelFailed),
                 Life::Up(_),
-            ) => self.retirement(&event, effects),
+            ) => self.decommission_answered(&event, effects),
 
             (
                 Event::Drained | Event::Timer(Timer::Drain),
@@ -330,7 +330,7 @@ impl State {
         effects.extend([Effect::Disarm(Timer::Recheck), Effect::Disarm(Timer::Backoff)]);
         self.life = match self.want {
             None => Life::Waiting,
-            _ if self.left => Life::Held(Held::Decommissioned),
+            _ if self.decommissioned => Life::Held(Held::Decommissioned),
             Some(Want::Stopped) => Life::Held(Held::Stopped),
             Some(Want::Fenced) => Life::Held(Held::Fenced),
             Some(Want::Running | Want::Decommissioned) => {
@@ -349,7 +349,7 @@ impl State {
     }
 
     fn is_held_by(&self, want: Want) -> bool {
-        self.left || matches!(want, Want::Stopped | Want::Fenced)
+        self.decommissioned || matches!(want, Want::Stopped | Want::Fenced)
     }
 
     fn crashed(&mut self, effects: &mut Vec<Effect>) {

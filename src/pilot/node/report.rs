@@ -50,7 +50,7 @@ pub struct Facts {
     pub identity: Option<Identity>,
     pub instance: Option<Instance>,
     pub decommission: Option<Decommission>,
-    /// Why a retirement does not go on.
+    /// Why a decommission does not go on.
     pub refused: Option<String>,
     /// What is wrong with the volume's room, and since when it speaks against a stop.
     pub full: Option<String>,
@@ -139,7 +139,7 @@ pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
         Life::Backoff if state.failures() >= HOPELESS || known_end(facts).is_some() => {
             PilotPhase::Failed
         }
-        Life::Up(up) if up.retiring.is_some() => PilotPhase::Decommissioning,
+        Life::Up(up) if up.decommissioning.is_some() => PilotPhase::Decommissioning,
         Life::Up(up) if up.serving => PilotPhase::Running,
         Life::Configuring
         | Life::Preparing { .. }
@@ -245,7 +245,7 @@ fn ready(database: &Database, state: &State, facts: &Facts) -> Verdict {
             (false, "DiskFull", facts.full.clone().unwrap_or_default())
         }
         Life::Up(up) => {
-            let reason = facts.observation.reason.unwrap_or(if up.retiring.is_some() {
+            let reason = facts.observation.reason.unwrap_or(if up.decommissioning.is_some() {
                 "NodeDecommissioning"
             } else {
                 "Starting"
@@ -294,9 +294,9 @@ fn stopped(database: &Database, state: &State) -> Verdict {
 /// Once true it stays true, through the end of this pilot and the start of the next: the
 /// controller would take a node that is no longer decommissioned for one that has data.
 fn decommissioned(state: &State, facts: &Facts) -> Verdict {
-    if state.has_left() {
+    if state.is_gone() {
         (true, "NodeDecommissioned", "the node left its database cluster".into())
-    } else if state.want() == Some(Want::Decommissioned) || state.is_retiring() {
+    } else if state.want() == Some(Want::Decommissioned) || state.is_decommissioning() {
         let progress = facts.decommission.as_ref().and_then(|moving| moving.message.clone());
         let message = facts.refused.clone().or(progress);
         (false, "NodeDecommissioning", message.unwrap_or_else(|| "data are moved away".into()))

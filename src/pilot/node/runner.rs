@@ -4,6 +4,7 @@
 //! beside it. The loop never waits for a database or an API: whatever takes time is a named
 //! task that answers by a message, and is cancelled when its answer is no longer wanted.
 
+mod decommission;
 mod effects;
 mod ending;
 #[cfg(debug_assertions)]
@@ -14,7 +15,6 @@ mod preparing;
 mod recall;
 mod recovery;
 mod reporting;
-mod retiring;
 mod settings;
 mod start;
 mod storage;
@@ -42,7 +42,9 @@ use crate::{
     api::v1beta1::{DatabaseStatus, Pilot, PilotIntent, PilotSpec, PilotStatus},
     error::chain,
     pilot::{
-        driver::{self, Driver, FailedCheck, Node, Observation, ProcessSpec, Retirement, Role},
+        driver::{
+            self, DecommissionState, Driver, FailedCheck, Node, Observation, ProcessSpec, Role,
+        },
         kube::{
             cluster::{self, Cluster},
             election::{Start, Turn},
@@ -113,7 +115,7 @@ enum News {
         mark: Option<Mark>,
     },
     Recalled(Box<Recalled>),
-    Retirement(Result<Retirement, driver::Error>),
+    Decommission(Result<DecommissionState, driver::Error>),
     Cancelled(Result<(), driver::Error>),
     Drained,
     Peers(Vec<Pilot>),
@@ -515,8 +517,8 @@ impl Runner {
                 self.marked_as(mark);
                 self.observed(pid, *result);
             }
-            News::Retirement(result) => self.retired(result),
-            News::Cancelled(result) => self.cancelled(result),
+            News::Decommission(result) => self.decommission_answered(result),
+            News::Cancelled(result) => self.cancel_answered(result),
             News::Drained => self.step(Event::Drained),
             News::Peers(peers) => {
                 if self.peers != peers {

@@ -87,11 +87,11 @@ impl Files {
     }
 
     /// Did the node leave its database cluster for good?
-    pub fn has_left(&self) -> io::Result<bool> {
+    pub fn is_decommissioned(&self) -> io::Result<bool> {
         Ok(self.read::<Left>(LEFT)?.is_some())
     }
 
-    pub fn set_left(&self, time: Time) -> io::Result<()> {
+    pub fn set_decommissioned(&self, time: Time) -> io::Result<()> {
         self.write(LEFT, &Left { time })
     }
 

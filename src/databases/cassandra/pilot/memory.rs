@@ -1,6 +1,6 @@
 //! What a node remembers about itself beside its data, in `.navigator/cassandra.json`.
 //!
-//! Written at the turns of its life only: prepared, joined, retiring, left. It tells a restart
+//! Written at the turns of its life only: prepared, joined, decommissioning, left. It tells a restart
 //! from a first start, which decides whether the node may name itself as a seed.
 
 use std::net::IpAddr;
@@ -33,7 +33,8 @@ pub(super) struct Memory {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) starved: bool,
     /// Since when it gives its data away.
-    pub(super) retiring_since: Option<Time>,
+    #[serde(rename = "retiringSince")]
+    pub(super) decommissioning_since: Option<Time>,
     /// It left the ring. Cassandra refuses to start on these data.
     pub(super) left: bool,
 }

@@ -52,7 +52,7 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
         roles: &elasticsearch.roles,
         zone: elasticsearch.zone.as_deref(),
         // The founder is alone until others join, who wait for it; then the quorum is set in
-        // the running cluster (see `retire::tidy`).
+        // the running cluster (see `decommission::tidy`).
         minimum_masters: elasticsearch.minimum_masters.filter(|_| !way.founds).unwrap_or(1),
         seeds: &way.seeds,
         founds: way.founds,

@@ -18,7 +18,8 @@ pub(super) struct Memory {
     /// UUID of the cluster that the node is a member of.
     pub(super) cluster_id: Option<String>,
     /// Since when it gives its shards away.
-    pub(super) retiring_since: Option<Time>,
+    #[serde(rename = "retiringSince")]
+    pub(super) decommissioning_since: Option<Time>,
     /// Plugins that we installed; only these are ever removed.
     pub(super) plugins: Vec<Plugin>,
     /// The installation under way, if any.

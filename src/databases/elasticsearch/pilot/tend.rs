@@ -18,7 +18,7 @@ use http::Method;
 use serde_json::Value;
 use tracing::info;
 
-use super::{api::Api, retire::quorum};
+use super::{api::Api, decommission::quorum};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     engine::elasticsearch::Release,

@@ -48,7 +48,7 @@ pub enum Event {
     SpawnFailed,
     Exited(Exit),
     /// The database said, as it ended, that its node left the cluster for good.
-    Left,
+    Decommissioned,
     /// What was thought of a new intent's configuration while the database runs.
     Judged {
         attempt: Attempt,
@@ -65,13 +65,13 @@ pub enum Event {
     },
     /// The drain is done, or failed: either way a signal is next.
     Drained,
-    RetirementMoving,
-    RetirementRefused,
-    RetirementLeft,
+    DecommissionMoving,
+    DecommissionRefused,
+    DecommissionDone,
     /// The node stays.
-    RetirementCancelled,
+    DecommissionCancelled,
     /// It is too late to stay.
-    RetirementBinding,
+    DecommissionIrreversible,
     /// Whether it stays is not known.
     CancelFailed,
     Signal(i32),
@@ -87,7 +87,7 @@ pub enum Timer {
     Signal,
     Kill,
     Hung,
-    Retire,
+    Decommission,
     Freed,
 }
 
@@ -125,10 +125,10 @@ pub enum Effect {
         dump: Dump,
     },
     Drain,
-    Retire,
-    CancelRetirement,
+    Decommission,
+    CancelDecommission,
     /// Write down, before the process is stopped, that the node has left its cluster.
-    RememberLeft,
+    RecordDecommissioned,
     Arm(Timer, Duration),
     Disarm(Timer),
     Exit(u8),

@@ -21,7 +21,7 @@ impl State {
                 if self.is_held_by(want) {
                     self.stop(pid, effects);
                 } else {
-                    self.review_retirement(effects);
+                    self.review_decommission(effects);
                     if changed || asked {
                         self.judge(effects);
                     }

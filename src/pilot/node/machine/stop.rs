@@ -104,6 +104,6 @@ impl State {
 
 /// A database that is being stopped is not asked how it is.
 fn silence(effects: &mut Vec<Effect>) {
-    let timers = [Timer::Hung, Timer::Retire, Timer::Recheck, Timer::Freed];
+    let timers = [Timer::Hung, Timer::Decommission, Timer::Recheck, Timer::Freed];
     effects.extend(timers.map(Effect::Disarm));
 }

@@ -34,7 +34,7 @@ impl State {
     /// that one had acted upon them; and what it takes to go on.
     pub fn resumed(
         limits: Limits,
-        left: bool,
+        decommissioned: bool,
         (want, restart): (Want, Option<String>),
         failures: u32,
         up: Up,
@@ -43,12 +43,12 @@ impl State {
         if up.answered {
             effects.push(Effect::Arm(Timer::Hung, limits.silence));
         }
-        if up.retiring.is_some() {
+        if up.decommissioning.is_some() {
             // Taken back, or past that: the database says which.
             let leaves = want == Want::Decommissioned;
-            effects.push(if leaves { Effect::Retire } else { Effect::CancelRetirement });
+            effects.push(if leaves { Effect::Decommission } else { Effect::CancelDecommission });
         }
-        let fresh = Self::new(limits, left);
+        let fresh = Self::new(limits, decommissioned);
         (Self { want: Some(want), restart, failures, life: Life::Up(up), ..fresh }, effects)
     }
 }

@@ -221,14 +221,14 @@ fn a_fenced_node_is_stopped_and_stays_down_until_it_is_wanted_again() {
 }
 
 #[test]
-fn a_retirement_is_polled_to_its_end_and_is_final() {
+fn a_decommission_is_polled_to_its_end_and_is_final() {
     let (state, effects) = up_and([want(Want::Decommissioned)]);
-    assert_eq!(effects, [Effect::Retire]);
-    let (state, _) = state.step(Event::RetirementMoving);
-    let (state, effects) = state.step(Event::Timer(Timer::Retire));
-    assert_eq!(effects, [Effect::Retire]);
-    let (state, effects) = state.step(Event::RetirementLeft);
-    assert!(effects.contains(&Effect::RememberLeft), "{effects:?}");
+    assert_eq!(effects, [Effect::Decommission]);
+    let (state, _) = state.step(Event::DecommissionMoving);
+    let (state, effects) = state.step(Event::Timer(Timer::Decommission));
+    assert_eq!(effects, [Effect::Decommission]);
+    let (state, effects) = state.step(Event::DecommissionDone);
+    assert!(effects.contains(&Effect::RecordDecommissioned), "{effects:?}");
     assert!(effects.contains(&Effect::Signal { pid: 7, signal: TERM }), "{effects:?}");
     let (state, _) = state.step(exited(143));
     assert_eq!(state.life, Life::Held(Held::Decommissioned));
@@ -237,16 +237,16 @@ fn a_retirement_is_polled_to_its_end_and_is_final() {
 }
 
 #[test]
-fn a_retirement_can_be_taken_back_and_resumes_after_a_crash() {
+fn a_decommission_can_be_taken_back_and_resumes_after_a_crash() {
     let (state, effects) = up_and([want(Want::Decommissioned), want(Want::Running)]);
     assert_eq!(effects, [], "it is being asked to leave");
-    let (state, effects) = state.step(Event::RetirementRefused);
-    assert_eq!(effects, [Effect::CancelRetirement]);
+    let (state, effects) = state.step(Event::DecommissionRefused);
+    assert_eq!(effects, [Effect::CancelDecommission]);
     let (state, _) = state.step(Event::CancelFailed);
-    let (state, effects) = state.step(Event::Timer(Timer::Retire));
-    assert_eq!(effects, [Effect::CancelRetirement]);
-    let (state, _) = state.step(Event::RetirementCancelled);
-    assert!(!state.is_retiring());
+    let (state, effects) = state.step(Event::Timer(Timer::Decommission));
+    assert_eq!(effects, [Effect::CancelDecommission]);
+    let (state, _) = state.step(Event::DecommissionCancelled);
+    assert!(!state.is_decommissioning());
     let (state, _) = up_and([want(Want::Decommissioned), exited(137)]);
     assert_eq!(state.life, Life::Backoff);
     let again = [
@@ -259,7 +259,7 @@ fn a_retirement_can_be_taken_back_and_resumes_after_a_crash() {
     ];
     let state = again.into_iter().fold(state, |state, event| state.step(event).0);
     let (_, effects) = state.step(Event::Observed { alive: true, serving: false });
-    assert!(effects.contains(&Effect::Retire), "{effects:?}");
+    assert!(effects.contains(&Effect::Decommission), "{effects:?}");
 }
 
 #[test]
@@ -385,16 +385,16 @@ fn a_preparation_that_is_no_longer_wanted_is_ended_and_waited_for() {
 }
 
 #[test]
-fn a_retirement_that_is_too_late_to_take_back_is_followed_to_its_end() {
-    let (state, _) = up_and([want(Want::Decommissioned), Event::RetirementMoving]);
+fn a_decommission_that_is_too_late_to_take_back_is_followed_to_its_end() {
+    let (state, _) = up_and([want(Want::Decommissioned), Event::DecommissionMoving]);
     let (state, effects) = state.step(want(Want::Running));
-    assert!(effects.contains(&Effect::CancelRetirement), "{effects:?}");
-    let (state, effects) = state.step(Event::RetirementBinding);
-    assert_eq!(effects, [Effect::Retire]);
-    let (state, effects) = state.step(Event::RetirementMoving);
-    assert_eq!(effects, [Effect::Arm(Timer::Retire, RETIRE_POLL)]);
-    let (state, effects) = state.step(Event::RetirementLeft);
-    assert!(effects.contains(&Effect::RememberLeft), "{effects:?}");
+    assert!(effects.contains(&Effect::CancelDecommission), "{effects:?}");
+    let (state, effects) = state.step(Event::DecommissionIrreversible);
+    assert_eq!(effects, [Effect::Decommission]);
+    let (state, effects) = state.step(Event::DecommissionMoving);
+    assert_eq!(effects, [Effect::Arm(Timer::Decommission, DECOMMISSION_POLL)]);
+    let (state, effects) = state.step(Event::DecommissionDone);
+    assert!(effects.contains(&Effect::RecordDecommissioned), "{effects:?}");
     assert_eq!(state.step(exited(143)).0.life, Life::Held(Held::Decommissioned));
 }
 
@@ -444,7 +444,7 @@ impl World {
                 }
                 Effect::Spawn => {
                     assert_eq!((self.child, self.preparing), (None, None), "two children");
-                    assert!(!state.left, "a node that left was started");
+                    assert!(!state.decommissioned, "a node that left was started");
                     assert!(
                         !matches!(state.want, Some(Want::Fenced | Want::Stopped)),
                         "a held node was started"
@@ -467,17 +467,17 @@ impl World {
                 }
                 Effect::Judge(of) => self.answers.extend([judged(of, true), judged(of, false)]),
                 Effect::Drain => self.answers.push(Event::Drained),
-                Effect::Retire => self.answers.extend([
-                    Event::RetirementMoving,
-                    Event::RetirementRefused,
-                    Event::RetirementLeft,
+                Effect::Decommission => self.answers.extend([
+                    Event::DecommissionMoving,
+                    Event::DecommissionRefused,
+                    Event::DecommissionDone,
                 ]),
-                Effect::CancelRetirement => self.answers.extend([
-                    Event::RetirementCancelled,
-                    Event::RetirementBinding,
+                Effect::CancelDecommission => self.answers.extend([
+                    Event::DecommissionCancelled,
+                    Event::DecommissionIrreversible,
                     Event::CancelFailed,
                 ]),
-                Effect::RememberLeft => {}
+                Effect::RecordDecommissioned => {}
                 Effect::Arm(timer, _) => {
                     self.armed.retain(|armed| *armed != timer);
                     self.armed.push(timer);

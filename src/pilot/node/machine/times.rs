@@ -60,9 +60,9 @@ pub const FREED_WAIT: Duration = Duration::from_secs(30);
 const DUMP_WAIT: Duration = Duration::from_secs(20);
 /// Until a refused preflight or configuration is tried again.
 pub const RECHECK: Duration = Duration::from_secs(10);
-/// Between two looks at a retirement.
-pub const RETIRE_POLL: Duration = Duration::from_secs(2);
-/// After a refused retirement.
-pub const RETIRE_RETRY: Duration = Duration::from_secs(15);
+/// Between two looks at a decommission.
+pub const DECOMMISSION_POLL: Duration = Duration::from_secs(2);
+/// After a refused decommission.
+pub const DECOMMISSION_RETRY: Duration = Duration::from_secs(15);
 /// First and longest wait before a database that crashed is started again.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

@@ -66,11 +66,11 @@ impl Runner {
                 self.supervisor.signal_named(pid, dump.children, dump.signal);
             }
             Effect::Drain => self.drain(),
-            Effect::Retire => self.retire(),
-            Effect::CancelRetirement => self.cancel_retirement(),
-            Effect::RememberLeft => {
+            Effect::Decommission => self.decommission(),
+            Effect::CancelDecommission => self.cancel_decommission(),
+            Effect::RecordDecommissioned => {
                 info!("Node left its database cluster");
-                self.write_down(Note::Left(Time(Timestamp::now())));
+                self.write_down(Note::Decommissioned(Time(Timestamp::now())));
             }
             Effect::Arm(timer, delay) => {
                 self.timers.insert(timer, Instant::now() + delay);

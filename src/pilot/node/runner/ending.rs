@@ -86,8 +86,8 @@ impl Runner {
         });
         self.write_down(Note::Ended);
         if explained.is_some_and(|ending| ending.left) && !self.is_left() {
-            self.carry_out(Effect::RememberLeft);
-            self.step(Event::Left);
+            self.carry_out(Effect::RecordDecommissioned);
+            self.step(Event::Decommissioned);
         }
         self.step(Event::Exited(exit));
     }

@@ -24,7 +24,7 @@ pub(super) enum Note {
     /// It has ended, and somebody saw it.
     Ended,
     /// The node left its cluster for good.
-    Left(Time),
+    Decommissioned(Time),
     /// The intent, for a start without the API.
     Intent(Box<Pilot>),
 }
@@ -34,7 +34,7 @@ impl Note {
         match self {
             Self::Begun(run) => files.begin_run(&run),
             Self::Ended => files.end_run(),
-            Self::Left(time) => files.set_left(time),
+            Self::Decommissioned(time) => files.set_decommissioned(time),
             Self::Intent(pilot) => files.set_intent(&pilot),
         }
     }
@@ -43,8 +43,8 @@ impl Note {
         match self {
             Self::Begun(_) => "the run",
             Self::Ended => "the end of the run",
-            // The database itself knows, and the next retirement says so again.
-            Self::Left(_) => "that the node left its cluster",
+            // The database itself knows, and the next decommission says so again.
+            Self::Decommissioned(_) => "that the node left its cluster",
             Self::Intent(_) => "the intent",
         }
     }

@@ -23,7 +23,7 @@ pub(super) enum Recall {
 
 #[derive(Debug)]
 pub(super) struct Recalled {
-    left: io::Result<bool>,
+    decommissioned: io::Result<bool>,
     mark: io::Result<Option<Mark>>,
     run: io::Result<Option<Run>>,
 }
@@ -38,8 +38,8 @@ impl Runner {
                     let (driver, files) = (driver.clone(), files.clone());
                     let read = volume.visit(move |_| {
                         driver.recall();
-                        let (left, mark) = (files.has_left(), files.mark());
-                        Box::new(Recalled { left, mark, run: files.open_run() })
+                        let (decommissioned, mark) = (files.is_decommissioned(), files.mark());
+                        Box::new(Recalled { decommissioned, mark, run: files.open_run() })
                     });
                     match read.await {
                         Ok(recalled) => return recalled,
@@ -56,9 +56,9 @@ impl Runner {
     }
 
     pub(super) fn take_recalled(&mut self, recalled: Recalled) {
-        let Recalled { left, mark, run } = recalled;
-        match left {
-            Ok(true) => self.step(Event::Left),
+        let Recalled { decommissioned, mark, run } = recalled;
+        match decommissioned {
+            Ok(true) => self.step(Event::Decommissioned),
             Ok(false) => {}
             Err(error) => warn!(%error, "Cannot tell whether the node left its cluster"),
         }

@@ -118,8 +118,8 @@ impl Runner {
         }
         if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
             // Its pilot was killed after the node left and before it wrote so.
-            self.carry_out(Effect::RememberLeft);
-            self.step(Event::Left);
+            self.carry_out(Effect::RecordDecommissioned);
+            self.step(Event::Decommissioned);
         }
         self.refused(failed);
         self.step(Event::PreflightFailed(attempt));

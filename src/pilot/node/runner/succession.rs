@@ -16,7 +16,7 @@ use super::{Recall, Runner, wanted_by};
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
-        node::machine::{Life, Retiring, State, Up, Want},
+        node::machine::{Decommissioning, Life, State, Up, Want},
         process::{
             supervisor::{HandedChild, Parked, inherited},
             takeover::{HandedNode, Handoff, PARK_LIMIT},
@@ -100,7 +100,7 @@ impl Runner {
             remembered: self.remembered,
             answered: up.is_some_and(|up| up.answered),
             serving: up.is_some_and(|up| up.serving),
-            retiring: self.state.is_retiring(),
+            decommissioning: self.state.is_decommissioning(),
             restart: up.is_some_and(|up| up.restart),
             may_found: self.start.may_found,
             failures: self.state.failures(),
@@ -136,7 +136,7 @@ impl Runner {
             remembered: _,
             answered,
             serving,
-            retiring,
+            decommissioning,
             restart,
             may_found,
             failures,
@@ -186,15 +186,15 @@ impl Runner {
         self.facts.preflight = Some(vec![]);
         self.facts.rejected = rejected;
         self.facts.refused = refused;
-        let retiring = retiring.then_some(Retiring::ASKING);
+        let decommissioning = decommissioning.then_some(Decommissioning::ASKING);
         // Whether the volume is full is looked at again at once.
         let (served, full, suspected) = (serving, false, false);
-        let up = Up { pid, answered, served, full, serving, retiring, suspected, restart };
-        let (limits, left) = (self.state.limits(), self.state.left());
+        let up = Up { pid, answered, served, full, serving, decommissioning, suspected, restart };
+        let (limits, decommissioned) = (self.state.limits(), self.state.is_decommissioned());
         let (want, restart) = wanted_by(&pilot.spec);
         // It runs already: what a later release wants does not stop it.
         let wanted = (want.unwrap_or(Want::Running), restart);
-        let (state, effects) = State::resumed(limits, left, wanted, failures, up);
+        let (state, effects) = State::resumed(limits, decommissioned, wanted, failures, up);
         self.state = state;
         self.resumed = effects;
         info!(version, pid, "Took over a running database from another program");

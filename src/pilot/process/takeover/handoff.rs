@@ -67,7 +67,8 @@ pub struct HandedNode {
     /// The running database has answered, serves, is moving its data away.
     pub answered: bool,
     pub serving: bool,
-    pub retiring: bool,
+    #[serde(rename = "retiring")]
+    pub decommissioning: bool,
     /// A restart was asked for and waits for the judgement of the configuration.
     pub restart: bool,
     pub may_found: bool,
@@ -76,7 +77,7 @@ pub struct HandedNode {
     pub restarts: i32,
     /// The kernel's count of OOM kills when the database was started.
     pub oom_kills: u64,
-    /// Why the wanted configuration does not run, and why a retirement does not go on.
+    /// Why the wanted configuration does not run, and why a decommission does not go on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!((child.pid, child.stdout, child.stderr), (7, Some(9), Some(10)));
         let node = handoff.node.as_ref().unwrap();
         assert_eq!((node.restarts, node.oom_kills, node.lock), (2, 3, Some(11)));
-        assert!(node.serving && node.answered && node.may_found && !node.retiring);
+        assert!(node.serving && node.answered && node.may_found && !node.decommissioning);
         assert_eq!(node.listeners["liveness"], 12);
         let again = serde_json::to_vec(&handoff).unwrap();
         assert_eq!(Handoff::parse(&again).unwrap(), handoff);

@@ -9,7 +9,7 @@ use super::{News, Runner, node, start::peers_now};
 use crate::{
     error::chain,
     pilot::{
-        driver::{self, Retirement},
+        driver::{self, DecommissionState},
         node::machine::{Event, Want},
         volume::lock::Hangs,
     },
@@ -18,68 +18,72 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Runner {
-    pub(super) fn retire(&self) {
+    pub(super) fn decommission(&self) {
         let Some(pilot) = self.pilot.clone() else { return };
         let (settings, known, may_found) =
             (self.settings.clone(), self.peers.clone(), self.start.may_found);
         let (cluster, driver) = (self.cluster.clone(), self.driver.clone());
         let (news, volume) = (self.news.clone(), self.volume.clone());
-        self.follow("retire", async move {
+        self.follow("decommission", async move {
             // Whether they have room is judged from what they say now.
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
             let node = node(&settings, &pilot, &peers, may_found);
-            let asked = volume.during(async move { timeout(LIMIT, driver.retire(&node)).await });
+            let asked =
+                volume.during(async move { timeout(LIMIT, driver.decommission(&node)).await });
             let result = answered(asked.await);
-            drop(news.send(News::Retirement(result)).await);
+            drop(news.send(News::Decommission(result)).await);
         });
     }
 
-    pub(super) fn retired(&mut self, result: Result<Retirement, driver::Error>) {
+    pub(super) fn decommission_answered(
+        &mut self,
+        result: Result<DecommissionState, driver::Error>,
+    ) {
         // Why it goes on although it is no longer wanted stays said.
         if self.state.want() == Some(Want::Decommissioned) {
             self.facts.refused = None;
         }
         match result {
-            Ok(Retirement::Moving(progress)) => {
+            Ok(DecommissionState::Moving(progress)) => {
                 self.facts.decommission = Some(progress);
-                self.step(Event::RetirementMoving);
+                self.step(Event::DecommissionMoving);
             }
-            Ok(Retirement::Left) => self.step(Event::RetirementLeft),
-            Ok(Retirement::Refused(why)) => {
+            Ok(DecommissionState::Done) => self.step(Event::DecommissionDone),
+            Ok(DecommissionState::Refused(why)) => {
                 warn!(why, "Decommission is refused");
                 // Whoever helps it leave goes by its progress.
                 self.facts.decommission = None;
                 self.facts.refused = Some(why);
-                self.step(Event::RetirementRefused);
+                self.step(Event::DecommissionRefused);
             }
             Err(error) => {
                 let text = chain(&error).to_string();
                 warn!(error = text, "Decommission does not go on");
                 self.facts.refused = Some(text);
-                self.step(Event::RetirementRefused);
+                self.step(Event::DecommissionRefused);
             }
         }
     }
 
-    pub(super) fn cancel_retirement(&self) {
+    pub(super) fn cancel_decommission(&self) {
         let Some(pilot) = &self.pilot else { return };
         let node = node(&self.settings, pilot, &self.peers, self.start.may_found);
         let (driver, news) = (self.driver.clone(), self.news.clone());
         let volume = self.volume.clone();
-        self.follow("cancel-retirement", async move {
-            let asked = async move { timeout(LIMIT, driver.cancel_retirement(&node)).await };
+        self.follow("cancel-decommission", async move {
+            let asked = async move { timeout(LIMIT, driver.cancel_decommission(&node)).await };
             let result = answered(volume.during(asked).await);
             drop(news.send(News::Cancelled(result)).await);
         });
     }
 
-    pub(super) fn cancelled(&mut self, result: Result<(), driver::Error>) {
+    pub(super) fn cancel_answered(&mut self, result: Result<(), driver::Error>) {
         let event = match result {
             Ok(()) => {
                 info!("Decommission was taken back");
                 self.facts.decommission = None;
                 self.facts.refused = None;
-                Event::RetirementCancelled
+                Event::DecommissionCancelled
             }
             Err(error) => {
                 let text = chain(&error).to_string();
@@ -88,7 +92,7 @@ impl Runner {
                 }
                 self.facts.refused = Some(text);
                 match error {
-                    driver::Error::TooLate(_) => Event::RetirementBinding,
+                    driver::Error::TooLate(_) => Event::DecommissionIrreversible,
                     _ => Event::CancelFailed,
                 }
             }

@@ -25,7 +25,7 @@ use crate::{
         v1beta1::{Decommission, Pilot, PilotPhase},
     },
     pilot::{
-        driver::{Error, Node, Retirement},
+        driver::{DecommissionState, Error, Node},
         node::blockers::now,
         volume::memory::Remembered,
     },
@@ -76,7 +76,7 @@ impl Progress {
     }
 }
 
-/// The next step of a retirement, from what the ring says.
+/// The next step of a decommission, from what the ring says.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Left,
@@ -97,24 +97,24 @@ fn step(mode: &str) -> Step {
     }
 }
 
-pub(super) async fn retire(
+pub(super) async fn decommission(
     jolokia: &Jolokia,
     node: &Node,
     progress: &std::sync::Mutex<Progress>,
-) -> Result<Retirement, Error> {
+) -> Result<DecommissionState, Error> {
     let mut memory = Memory::load(&node.data)?;
     if memory.left {
-        return Ok(Retirement::Left);
+        return Ok(DecommissionState::Done);
     }
     let facts = Facts::ask(jolokia).await?;
     match step(&facts.mode) {
         Step::Left => {
             memory.left = true;
             memory.save(&node.data)?;
-            Ok(Retirement::Left)
+            Ok(DecommissionState::Done)
         }
-        Step::Wait(message) => Ok(Retirement::Moving(Decommission {
-            start_time: memory.retiring_since,
+        Step::Wait(message) => Ok(DecommissionState::Moving(Decommission {
+            start_time: memory.decommissioning_since,
             message: Some(message.to_owned()),
             ..Decommission::default()
         })),
@@ -129,8 +129,8 @@ pub(super) async fn retire(
                 (stalled, progress.figures())
             };
             let again = if stalled { leave(jolokia, true).await? } else { None };
-            Ok(Retirement::Moving(Decommission {
-                start_time: memory.retiring_since,
+            Ok(DecommissionState::Moving(Decommission {
+                start_time: memory.decommissioning_since,
                 percent: Some(figures.map_or(0, |(_, percent)| percent)),
                 bytes_left: figures.map(|(left, _)| left).or(facts.load),
                 irreversible: true,
@@ -142,17 +142,17 @@ pub(super) async fn retire(
         }
         Step::Begin => {
             if let Some(reason) = obstacle(jolokia, node, &facts).await? {
-                return Ok(Retirement::Refused(reason));
+                return Ok(DecommissionState::Refused(reason));
             }
-            if memory.retiring_since.is_none() {
-                memory.retiring_since = Some(now());
+            if memory.decommissioning_since.is_none() {
+                memory.decommissioning_since = Some(now());
                 memory.save(&node.data)?;
             }
             if let Some(reason) = leave(jolokia, false).await? {
-                return Ok(Retirement::Refused(reason));
+                return Ok(DecommissionState::Refused(reason));
             }
-            Ok(Retirement::Moving(Decommission {
-                start_time: memory.retiring_since,
+            Ok(DecommissionState::Moving(Decommission {
+                start_time: memory.decommissioning_since,
                 percent: Some(0),
                 bytes_left: facts.load,
                 // From here on only the ring itself knows whether it has been told.
@@ -172,7 +172,7 @@ pub(super) async fn past_the_point_of_return(
     if memory.left {
         return Ok(true);
     }
-    if memory.retiring_since.is_none() {
+    if memory.decommissioning_since.is_none() {
         return Ok(false);
     }
     let facts = Facts::ask(jolokia).await?;
@@ -309,7 +309,8 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
         let theirs = spec.and_then(|spec| spec.datacenter.as_deref());
         theirs.unwrap_or(DEFAULT_DATACENTER) == datacenter
     };
-    let peers: Vec<&Pilot> = peers.iter().filter(near).filter(|peer| !has_left(peer)).collect();
+    let peers: Vec<&Pilot> =
+        peers.iter().filter(near).filter(|peer| !is_decommissioned(peer)).collect();
     for peer in &peers {
         let storage = peer.status.storage.as_ref()?;
         // Cassandra itself compacts in the last tenth.
@@ -320,7 +321,7 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
 }
 
 /// Its Pilot may be there for a while, and its volume with it.
-fn has_left(peer: &Pilot) -> bool {
+fn is_decommissioned(peer: &Pilot) -> bool {
     matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
 }
 

@@ -17,41 +17,41 @@ use crate::{
     api::v1beta1::Decommission,
     engine::elasticsearch::Release,
     pilot::{
-        driver::{Error, Node, Retirement},
+        driver::{DecommissionState, Error, Node},
         node::blockers::now,
         volume::memory::Remembered,
     },
 };
 
-pub(super) async fn retire(
+pub(super) async fn decommission(
     api: &Api,
     node: &Node,
     release: Release,
     most_shards: &mut usize,
-) -> Result<Retirement, Error> {
+) -> Result<DecommissionState, Error> {
     let mut memory = Memory::load(&node.data)?;
     let facts = Facts::ask(api).await?;
     if facts.health.is_none() {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
     }
     let excluded = match api.exclusion().await? {
-        Exclusion::Hidden(theirs) => return Ok(Retirement::Refused(hidden(&theirs))),
+        Exclusion::Hidden(theirs) => return Ok(DecommissionState::Refused(hidden(&theirs))),
         Exclusion::Ids(ids) => ids,
     };
     let quorum = if release.votes() { None } else { quorum(node) };
     let rest = Rest::ask(api, &facts, &excluded).await?;
     if let Some(reason) = rest.obstacle(&facts, quorum.unwrap_or(1)) {
-        return Ok(Retirement::Refused(reason));
+        return Ok(DecommissionState::Refused(reason));
     }
-    if memory.retiring_since.is_none() {
-        memory.retiring_since = Some(now());
+    if memory.decommissioning_since.is_none() {
+        memory.decommissioning_since = Some(now());
         memory.save(&node.data)?;
     }
     let shards = facts.shards_left();
     *most_shards = shards.max(*most_shards);
     let moving = |message: Option<String>| {
-        Ok(Retirement::Moving(Decommission {
-            start_time: memory.retiring_since.clone(),
+        Ok(DecommissionState::Moving(Decommission {
+            start_time: memory.decommissioning_since.clone(),
             percent: i32::try_from(((*most_shards - shards) * 100) / (*most_shards).max(1))
                 .ok()
                 .map(|percent| percent.min(99)),
@@ -73,7 +73,7 @@ pub(super) async fn retire(
     }
     // Only the pilot's own note says later that it left: until that is written, this is asked
     // again, because shards may have come back meanwhile.
-    Ok(Retirement::Left)
+    Ok(DecommissionState::Done)
 }
 
 /// What a node still has that others may lack.
@@ -103,7 +103,7 @@ fn holds(facts: &Facts, excluded: &BTreeSet<String>, votes: bool) -> Option<Hold
 /// takes it off the lists.
 pub(super) fn cancel(node: &Node) -> Result<(), Error> {
     let memory = Memory::load(&node.data)?;
-    Memory { retiring_since: None, ..memory }.save(&node.data)
+    Memory { decommissioning_since: None, ..memory }.save(&node.data)
 }
 
 const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";

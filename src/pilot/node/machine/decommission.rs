@@ -1,0 +1,84 @@
+//! How a node gives its data away, and how that is taken back.
+//!
+//! Owns the questions: one is under way at a time, and an intent that changes meanwhile is
+//! heeded when it is answered. A decommission ends when the node has left or when the database
+//! confirmed that it stays; once it is too late to stay, it is followed to its end whatever is
+//! wanted.
+
+use super::{DECOMMISSION_POLL, DECOMMISSION_RETRY, Effect, Event, Life, State, Timer, Want};
+
+/// Where a decommission stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decommissioning {
+    /// The database is being asked, to leave or to stay.
+    asking: bool,
+    /// It is too late to stay.
+    binding: bool,
+}
+
+impl Decommissioning {
+    /// The database is being asked; nothing else is known.
+    pub const ASKING: Self = Self { asking: true, binding: false };
+}
+
+impl State {
+    pub fn is_decommissioning(&self) -> bool {
+        matches!(&self.life, Life::Up(up) if up.decommissioning.is_some())
+    }
+
+    /// The intent may have changed, or the database answers.
+    pub(super) fn review_decommission(&mut self, effects: &mut Vec<Effect>) {
+        let leaves = self.want == Some(Want::Decommissioned);
+        let Life::Up(up) = &mut self.life else { return };
+        match &mut up.decommissioning {
+            None if leaves && up.answered => {
+                up.decommissioning = Some(Decommissioning::ASKING);
+                effects.push(Effect::Decommission);
+            }
+            Some(decommissioning)
+                if !leaves && !decommissioning.asking && !decommissioning.binding =>
+            {
+                decommissioning.asking = true;
+                effects.extend([Effect::Disarm(Timer::Decommission), Effect::CancelDecommission]);
+            }
+            _ => {}
+        }
+    }
+
+    /// An answer, or the time to ask again.
+    pub(super) fn decommission_answered(&mut self, event: &Event, effects: &mut Vec<Effect>) {
+        let leaves = self.want == Some(Want::Decommissioned);
+        let Life::Up(up) = &mut self.life else { return };
+        let (pid, Some(decommissioning)) = (up.pid, &mut up.decommissioning) else { return };
+        let effect = match event {
+            Event::DecommissionDone => {
+                self.decommissioned = true;
+                effects.push(Effect::RecordDecommissioned);
+                // There is nothing left to flush.
+                self.terminate(pid, effects);
+                return;
+            }
+            Event::DecommissionCancelled if !leaves => {
+                up.decommissioning = None;
+                return;
+            }
+            Event::DecommissionIrreversible => {
+                decommissioning.binding = true;
+                Effect::Decommission
+            }
+            Event::DecommissionMoving | Event::DecommissionRefused
+                if !leaves && !decommissioning.binding =>
+            {
+                Effect::CancelDecommission
+            }
+            Event::DecommissionMoving => Effect::Arm(Timer::Decommission, DECOMMISSION_POLL),
+            Event::DecommissionRefused | Event::CancelFailed => {
+                Effect::Arm(Timer::Decommission, DECOMMISSION_RETRY)
+            }
+            _ if leaves => Effect::Decommission,
+            _ => Effect::CancelDecommission,
+        };
+        decommissioning.asking = !matches!(effect, Effect::Arm(..));
+        effects.push(effect);
+    }
+}
