@@ -175,7 +175,7 @@ pub enum DecommissionState {
 /// seconds before the grace period is over, whatever this says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopPlan {
-    /// How long [`Driver::drain`] may take before the first signal is sent anyway; zero where there
+    /// How long [`Driver::flush`] may take before the first signal is sent anyway; zero where there
     /// is nothing to flush. At most three quarters of the grace period.
     pub flush: Duration,
     /// The signal that asks it to end. The last one has all the time that is left.
@@ -335,7 +335,7 @@ pub trait Driver: Send + Sync + 'static {
     }
     /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where that
     /// leaves time for it.
-    fn drain(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
     fn stop_plan(&self) -> StopPlan {

@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Runs one database node: prepares, starts, watches, drains and stops it.
+/// Runs one database node: prepares, starts, watches, flushes and stops it.
 ///
 /// In a pod it waits for the Pilot object of the pod's name and does what its spec says.
 /// Elsewhere `--config` holds the Pilot: alone, it is all that the node follows. With

@@ -48,8 +48,8 @@ use crate::{
     },
 };
 
-/// Drain flushes memtables; TERM alone does the same, a little slower.
-const DRAIN: Duration = Duration::from_secs(60);
+/// A drain flushes memtables; TERM alone does the same, a little slower.
+const FLUSH: Duration = Duration::from_secs(60);
 /// A JVM ends with it when it was asked to by TERM.
 const TERMINATED: u8 = 143;
 /// A ring whose members hold less may have nothing to give to one that joins: Cassandra's own
@@ -328,9 +328,9 @@ impl Driver for Cassandra {
         })
     }
 
-    fn drain(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            match self.jolokia()?.execute(STORAGE_SERVICE, "drain()", &json!([]), DRAIN).await? {
+            match self.jolokia()?.execute(STORAGE_SERVICE, "drain()", &json!([]), FLUSH).await? {
                 Executed::Done(_) => Ok(()),
                 Executed::Failed(refusal) => Err(Error::Refused(refusal)),
                 Executed::StillRunning => {
@@ -341,7 +341,7 @@ impl Driver for Cassandra {
     }
 
     fn stop_plan(&self) -> StopPlan {
-        StopPlan { flush: DRAIN, success: &[TERMINATED], ..StopPlan::DEFAULT }
+        StopPlan { flush: FLUSH, success: &[TERMINATED], ..StopPlan::DEFAULT }
     }
 
     fn dump(&self) -> Option<Dump> {

@@ -289,7 +289,7 @@ impl Driver for Elasticsearch {
         })
     }
 
-    fn drain(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(
             async move { self.api()?.change(Method::POST, "/_flush", None, FLUSH).await.map(drop) },
         )

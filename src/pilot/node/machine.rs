@@ -90,7 +90,7 @@ pub struct Up {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    Drain,
+    Flush,
     /// It was sent this one of its signals.
     Signal(usize),
     Kill,
@@ -313,8 +313,8 @@ impl State {
             ) => self.decommission_answered(&event, effects),
 
             (
-                Event::Drained | Event::Timer(Timer::Drain),
-                Life::Stopping { stage: Stage::Drain, .. },
+                Event::Flushed | Event::Timer(Timer::Flush),
+                Life::Stopping { stage: Stage::Flush, .. },
             )
             | (Event::Timer(Timer::Signal), Life::Stopping { stage: Stage::Signal(_), .. }) => {
                 self.press(effects);

@@ -117,7 +117,7 @@ enum News {
     Recalled(Box<Recalled>),
     Decommission(Result<DecommissionState, driver::Error>),
     Cancelled(Result<(), driver::Error>),
-    Drained,
+    Flushed,
     Peers(Vec<Pilot>),
     LastState(Option<cluster::LastState>),
     Space(Option<Space>),
@@ -519,7 +519,7 @@ impl Runner {
             }
             News::Decommission(result) => self.decommission_answered(result),
             News::Cancelled(result) => self.cancel_answered(result),
-            News::Drained => self.step(Event::Drained),
+            News::Flushed => self.step(Event::Flushed),
             News::Peers(peers) => {
                 if self.peers != peers {
                     self.peers = peers;

@@ -63,8 +63,8 @@ pub enum Event {
     Space {
         full: bool,
     },
-    /// The drain is done, or failed: either way a signal is next.
-    Drained,
+    /// The flush is done, or failed: either way a signal is next.
+    Flushed,
     DecommissionMoving,
     DecommissionRefused,
     DecommissionDone,
@@ -82,7 +82,7 @@ pub enum Event {
 pub enum Timer {
     Recheck,
     Backoff,
-    Drain,
+    Flush,
     /// The last signal did not end it; there is a stronger one.
     Signal,
     Kill,
@@ -124,7 +124,7 @@ pub enum Effect {
         pid: i32,
         dump: Dump,
     },
-    Drain,
+    Flush,
     Decommission,
     CancelDecommission,
     /// Write down, before the process is stopped, that the node has left its cluster.

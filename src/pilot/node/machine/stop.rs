@@ -1,6 +1,6 @@
 //! How a node's process, and the pilot with it, come to their end.
 //!
-//! Owns the order: drain, the signals of the database, KILL; a TERM for the pilot, and one that
+//! Owns the order: flush, the signals of the database, KILL; a TERM for the pilot, and one that
 //! comes again.
 
 use nix::libc;
@@ -33,34 +33,34 @@ impl State {
         }
     }
 
-    /// Stops in order: drain, signals, KILL.
+    /// Stops in order: flush, signals, KILL.
     pub(super) fn stop(&mut self, pid: i32, effects: &mut Vec<Effect>) {
         if self.limits.stop.flush.is_zero() {
             self.terminate(pid, effects);
             return;
         }
         silence(effects);
-        self.life = Life::Stopping { pid, stage: Stage::Drain };
-        effects.push(Effect::Arm(Timer::Drain, self.limits.flush_for()));
+        self.life = Life::Stopping { pid, stage: Stage::Flush };
+        effects.push(Effect::Arm(Timer::Flush, self.limits.flush_for()));
         effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
-        effects.push(Effect::Drain);
+        effects.push(Effect::Flush);
     }
 
-    /// Stops without a drain: it would not be heard, or there is nothing to drain.
+    /// Stops without a flush: it would not be heard, or there is nothing to flush.
     pub(super) fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
         silence(effects);
         effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
         self.ask_to_end(pid, 0, effects);
     }
 
-    /// The next step of a stop, which does not wait for the last one: of the drain the first
+    /// The next step of a stop, which does not wait for the last one: of the flush the first
     /// signal, of a signal a stronger one, or the last one again.
     pub(super) fn press(&mut self, effects: &mut Vec<Effect>) {
         let Life::Stopping { pid, stage } = self.life else { return };
         let last = self.limits.stop.then.len();
         match stage {
-            Stage::Drain => {
-                effects.push(Effect::Disarm(Timer::Drain));
+            Stage::Flush => {
+                effects.push(Effect::Disarm(Timer::Flush));
                 self.ask_to_end(pid, 0, effects);
             }
             Stage::Signal(step) => self.ask_to_end(pid, (step + 1).min(last), effects),
@@ -76,7 +76,7 @@ impl State {
 
     /// It has outlived its time.
     pub(super) fn kill(&mut self, effects: &mut Vec<Effect>) {
-        if matches!(self.life, Life::Stopping { stage: Stage::Drain, .. }) {
+        if matches!(self.life, Life::Stopping { stage: Stage::Flush, .. }) {
             self.press(effects);
         }
         let Life::Stopping { pid, stage } = &mut self.life else { return };
@@ -89,7 +89,7 @@ impl State {
     /// data in use. It was asked to end before, or it ended by itself.
     pub(super) fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
         silence(effects);
-        effects.extend([Timer::Drain, Timer::Signal, Timer::Kill].map(Effect::Disarm));
+        effects.extend([Timer::Flush, Timer::Signal, Timer::Kill].map(Effect::Disarm));
         effects.push(Effect::SignalGroup { pid, signal: libc::SIGKILL });
         if self.ending {
             self.exit(exit.answer(self.limits.stop.success), effects);

@@ -75,47 +75,47 @@ fn a_node_starts_in_order() {
 }
 
 #[test]
-fn a_term_drains_then_terminates_then_exits_with_success() {
+fn a_term_flushes_then_terminates_then_exits_with_success() {
     let (state, effects) = up_and([Event::Signal(TERM)]);
-    assert_eq!(effects, [Effect::Drain]);
-    assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Drain });
-    let (_, effects) = up_and([Event::Signal(TERM), Event::Drained]);
+    assert_eq!(effects, [Effect::Flush]);
+    assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Flush });
+    let (_, effects) = up_and([Event::Signal(TERM), Event::Flushed]);
     assert_eq!(effects, [Effect::Signal { pid: 7, signal: TERM }]);
-    let (state, _) = up_and([Event::Signal(TERM), Event::Drained, exited(143)]);
+    let (state, _) = up_and([Event::Signal(TERM), Event::Flushed, exited(143)]);
     assert_eq!(state.life, Life::Exited(0));
-    let (state, _) = up_and([Event::Signal(TERM), Event::Drained, exited(3)]);
+    let (state, _) = up_and([Event::Signal(TERM), Event::Flushed, exited(3)]);
     assert_eq!(state.life, Life::Exited(3));
 }
 
 #[test]
-fn a_second_term_skips_the_drain() {
+fn a_second_term_skips_the_flush() {
     let (_, effects) = up_and([Event::Signal(TERM), Event::Signal(TERM)]);
     assert_eq!(effects, [Effect::Signal { pid: 7, signal: TERM }]);
 }
 
 #[test]
-fn a_drain_that_does_not_end_is_followed_by_term_and_kill() {
-    let stuck = [Event::Signal(TERM), Event::Timer(Timer::Drain)];
+fn a_flush_that_does_not_end_is_followed_by_term_and_kill() {
+    let stuck = [Event::Signal(TERM), Event::Timer(Timer::Flush)];
     assert_eq!(up_and(stuck).1, [Effect::Signal { pid: 7, signal: TERM }]);
-    let stuck = [Event::Signal(TERM), Event::Timer(Timer::Drain), Event::Timer(Timer::Kill)];
+    let stuck = [Event::Signal(TERM), Event::Timer(Timer::Flush), Event::Timer(Timer::Kill)];
     assert_eq!(up_and(stuck).1, [Effect::SignalGroup { pid: 7, signal: KILL }]);
 }
 
 #[test]
-fn the_kill_comes_two_seconds_before_the_grace_period_ends_and_the_drain_leaves_time_for_term() {
+fn the_kill_comes_two_seconds_before_the_grace_period_ends_and_the_flush_leaves_time_for_term() {
     let (state, _) = up_and([]);
     let (_, effects) = state.step(Event::Signal(TERM));
     assert!(effects.contains(&Effect::Arm(Timer::Kill, Duration::from_secs(298))));
-    assert!(effects.contains(&Effect::Arm(Timer::Drain, Duration::from_millis(223_500))));
+    assert!(effects.contains(&Effect::Arm(Timer::Flush, Duration::from_millis(223_500))));
 }
 
 #[test]
 fn a_term_during_a_restart_restarts_the_clock_and_ends_the_pilot() {
     let (state, effects) = up_and([restart("t1"), judged(2, true)]);
-    assert_eq!(effects, [Effect::Drain]);
+    assert_eq!(effects, [Effect::Flush]);
     let (state, effects) = state.step(Event::Signal(TERM));
     assert_eq!(effects, [Effect::Arm(Timer::Kill, Duration::from_secs(298))]);
-    let (state, _) = state.step(Event::Drained);
+    let (state, _) = state.step(Event::Flushed);
     let (state, _) = state.step(exited(143));
     assert_eq!(state.life, Life::Exited(0));
 }
@@ -130,7 +130,7 @@ fn judged(attempt: Attempt, good: bool) -> Event {
 
 #[test]
 fn one_request_for_a_restart_restarts_once() {
-    let (_, effects) = up_and([restart("t1"), judged(2, true), Event::Drained, exited(143)]);
+    let (_, effects) = up_and([restart("t1"), judged(2, true), Event::Flushed, exited(143)]);
     assert_eq!(effects, [Effect::SignalGroup { pid: 7, signal: KILL }, Effect::Preflight(3)]);
     // The request that a pilot finds when it starts was acted upon by its start.
     let mut first = up();
@@ -210,7 +210,7 @@ fn a_crash_is_backed_off_and_longer_each_time() {
 
 #[test]
 fn a_fenced_node_is_stopped_and_stays_down_until_it_is_wanted_again() {
-    let (state, _) = up_and([want(Want::Fenced), Event::Drained, exited(143)]);
+    let (state, _) = up_and([want(Want::Fenced), Event::Flushed, exited(143)]);
     assert_eq!(state.life, Life::Held(Held::Fenced));
     let (state, effects) = state.step(want(Want::Fenced));
     assert_eq!(effects, []);
@@ -466,7 +466,7 @@ impl World {
                     assert_eq!(self.child, Some(pid), "a signal to nobody");
                 }
                 Effect::Judge(of) => self.answers.extend([judged(of, true), judged(of, false)]),
-                Effect::Drain => self.answers.push(Event::Drained),
+                Effect::Flush => self.answers.push(Event::Flushed),
                 Effect::Decommission => self.answers.extend([
                     Event::DecommissionMoving,
                     Event::DecommissionRefused,

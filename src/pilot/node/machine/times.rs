@@ -25,7 +25,7 @@ impl Limits {
         self.grace.saturating_sub(crate::pilot::process::init::KILL_MARGIN)
     }
 
-    /// A drain may take all but a quarter of the time, so that signals always have some.
+    /// A flush may take all but a quarter of the time, so that signals always have some.
     pub(super) fn flush_for(self) -> Duration {
         self.stop.flush.min(self.kill_after() * 3 / 4)
     }
@@ -37,7 +37,7 @@ impl Limits {
     }
 
     /// How long the signal of this step has before the next one is sent; `None`: there is none.
-    /// All share what the drain leaves, so that each of them is sent.
+    /// All share what the flush leaves, so that each of them is sent.
     pub fn signal_for(self, step: usize) -> Option<Duration> {
         let signals = u32::try_from(self.stop.then.len()).unwrap_or(u32::MAX).saturating_add(1);
         let share = self.kill_after().saturating_sub(self.flush_for()) / signals;

@@ -65,7 +65,7 @@ impl Runner {
                 info!(pid, signal = %signal_name(dump.signal), "Asking for a thread dump");
                 self.supervisor.signal_named(pid, dump.children, dump.signal);
             }
-            Effect::Drain => self.drain(),
+            Effect::Flush => self.flush(),
             Effect::Decommission => self.decommission(),
             Effect::CancelDecommission => self.cancel_decommission(),
             Effect::RecordDecommissioned => {
@@ -237,15 +237,15 @@ impl Runner {
         });
     }
 
-    fn drain(&mut self) {
-        info!("Draining the database");
+    fn flush(&mut self) {
+        info!("Flushing the database");
         let (driver, news) = (self.driver.clone(), self.news.clone());
-        self.follow("drain", async move {
-            match driver.drain().await {
-                Ok(()) => info!("Drained the database"),
-                Err(error) => warn!(error = %chain(&error), "Drain failed; stopping without"),
+        self.follow("flush", async move {
+            match driver.flush().await {
+                Ok(()) => info!("Flushed the database"),
+                Err(error) => warn!(error = %chain(&error), "Flush failed; stopping without"),
             }
-            drop(news.send(News::Drained).await);
+            drop(news.send(News::Flushed).await);
         });
     }
 
