@@ -268,7 +268,7 @@ impl Error {
 }
 
 /// The verbs of one database. Calls may overlap; each is safe to repeat and to drop half-way.
-/// Those that read or write the data volume at length (`recall`, `preflight`, `judge`, `configure`,
+/// Those that read or write the data volume at length (`recall`, `preflight`, `validate`, `configure`,
 /// `refresh`, `decommission`, `cancel_decommission`) may block: they are called where a volume that hangs
 /// holds nothing else up. The others touch it through the [`Volume`](crate::pilot::volume::lock::Volume) only,
 /// and never wait for it.
@@ -298,9 +298,9 @@ pub trait Driver: Send + Sync + 'static {
     }
     /// Writes into the report how far the preparation is.
     fn report_preparation(&self, _detail: &mut DatabaseStatus) {}
-    /// Renders and judges the wanted configuration as [`Driver::configure`] would, and writes
+    /// Renders and validates the wanted configuration as [`Driver::configure`] would, and writes
     /// nothing: the database may be running with another one.
-    fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
     /// Writes a complete configuration and says what to start.
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
     /// Brings a running database up to date with what needs no restart: the addresses of its
@@ -329,7 +329,7 @@ pub trait Driver: Send + Sync + 'static {
     /// Does what is to be done once for the whole database cluster. Called on the node whose pilot
     /// leads: when it has begun to lead, and every few seconds from then on. Another may take over
     /// at any await, or overlap for the time of one request: ask `lead` ahead of every change, and
-    /// judge from what is there, so that it does not matter what an earlier leader had done.
+    /// decide by what is there, so that it does not matter what an earlier leader had done.
     fn tend<'a>(&'a self, _node: &'a Node, _lead: &'a Lead) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
@@ -345,7 +345,7 @@ pub trait Driver: Send + Sync + 'static {
     fn dump(&self) -> Option<Dump> {
         None
     }
-    /// What it means that the process ended by itself, judged from its exit code (128 plus the
+    /// What it means that the process ended by itself, going by its exit code (128 plus the
     /// signal's number where a signal ended it) and the last lines of its log. `None`: nothing
     /// that the database is known for. Pure: whether an ending that says `left` is believed, and
     /// remembered, is the caller's to decide.

@@ -66,7 +66,7 @@ impl Driver for Plain {
         Box::pin(async { Vec::new() })
     }
 
-    fn judge<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -235,8 +235,8 @@ impl Driver for Cassandra {
         })
     }
 
-    fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move { configure::judge(node) })
+    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move { configure::validate(node) })
     }
 
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
@@ -278,13 +278,14 @@ impl Driver for Cassandra {
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
             let (joined, unsaved) = self.keep(&facts).await;
-            let (mut observation, mut holding) = observe::judge(&facts, &ranges, joined.received);
+            let (mut observation, mut holding) =
+                observe::summarize(&facts, &ranges, joined.received);
             if let Some(load) = joined.starved {
                 observe::hold_back(&mut observation, &mut holding, load);
             }
             observation.unsaved = unsaved;
             observation.blockers =
-                self.seen.lock().expect("no panic while held").blockers.judged(holding);
+                self.seen.lock().expect("no panic while held").blockers.update(holding);
             Ok(observation)
         })
     }

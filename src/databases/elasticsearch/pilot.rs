@@ -194,8 +194,8 @@ impl Driver for Elasticsearch {
         detail.elasticsearch.get_or_insert_default().plugins = plugins;
     }
 
-    fn judge<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move { configure::judge(node) })
+    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move { configure::validate(node) })
     }
 
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
@@ -240,10 +240,10 @@ impl Driver for Elasticsearch {
             }
             let facts = Facts::ask(&self.api()?).await?;
             let (memory, unsaved) = self.keep(&facts).await;
-            let (mut observation, holding) = observe::judge(&facts, &memory.plugins);
+            let (mut observation, holding) = observe::summarize(&facts, &memory.plugins);
             observation.unsaved = unsaved;
             observation.blockers =
-                self.seen.lock().expect("no panic while held").blockers.judged(holding);
+                self.seen.lock().expect("no panic while held").blockers.update(holding);
             if let Some(host) = memory.address {
                 // Also before it has a master: others must find it to elect one.
                 for (name, port) in [

@@ -77,7 +77,7 @@ impl From<Start> for Outcome {
 
 /// What the record in the lease means for a node without data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
+enum Decision {
     /// Nobody is recorded: try to be the one.
     Claim,
     /// This very attempt is recorded.
@@ -203,24 +203,24 @@ async fn look(
         let refusal = ring::refusal(database, pilot, &mark, record, false);
         return Ok(Outcome::Turn(Turn::Refused(refusal)));
     }
-    match judge(record, pilot, mark.founding.as_deref(), &peers, &lease_name) {
-        Verdict::Found | Verdict::Claim if mark.node_id.is_some() => {
+    match decide(record, pilot, mark.founding.as_deref(), &peers, &lease_name) {
+        Decision::Found | Decision::Claim if mark.node_id.is_some() => {
             say(emptied(data));
             Ok(Outcome::Wait { peers })
         }
-        Verdict::Found => {
+        Decision::Found => {
             settle(node, &mark, record).await?;
             Ok(Start { may_found: true, ring: record.map(ring::of) }.into())
         }
-        Verdict::Join => {
+        Decision::Join => {
             settle(node, &mark, record).await?;
             Ok(Start { may_found: false, ring: record.map(ring::of) }.into())
         }
-        Verdict::Wait(what) => {
+        Decision::Wait(what) => {
             say(what);
             Ok(Outcome::Wait { peers })
         }
-        Verdict::Claim => {
+        Decision::Claim => {
             // An attempt whose answer was lost goes on under its own id.
             let id = mark.founding.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
             node.write_down(Mark { founding: Some(id.clone()), ..mark }).await?;
@@ -261,7 +261,7 @@ async fn rejoin(
         return Ok(Outcome::Wait { peers: Vec::new() });
     }
     let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
-    match ring::judge(&mark, cluster.name(), uid.as_deref(), record) {
+    match ring::classify(&mark, cluster.name(), uid.as_deref(), record) {
         Belongs::Unrecorded(founder) => {
             claim(cluster, lease, lease_name, pilot, founder, "Recorded the ring again").await
         }
@@ -336,19 +336,19 @@ fn former(lease: &str) -> String {
 }
 
 /// For a node whose volume holds no data of a member.
-fn judge(
+fn decide(
     record: Option<&Founder>,
     pilot: &Pilot,
     founding: Option<&str>,
     peers: &[Pilot],
     lease: &str,
-) -> Verdict {
+) -> Decision {
     let own = pilot.metadata.name.as_deref().unwrap_or_default();
     if let Some(founder) = record
         && founder.name == own
         && founding == Some(founder.id.as_str())
     {
-        return Verdict::Found;
+        return Decision::Found;
     }
     let silent = || {
         let silent = peers.iter().filter(|peer| peers::holds_data(peer, pilot).is_none());
@@ -361,30 +361,30 @@ fn judge(
         && !silent.is_empty()
     {
         let names = silent.join(", ");
-        return Verdict::Wait(format!(
+        return Decision::Wait(format!(
             "waits for {names} to say what its volume holds; nobody founds while it may be data"
         ));
     }
     if peers.iter().any(peers::is_member) {
-        return Verdict::Join;
+        return Decision::Join;
     }
     let mut holding = peers.iter().filter(|peer| peers::holds_data(peer, pilot) == Some(true));
     let Some(founder) = record else {
-        return holding.next().map_or(Verdict::Claim, |peer| {
+        return holding.next().map_or(Decision::Claim, |peer| {
             let name = peer.metadata.name.as_deref().unwrap_or("a node");
-            Verdict::Wait(format!("waits for {name}, whose volume holds data"))
+            Decision::Wait(format!("waits for {name}, whose volume holds data"))
         });
     };
     let served = peers::was_member(pilot) || peers.iter().any(peers::was_member);
     if silent().is_empty() && holding.next().is_none() && (founder.name == own || served) {
-        return Verdict::Wait(format!(
+        return Decision::Wait(format!(
             "ring {} was founded by {} and no volume of the cluster holds its data any more; bring \
              one back, or found an empty ring: kubectl patch leaderleases.navigator.jetstack.io \
              {lease} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/founder\"}}]'",
             founder.id, founder.name,
         ));
     }
-    Verdict::Wait(format!("waits for {} to found the cluster", founder.name))
+    Decision::Wait(format!("waits for {} to found the cluster", founder.name))
 }
 
 #[cfg(test)]
@@ -419,48 +419,48 @@ mod tests {
         Founder { name: name.into(), id: "1".into(), formerly: Vec::new() }
     }
 
-    fn waits_for(verdict: &Verdict, part: &str) -> bool {
-        matches!(verdict, Verdict::Wait(what) if what.contains(part))
+    fn waits_for(verdict: &Decision, part: &str) -> bool {
+        matches!(verdict, Decision::Wait(what) if what.contains(part))
     }
 
     #[test]
     fn only_the_recorded_attempt_founds() {
-        let waits = |verdict: &Verdict| matches!(verdict, Verdict::Wait(_));
+        let waits = |verdict: &Decision| matches!(verdict, Decision::Wait(_));
         let none: &[Pilot] = &[pilot("c", Some(false))];
         let some: &[Pilot] = &[pilot("c", Some(false)), member("d", None)];
-        let judge = |record: Option<&Founder>, founding, peers| {
-            judge(record, &pilot("a", None), founding, peers, "l")
+        let decide = |record: Option<&Founder>, founding, peers| {
+            decide(record, &pilot("a", None), founding, peers, "l")
         };
-        assert_eq!(judge(None, None, none), Verdict::Claim);
-        assert_eq!(judge(None, Some("1"), some), Verdict::Join);
-        assert_eq!(judge(Some(&by("a")), Some("1"), none), Verdict::Found);
+        assert_eq!(decide(None, None, none), Decision::Claim);
+        assert_eq!(decide(None, Some("1"), some), Decision::Join);
+        assert_eq!(decide(Some(&by("a")), Some("1"), none), Decision::Found);
         // A later one of the same name, whose disk was lost.
-        assert!(waits(&judge(Some(&by("a")), Some("2"), none)));
-        assert!(waits(&judge(Some(&by("a")), None, none)));
-        assert_eq!(judge(Some(&by("a")), None, some), Verdict::Join);
-        assert!(waits(&judge(Some(&by("b")), Some("1"), none)));
-        assert_eq!(judge(Some(&by("b")), None, some), Verdict::Join);
+        assert!(waits(&decide(Some(&by("a")), Some("2"), none)));
+        assert!(waits(&decide(Some(&by("a")), None, none)));
+        assert_eq!(decide(Some(&by("a")), None, some), Decision::Join);
+        assert!(waits(&decide(Some(&by("b")), Some("1"), none)));
+        assert_eq!(decide(Some(&by("b")), None, some), Decision::Join);
     }
 
     #[test]
     fn nobody_founds_before_every_pilot_has_said_what_its_volume_holds() {
         let own = pilot("a", Some(false));
-        let judge =
-            |record: Option<&Founder>, peers: &[Pilot]| judge(record, &own, None, peers, "l");
-        let silent = judge(None, &[pilot("b", Some(false)), pilot("c", None)]);
+        let decide =
+            |record: Option<&Founder>, peers: &[Pilot]| decide(record, &own, None, peers, "l");
+        let silent = decide(None, &[pilot("b", Some(false)), pilot("c", None)]);
         assert!(waits_for(&silent, "waits for c to say"), "{silent:?}");
-        let held = judge(None, &[pilot("b", Some(true))]);
+        let held = decide(None, &[pilot("b", Some(true))]);
         assert!(waits_for(&held, "waits for b, whose volume holds data"), "{held:?}");
-        assert_eq!(judge(None, &[member("b", Some(true))]), Verdict::Join);
-        assert_eq!(judge(None, &[pilot("b", Some(false))]), Verdict::Claim);
+        assert_eq!(decide(None, &[member("b", Some(true))]), Decision::Join);
+        assert_eq!(decide(None, &[pilot("b", Some(false))]), Decision::Claim);
         // Whoever found is on record: those who have not begun yet are not waited for.
         assert_eq!(
-            judge(Some(&by("b")), &[member("b", Some(true)), pilot("c", None)]),
-            Verdict::Join
+            decide(Some(&by("b")), &[member("b", Some(true)), pilot("c", None)]),
+            Decision::Join
         );
         // A ring that was there before: one of them may be the node that is missed.
         let again = Founder { formerly: vec!["u1".into()], ..by("b") };
-        let silent = judge(Some(&again), &[member("b", Some(true)), pilot("c", None)]);
+        let silent = decide(Some(&again), &[member("b", Some(true)), pilot("c", None)]);
         assert!(waits_for(&silent, "waits for c to say"), "{silent:?}");
     }
 
@@ -469,16 +469,16 @@ mod tests {
         let own = member("a", Some(false));
         let lost = [member("b", Some(false)), member("c", Some(false))];
         for record in [by("a"), by("b")] {
-            let told = judge(Some(&record), &own, None, &lost, "the-lease");
+            let told = decide(Some(&record), &own, None, &lost, "the-lease");
             assert!(
                 waits_for(&told, "no volume of the cluster holds its data any more"),
                 "{told:?}"
             );
             assert!(waits_for(&told, "kubectl patch leaderleases.navigator.jetstack.io the-lease"));
         }
-        assert_eq!(judge(None, &own, None, &lost, "the-lease"), Verdict::Claim);
+        assert_eq!(decide(None, &own, None, &lost, "the-lease"), Decision::Claim);
         // One of them may yet come back with its data.
         let one = [member("b", Some(false)), pilot("c", None)];
-        assert!(waits_for(&judge(Some(&by("b")), &own, None, &one, "l"), "to found the cluster"));
+        assert!(waits_for(&decide(Some(&by("b")), &own, None, &one, "l"), "to found the cluster"));
     }
 }

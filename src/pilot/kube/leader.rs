@@ -196,7 +196,7 @@ impl PilotsLease {
         }
         let mark = volume.glance(move |_| files.mark().ok().flatten()).await.ok().flatten()?;
         let mark = mark.filter(|mark| mark.node_id.is_some())?;
-        match ring::judge(&mark, self.cluster.name(), self.uid(), None) {
+        match ring::classify(&mark, self.cluster.name(), self.uid(), None) {
             Belongs::Unrecorded(founder) => Some(founder),
             Belongs::Here | Belongs::Elsewhere => None,
         }

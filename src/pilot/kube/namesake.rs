@@ -46,7 +46,7 @@ pub fn alone() -> Receiver {
     watch::channel(Verdict::Ours).1
 }
 
-/// Judges whatever is seen of the Pilot, until shutdown.
+/// Goes by whatever is seen of the Pilot, until shutdown.
 pub async fn run(
     own: Instance,
     cluster: Cluster,

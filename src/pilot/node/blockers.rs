@@ -16,8 +16,8 @@ pub struct Blockers {
 }
 
 impl Blockers {
-    /// Turns one judgement, rule and sentence, into what the Pilot reports.
-    pub fn judged(&mut self, holding: Vec<(&'static str, String)>) -> Vec<Blocker> {
+    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports.
+    pub fn update(&mut self, holding: Vec<(&'static str, String)>) -> Vec<Blocker> {
         let now = now();
         self.since.retain(|rule, _| holding.iter().any(|(held, _)| held == rule));
         holding
@@ -47,9 +47,9 @@ mod tests {
         let mut blockers = Blockers::default();
         let past = Time(Timestamp::UNIX_EPOCH);
         blockers.since.insert("PeersUp", past.clone());
-        let judged = blockers.judged(vec![("PeersUp", "a is down".to_owned())]);
-        assert_eq!(judged[0].since, Some(past.clone()));
-        assert!(blockers.judged(Vec::new()).is_empty());
-        assert_ne!(blockers.judged(vec![("PeersUp", String::new())])[0].since, Some(past));
+        let reported = blockers.update(vec![("PeersUp", "a is down".to_owned())]);
+        assert_eq!(reported[0].since, Some(past.clone()));
+        assert!(blockers.update(Vec::new()).is_empty());
+        assert_ne!(blockers.update(vec![("PeersUp", String::new())])[0].since, Some(past));
     }
 }

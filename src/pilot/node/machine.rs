@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Is this the latest attempt or judgement?
+    /// Is this the latest attempt or validation?
     pub fn is_latest(&self, attempt: Attempt) -> bool {
         self.attempt == attempt
     }
@@ -256,7 +256,7 @@ impl State {
                     self.begin(effects);
                 }
             }
-            (Event::Judged { attempt: of, good }, Life::Up(up)) if of == attempt => {
+            (Event::Validated { attempt: of, good }, Life::Up(up)) if of == attempt => {
                 if !good {
                     effects.push(Effect::Arm(Timer::Recheck, RECHECK));
                 } else if up.restart {
@@ -264,7 +264,7 @@ impl State {
                     self.stop(pid, effects);
                 }
             }
-            (Event::Timer(Timer::Recheck), Life::Up(_)) => self.judge(effects),
+            (Event::Timer(Timer::Recheck), Life::Up(_)) => self.validate(effects),
             (Event::Space { full }, Life::Up(up)) => {
                 let freed = std::mem::replace(&mut up.full, full) && !full;
                 if freed && up.served && !up.serving {
@@ -274,7 +274,7 @@ impl State {
             (Event::Timer(Timer::Freed), Life::Up(up)) if !up.serving && !up.full => {
                 // It gave up serving when it could not write, and does not come back by itself.
                 up.restart = true;
-                self.judge(effects);
+                self.validate(effects);
             }
 
             (Event::Observed { alive, serving }, Life::Up(up)) => {

@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);
         fs::write(data.path().join("rows"), "x").unwrap();
         assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);
-        // The cluster was deleted and made again: whose ring it is, is judged at the node's turn.
+        // The cluster was deleted and made again: whose ring it is, is decided at the node's turn.
         assert_eq!(reasons(&node(data.path(), "u2"), &host()), [""; 0]);
         let mark = Files::of(data.path()).mark().unwrap().unwrap();
         assert_eq!(mark.cluster_uid.as_deref(), Some("u1"));

@@ -158,8 +158,8 @@ pub fn is_ready(state: &State) -> bool {
     matches!(&state.life, Life::Up(up) if up.serving)
 }
 
-/// Status, reason, message.
-type Verdict = (bool, &'static str, String);
+/// What a condition says: status, reason, message.
+type Reading = (bool, &'static str, String);
 
 fn conditions(database: &Database, state: &State, facts: &Facts) -> Vec<Condition> {
     let mut all = vec![
@@ -168,15 +168,15 @@ fn conditions(database: &Database, state: &State, facts: &Facts) -> Vec<Conditio
         condition("Stopped", stopped(database, state)),
         condition("Decommissioned", decommissioned(state, facts)),
     ];
-    all.extend(preflight(state, facts).map(|verdict| condition("PreflightPassed", verdict)));
-    all.extend(holds(facts).map(|verdict| condition(VOLUME_HOLDS_DATA, verdict)));
-    all.extend(config(facts).map(|verdict| condition("ConfigApplied", verdict)));
+    all.extend(preflight(state, facts).map(|reading| condition("PreflightPassed", reading)));
+    all.extend(holds(facts).map(|reading| condition(VOLUME_HOLDS_DATA, reading)));
+    all.extend(config(facts).map(|reading| condition("ConfigApplied", reading)));
     if let Some(told) = &database.preparation {
-        all.extend(prepared(told, facts).map(|verdict| condition(told.condition, verdict)));
+        all.extend(prepared(told, facts).map(|reading| condition(told.condition, reading)));
     }
-    all.extend(saved(state, facts).map(|verdict| condition("StateSaved", verdict)));
-    all.extend(writable(state, facts).map(|verdict| condition("Writable", verdict)));
-    all.extend(successor(facts).map(|verdict| condition("ProgramCurrent", verdict)));
+    all.extend(saved(state, facts).map(|reading| condition("StateSaved", reading)));
+    all.extend(writable(state, facts).map(|reading| condition("Writable", reading)));
+    all.extend(successor(facts).map(|reading| condition("ProgramCurrent", reading)));
     all
 }
 
@@ -190,7 +190,7 @@ fn bounded(mut message: String) -> String {
     message
 }
 
-fn condition(type_: &str, (status, reason, message): Verdict) -> Condition {
+fn condition(type_: &str, (status, reason, message): Reading) -> Condition {
     let message = bounded(message);
     Condition {
         type_: type_.to_owned(),
@@ -202,7 +202,7 @@ fn condition(type_: &str, (status, reason, message): Verdict) -> Condition {
     }
 }
 
-fn ready(database: &Database, state: &State, facts: &Facts) -> Verdict {
+fn ready(database: &Database, state: &State, facts: &Facts) -> Reading {
     let title = database.title;
     let waiting = || facts.waiting.clone().unwrap_or_default();
     match &state.life {
@@ -269,7 +269,7 @@ fn ready(database: &Database, state: &State, facts: &Facts) -> Verdict {
     }
 }
 
-fn started(database: &Database, state: &State) -> Verdict {
+fn started(database: &Database, state: &State) -> Reading {
     let title = database.title;
     match &state.life {
         Life::Up(up) if up.answered => {
@@ -282,7 +282,7 @@ fn started(database: &Database, state: &State) -> Verdict {
     }
 }
 
-fn stopped(database: &Database, state: &State) -> Verdict {
+fn stopped(database: &Database, state: &State) -> Reading {
     let title = database.title;
     match state.life {
         Life::Held(Held::Fenced) => (true, "Fenced", format!("{title} is stopped")),
@@ -293,7 +293,7 @@ fn stopped(database: &Database, state: &State) -> Verdict {
 
 /// Once true it stays true, through the end of this pilot and the start of the next: the
 /// controller would take a node that is no longer decommissioned for one that has data.
-fn decommissioned(state: &State, facts: &Facts) -> Verdict {
+fn decommissioned(state: &State, facts: &Facts) -> Reading {
     if state.is_gone() {
         (true, "NodeDecommissioned", "the node left its database cluster".into())
     } else if state.want() == Some(Want::Decommissioned) || state.is_decommissioning() {
@@ -311,7 +311,7 @@ fn known_end(facts: &Facts) -> Option<&'static str> {
     KNOWN_ENDS.iter().find(|known| **known == reason).copied()
 }
 
-fn preflight(state: &State, facts: &Facts) -> Option<Verdict> {
+fn preflight(state: &State, facts: &Facts) -> Option<Reading> {
     if let (Life::Up(_), Some(full)) = (&state.life, &facts.full) {
         return Some((false, "DiskFull", full.clone()));
     }
@@ -323,7 +323,7 @@ fn preflight(state: &State, facts: &Facts) -> Option<Verdict> {
 }
 
 /// Others wait for it before one of them begins a new database cluster.
-fn holds(facts: &Facts) -> Option<Verdict> {
+fn holds(facts: &Facts) -> Option<Reading> {
     Some(if facts.holds? {
         (true, "HoldsData", "data of a database lie on the volume".into())
     } else {
@@ -331,7 +331,7 @@ fn holds(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn config(facts: &Facts) -> Option<Verdict> {
+fn config(facts: &Facts) -> Option<Reading> {
     if let Some(why) = &facts.rejected {
         return Some((false, "ConfigRejected", why.clone()));
     }
@@ -344,7 +344,7 @@ fn config(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn prepared(told: &Preparation, facts: &Facts) -> Option<Verdict> {
+fn prepared(told: &Preparation, facts: &Facts) -> Option<Reading> {
     Some(match facts.preparation.as_ref()? {
         Ok(()) => (true, told.current, "everything that the spec lists is in place".into()),
         Err(why) => (false, told.failed, why.clone()),
@@ -352,20 +352,20 @@ fn prepared(told: &Preparation, facts: &Facts) -> Option<Verdict> {
 }
 
 /// Only while the pilot's own state files cannot be read or written.
-fn saved(state: &State, facts: &Facts) -> Option<Verdict> {
+fn saved(state: &State, facts: &Facts) -> Option<Reading> {
     let why = facts.observation.unsaved.as_ref().filter(|_| matches!(state.life, Life::Up(_)))?;
     Some((false, "StateNotSaved", format!("{why}; the database is left alone")))
 }
 
 /// Only while the database refuses writes for want of room. One that is nearly full still takes
 /// them, and `PreflightPassed` says so.
-fn writable(state: &State, facts: &Facts) -> Option<Verdict> {
+fn writable(state: &State, facts: &Facts) -> Option<Reading> {
     let why = facts.observation.refuses_writes.clone().filter(|_| is_ready(state))?;
     Some((false, "DiskFull", why))
 }
 
 /// Only while another program lies in the place of the pilot's own.
-fn successor(facts: &Facts) -> Option<Verdict> {
+fn successor(facts: &Facts) -> Option<Reading> {
     Some(match facts.successor.as_ref()? {
         Successor::Pending(what) => (false, "TakeoverPending", what.clone()),
         Successor::Refused(why) => {

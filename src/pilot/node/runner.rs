@@ -104,7 +104,7 @@ enum News {
         attempt: Attempt,
         result: Result<(), preparing::Failure>,
     },
-    Judged {
+    Validated {
         attempt: Attempt,
         rejected: Option<String>,
     },
@@ -185,8 +185,8 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
         Some(cluster) => {
             let (verdict, namesake) = watch::channel(Verdict::Open);
             let (own, seen) = (settings.instance(), intent.clone());
-            let judge = namesake::run(own, cluster.clone(), seen, verdict, rt.shutdown());
-            rt.tasks().spawn("namesake", judge);
+            let watch = namesake::run(own, cluster.clone(), seen, verdict, rt.shutdown());
+            rt.tasks().spawn("namesake", watch);
             let (seen, held) = (intent.clone(), namesake.clone());
             let report = reporter::run(cluster.clone(), wanted, seen, held, rt.shutdown());
             rt.tasks().spawn("reporter", report);
@@ -259,8 +259,8 @@ struct Runner {
     recalled: Recall,
     /// The checks passed once: the volume is locked and this node's.
     ours: bool,
-    /// The latest intent is being judged while the process runs.
-    judging: bool,
+    /// The latest intent is being validated while the process runs.
+    validating: bool,
     remembered: bool,
     headroom: Blockers,
     /// The node's id as its disk has it.
@@ -351,7 +351,7 @@ impl Runner {
             notes,
             recalled: Recall::Due,
             ours: false,
-            judging: false,
+            validating: false,
             remembered: false,
             headroom: Blockers::default(),
             marked: None,
@@ -511,7 +511,7 @@ impl Runner {
             }
             News::Preparing { attempt, detail } => self.prepares(attempt, detail),
             News::Prepared { attempt, result } => self.prepared(attempt, result),
-            News::Judged { attempt, rejected } => self.judged(attempt, rejected),
+            News::Validated { attempt, rejected } => self.validated(attempt, rejected),
             News::Recalled(recalled) => self.take_recalled(*recalled),
             News::Observed { pid, result, mark } => {
                 self.marked_as(mark);
@@ -577,7 +577,7 @@ impl Runner {
         }
         warn!(message, "Database is not asked to stop while it does not say how it is");
         blockers.retain(|known| known.predicate != rule);
-        blockers.extend(Blockers::default().judged(vec![(rule, message)]));
+        blockers.extend(Blockers::default().update(vec![(rule, message)]));
     }
 
     /// Said once per trouble.

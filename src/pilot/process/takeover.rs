@@ -185,8 +185,8 @@ impl Takeover {
     pub async fn next(&mut self) -> News {
         loop {
             if let Stage::Checking { answer, .. } = &mut self.stage {
-                let verdict = answer.await;
-                if let Some(news) = self.judge(verdict) {
+                let answer = answer.await;
+                if let Some(news) = self.answered(answer) {
                     return news;
                 }
                 continue;
@@ -242,12 +242,12 @@ impl Takeover {
     }
 
     /// Takes the answer of a check, and tells what came of it.
-    fn judge(&mut self, verdict: Result<String, Refusal>) -> Option<News> {
+    fn answered(&mut self, answer: Result<String, Refusal>) -> Option<News> {
         let Stage::Checking { candidate, .. } = std::mem::replace(&mut self.stage, Stage::Watching)
         else {
             return None;
         };
-        match verdict {
+        match answer {
             Ok(version) => {
                 info!(version, policy = ?self.policy, "A new program can take over");
                 self.stage = Stage::Accepted(candidate);

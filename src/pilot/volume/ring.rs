@@ -36,7 +36,7 @@ pub enum Belongs {
 
 /// Whose are the data of a volume with this mark? `uid` is that of the cluster object, where
 /// there is one.
-pub fn judge(mark: &Mark, own: &str, uid: Option<&str>, record: Option<&Founder>) -> Belongs {
+pub fn classify(mark: &Mark, own: &str, uid: Option<&str>, record: Option<&Founder>) -> Belongs {
     let known_by = known_by(mark);
     let Some(record) = record else {
         let id = mark.ring.clone().or_else(|| known_by.first().cloned());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn belongs(mark: &Mark, record: &Founder) -> bool {
-        judge(mark, "a-1", Some("u2"), Some(record)) == Belongs::Here
+        classify(mark, "a-1", Some("u2"), Some(record)) == Belongs::Here
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_first_node_with_data_records_its_ring_again() {
-        let record = |mark: &Mark| match judge(mark, "a-1", Some("u2"), None) {
+        let record = |mark: &Mark| match classify(mark, "a-1", Some("u2"), None) {
             Belongs::Unrecorded(founder) => founder,
             other => panic!("{other:?}"),
         };
@@ -181,14 +181,15 @@ mod tests {
         // Some volumes of a ring know its id and some do not: whoever is first, all are known.
         let (old, new) = (mark(None, "u1", "u1"), mark(Some("r1"), "u1", "u1"));
         for (first, second) in [(&old, &new), (&new, &old), (&old, &old)] {
-            let Belongs::Unrecorded(recorded) = judge(first, "a-1", Some("u2"), None) else {
+            let Belongs::Unrecorded(recorded) = classify(first, "a-1", Some("u2"), None) else {
                 panic!("nothing is recorded")
             };
             assert!(belongs(first, &recorded), "{recorded:?}");
             assert!(belongs(second, &recorded), "{recorded:?}");
         }
         // One of them was started under the new object by a release that knew no ids.
-        let Belongs::Unrecorded(recorded) = judge(&mark(None, "u2", "u1"), "a-0", Some("u2"), None)
+        let Belongs::Unrecorded(recorded) =
+            classify(&mark(None, "u2", "u1"), "a-0", Some("u2"), None)
         else {
             panic!("nothing is recorded")
         };

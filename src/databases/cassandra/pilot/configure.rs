@@ -34,7 +34,7 @@ const OWN: u32 = 0o600;
 
 const MIB: u64 = 1 << 20;
 
-/// A configuration that passed every judgement, in memory.
+/// A configuration that passed every check, in memory.
 struct Rendered {
     memory: Memory,
     data_found: bool,
@@ -44,7 +44,7 @@ struct Rendered {
 }
 
 /// Would [`configure`] take this intent? Writes nothing.
-pub(super) fn judge(node: &Node) -> Result<(), Error> {
+pub(super) fn validate(node: &Node) -> Result<(), Error> {
     rendered(node).map(drop)
 }
 
@@ -79,7 +79,7 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
     Ok(Rendered { memory, data_found, intent, way, files })
 }
 
-/// Everything is rendered and judged before the first file is touched, so a rejected intent
+/// Everything is rendered and validated before the first file is touched, so a rejected intent
 /// leaves the running database's folder as it is.
 pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     let Rendered { mut memory, data_found, intent, way, files } = rendered(node)?;
@@ -265,11 +265,11 @@ mod tests {
         let before = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
         node.pilot.spec.config.insert("concurrent_reads".to_owned(), 7.into());
         node.pilot.spec.version = Some("3.11.4".to_owned());
-        assert!(matches!(judge(&node), Err(Error::ConfigRejected(_))));
+        assert!(matches!(validate(&node), Err(Error::ConfigRejected(_))));
         assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
-        // Nor does a good one that is only judged.
+        // Nor does a good one that is only validated.
         node.pilot.spec.version = Some("5.0.6".to_owned());
-        judge(&node).unwrap();
+        validate(&node).unwrap();
         assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);
     }
 

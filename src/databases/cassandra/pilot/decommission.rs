@@ -298,7 +298,7 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Judged from what the pilots of the peers in the same datacenter report of their volumes:
+/// Goes by what the pilots of the peers in the same datacenter report of their volumes:
 /// replicas stay in their datacenter. A peer that reports nothing leaves the question open. One
 /// that left takes no data.
 fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<String> {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
-pub(super) fn judge(
+pub(super) fn summarize(
     facts: &Facts,
     ranges: &Ranges,
     bootstrap_bytes: Option<i64>,
@@ -195,13 +195,13 @@ mod tests {
     };
 
     fn predicates(facts: &Facts, ranges: &Ranges) -> Vec<&'static str> {
-        judge(facts, ranges, None).1.into_iter().map(|(rule, _)| rule).collect()
+        summarize(facts, ranges, None).1.into_iter().map(|(rule, _)| rule).collect()
     }
 
     #[test]
     fn a_settled_member_serves_and_may_stop() {
         let facts = Facts::parse(&answers("NORMAL"));
-        let (seen, blockers) = judge(&facts, &Ranges::default(), Some(1234));
+        let (seen, blockers) = summarize(&facts, &Ranges::default(), Some(1234));
         assert!(seen.serving && blockers.is_empty());
         assert_eq!(seen.health, Some(Health::Green));
         assert_eq!(seen.node_id.as_deref(), Some("id-1"));
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_member_that_received_nothing_does_not_serve_and_may_not_be_restarted() {
         let (mut seen, mut blockers) =
-            judge(&Facts::parse(&answers("NORMAL")), &Ranges::default(), Some(0));
+            summarize(&Facts::parse(&answers("NORMAL")), &Ranges::default(), Some(0));
         hold_back(&mut seen, &mut blockers, 1 << 30);
         assert!(seen.alive && !seen.serving && seen.node_id.is_some());
         assert_eq!(seen.reason, Some("JoinedEmpty"));
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_joining_node_is_alive_and_claims_no_identity_yet() {
-        let (seen, _) = judge(&Facts::parse(&answers("JOINING")), &Ranges::default(), None);
+        let (seen, _) = summarize(&Facts::parse(&answers("JOINING")), &Ranges::default(), None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Joining"));
         assert_eq!((seen.node_id, seen.health), (None, None));
@@ -235,14 +235,14 @@ mod tests {
         answers[0]["EndpointToHostId"] = json!({"127.0.1.1": "id-1"});
         answers[0]["LiveNodes"] = json!(["127.0.1.1"]);
         answers[0]["UnreachableNodes"] = json!(["127.0.1.2"]);
-        let (seen, blockers) = judge(&Facts::parse(&answers), &Ranges::default(), None);
+        let (seen, blockers) = summarize(&Facts::parse(&answers), &Ranges::default(), None);
         assert_eq!(seen.health, Some(Health::Green));
         assert!(blockers.is_empty());
     }
 
     #[test]
     fn a_jvm_without_its_services_is_starting() {
-        let (seen, _) = judge(&Facts::parse(&vec![Value::Null; 7]), &Ranges::default(), None);
+        let (seen, _) = summarize(&Facts::parse(&vec![Value::Null; 7]), &Ranges::default(), None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Starting"));
     }

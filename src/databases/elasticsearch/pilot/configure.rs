@@ -18,7 +18,7 @@ use crate::{
 /// The user's settings may hold secrets.
 const OWN: u32 = 0o600;
 
-/// A configuration that passed every judgement, in memory.
+/// A configuration that passed every check, in memory.
 struct Rendered {
     memory: Memory,
     release: Release,
@@ -28,7 +28,7 @@ struct Rendered {
 }
 
 /// Would [`configure`] take this intent? Writes nothing.
-pub(super) fn judge(node: &Node) -> Result<(), Error> {
+pub(super) fn validate(node: &Node) -> Result<(), Error> {
     rendered(node).map(drop)
 }
 
@@ -67,7 +67,7 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
     Ok(Rendered { memory, release, files, java: java.join(" ") })
 }
 
-/// Everything is rendered and judged before the first file is touched, so a rejected intent
+/// Everything is rendered and validated before the first file is touched, so a rejected intent
 /// leaves the running database's folder as it is.
 pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
     let Rendered { mut memory, release, files, java } = rendered(node)?;
@@ -155,7 +155,7 @@ mod tests {
         let before = fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
         assert!(before.contains("cluster.initial_master_nodes"), "{before}");
         node.pilot.spec.version = Some("2.4.6".to_owned());
-        assert!(matches!(judge(&node), Err(Error::ConfigRejected(_))));
+        assert!(matches!(validate(&node), Err(Error::ConfigRejected(_))));
         assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
         assert_eq!(fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap(), before);
     }

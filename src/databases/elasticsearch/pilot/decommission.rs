@@ -1,6 +1,6 @@
 //! Gives a node's shards and its vote away.
 //!
-//! The leaving node judges whether it may go, asks through its Pilot's progress, and watches. The
+//! The leaving node decides whether it may go, asks through its Pilot's progress, and watches. The
 //! lists that move its shards and its vote are the leading pilot's (`tend`), so no two write them.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! What Elasticsearch says about itself, and what follows from it.
 //!
 //! Liveness needs no master; readiness needs one. Blockers regard this node's own shards and
-//! vote only: its pilot judges for it alone.
+//! vote only: its pilot decides for it alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -222,7 +222,7 @@ fn shards(indices: &Value) -> Vec<Shard> {
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
 /// `installed`: plugins that we installed, which the spec may name otherwise than they do.
-pub(super) fn judge(
+pub(super) fn summarize(
     facts: &Facts,
     installed: &[Plugin],
 ) -> (Observation, Vec<(&'static str, String)>) {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     fn rules(facts: &Facts) -> Vec<&'static str> {
-        judge(facts, &[]).1.into_iter().map(|(rule, _)| rule).collect()
+        summarize(facts, &[]).1.into_iter().map(|(rule, _)| rule).collect()
     }
 
     /// As it is right after the node crashed: its shards are listed and on no node.
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn a_settled_node_serves_and_may_stop() {
         let facts = facts();
-        let (seen, blockers) = judge(&facts, &[]);
+        let (seen, blockers) = summarize(&facts, &[]);
         assert!(seen.serving && blockers.is_empty(), "{blockers:?}");
         assert_eq!(seen.cluster_id.as_deref(), Some("u"));
         assert_eq!(seen.detail.elasticsearch.unwrap().documents, Some(7));
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn the_elected_master_says_so_and_nobody_else() {
         let elected =
-            |facts: &Facts| judge(facts, &[]).0.detail.elasticsearch.unwrap().elected_master;
+            |facts: &Facts| summarize(facts, &[]).0.detail.elasticsearch.unwrap().elected_master;
         assert_eq!(elected(&facts()), None);
         let master = Facts { master: Some("n1".to_owned()), ..facts() };
         assert_eq!(elected(&master), Some(true));
@@ -419,7 +419,7 @@ mod tests {
     fn a_node_without_a_master_lives_and_does_not_serve() {
         let local = json!({"nodes": {"n1": {"version": "7.17.29"}}});
         let facts = Facts::parse(&local, &Value::Null, &Value::Null, &Value::Null);
-        let (seen, _) = judge(&facts, &[]);
+        let (seen, _) = summarize(&facts, &[]);
         assert!(seen.alive && !seen.serving);
         assert_eq!((seen.node_id, seen.health), (None, None));
         assert_eq!(seen.detail.elasticsearch.unwrap().documents, None);
@@ -434,7 +434,9 @@ mod tests {
             }});
             let local = json!({"nodes": {"n1": {"roles": ["data"]}}});
             let state = json!({"routing_table": table, "blocks": {"indices": blocks}});
-            judge(&Facts::parse(&local, &Value::Null, &state, &Value::Null), &[]).0.refuses_writes
+            summarize(&Facts::parse(&local, &Value::Null, &state, &Value::Null), &[])
+                .0
+                .refuses_writes
         };
         let flood = json!({"description": "disk usage exceeded flood-stage watermark"});
         let text = told(&json!({"logs": {FLOOD_STAGE: flood}})).unwrap();

@@ -2,7 +2,7 @@
 //! has no vote, and before version 7 how many masters are a quorum.
 //!
 //! The leading pilot alone writes them; a node that leaves asks through its Pilot and watches.
-//! What stands on the lists is judged from the Pilots each time and nothing is remembered, so a
+//! What stands on the lists follows from the Pilots each time and nothing is remembered, so a
 //! leader that takes over half-way goes on, and what an earlier one left behind comes off.
 //!
 //! Only ids of nodes are written to the allocation exclusion: what people exclude by name, address

@@ -15,7 +15,7 @@ pub enum Want {
     Fenced,
 }
 
-/// Numbers the attempts to start and the judgements, so that a late answer to an earlier one is
+/// Numbers the attempts to start and the validations, so that a late answer to an earlier one is
 /// known as such.
 pub type Attempt = u64;
 
@@ -50,7 +50,7 @@ pub enum Event {
     /// The database said, as it ended, that its node left the cluster for good.
     Decommissioned,
     /// What was thought of a new intent's configuration while the database runs.
-    Judged {
+    Validated {
         attempt: Attempt,
         good: bool,
     },
@@ -103,8 +103,8 @@ pub enum Effect {
     Prepare(Attempt),
     /// End what runs of it; its end is still answered.
     CancelPreparation,
-    /// Judge the wanted configuration beside the running process, touching nothing of its own.
-    Judge(Attempt),
+    /// Validate the wanted configuration beside the running process, touching nothing of its own.
+    Validate(Attempt),
     /// Start what was configured last; answered at once by `Spawned` or `SpawnFailed`.
     Spawn,
     Signal {

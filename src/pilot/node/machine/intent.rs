@@ -23,7 +23,7 @@ impl State {
                 } else {
                     self.review_decommission(effects);
                     if changed || asked {
-                        self.judge(effects);
+                        self.validate(effects);
                     }
                 }
             }
@@ -61,8 +61,8 @@ impl State {
     }
 
     /// Asks what is to be thought of the wanted configuration, while the process runs on.
-    pub(super) fn judge(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn validate(&mut self, effects: &mut Vec<Effect>) {
         self.attempt += 1;
-        effects.extend([Effect::Disarm(Timer::Recheck), Effect::Judge(self.attempt)]);
+        effects.extend([Effect::Disarm(Timer::Recheck), Effect::Validate(self.attempt)]);
     }
 }

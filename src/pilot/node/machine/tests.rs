@@ -111,7 +111,7 @@ fn the_kill_comes_two_seconds_before_the_grace_period_ends_and_the_flush_leaves_
 
 #[test]
 fn a_term_during_a_restart_restarts_the_clock_and_ends_the_pilot() {
-    let (state, effects) = up_and([restart("t1"), judged(2, true)]);
+    let (state, effects) = up_and([restart("t1"), validated(2, true)]);
     assert_eq!(effects, [Effect::Flush]);
     let (state, effects) = state.step(Event::Signal(TERM));
     assert_eq!(effects, [Effect::Arm(Timer::Kill, Duration::from_secs(298))]);
@@ -124,37 +124,37 @@ fn restart(token: &str) -> Event {
     Event::Intent { want: Want::Running, restart: Some(token.into()), changed: true }
 }
 
-fn judged(attempt: Attempt, good: bool) -> Event {
-    Event::Judged { attempt, good }
+fn validated(attempt: Attempt, good: bool) -> Event {
+    Event::Validated { attempt, good }
 }
 
 #[test]
 fn one_request_for_a_restart_restarts_once() {
-    let (_, effects) = up_and([restart("t1"), judged(2, true), Event::Flushed, exited(143)]);
+    let (_, effects) = up_and([restart("t1"), validated(2, true), Event::Flushed, exited(143)]);
     assert_eq!(effects, [Effect::SignalGroup { pid: 7, signal: KILL }, Effect::Preflight(3)]);
     // The request that a pilot finds when it starts was acted upon by its start.
     let mut first = up();
     first[0] = restart("t0");
-    let (state, effects) = after(first.into_iter().chain([restart("t0"), judged(2, true)]));
+    let (state, effects) = after(first.into_iter().chain([restart("t0"), validated(2, true)]));
     assert_eq!((effects, state.pid()), (vec![], Some(7)));
 }
 
 #[test]
 fn a_restart_waits_until_the_configuration_is_known_to_be_good() {
     let (state, effects) = up_and([restart("t1")]);
-    assert_eq!((effects, state.pid()), (vec![Effect::Judge(2)], Some(7)));
-    let (state, _) = state.step(judged(2, false));
+    assert_eq!((effects, state.pid()), (vec![Effect::Validate(2)], Some(7)));
+    let (state, _) = state.step(validated(2, false));
     assert!(matches!(state.life, Life::Up(_)), "a rejected one leaves the process alone");
     // It may become good without a new intent.
     let (again, effects) = state.clone().step(Event::Timer(Timer::Recheck));
-    assert!(effects.contains(&Effect::Judge(3)), "{effects:?}");
-    assert!(matches!(again.step(judged(3, true)).0.life, Life::Stopping { .. }));
-    // Or be mended; the earlier judgement is then of no interest, the request stands.
+    assert!(effects.contains(&Effect::Validate(3)), "{effects:?}");
+    assert!(matches!(again.step(validated(3, true)).0.life, Life::Stopping { .. }));
+    // Or be mended; the earlier validation is then of no interest, the request stands.
     let (state, effects) = state.step(restart("t1"));
-    assert!(effects.contains(&Effect::Judge(3)), "{effects:?}");
-    let (state, _) = state.step(judged(2, true));
+    assert!(effects.contains(&Effect::Validate(3)), "{effects:?}");
+    let (state, _) = state.step(validated(2, true));
     assert!(matches!(state.life, Life::Up(_)));
-    assert!(matches!(state.step(judged(3, true)).0.life, Life::Stopping { .. }));
+    assert!(matches!(state.step(validated(3, true)).0.life, Life::Stopping { .. }));
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn a_database_that_a_full_volume_silenced_is_restarted_once_there_is_room() {
     let (well, _) = state.clone().step(serving);
     assert_eq!(well.step(Event::Timer(Timer::Freed)).1, []);
     let (state, effects) = state.step(Event::Timer(Timer::Freed));
-    assert!(effects.contains(&Effect::Judge(2)), "{effects:?}");
-    assert!(matches!(state.step(judged(2, true)).0.life, Life::Stopping { .. }));
+    assert!(effects.contains(&Effect::Validate(2)), "{effects:?}");
+    assert!(matches!(state.step(validated(2, true)).0.life, Life::Stopping { .. }));
     // One that served all the time, or never did, is left alone.
     assert_eq!(up_and([space(true), space(false)]).1, []);
 }
@@ -179,7 +179,7 @@ fn a_database_that_a_full_volume_silenced_is_restarted_once_there_is_room() {
 #[test]
 fn a_good_configuration_alone_restarts_nothing() {
     let changed = Event::Intent { want: Want::Running, restart: None, changed: true };
-    let (state, effects) = up_and([changed, judged(2, true)]);
+    let (state, effects) = up_and([changed, validated(2, true)]);
     assert_eq!((effects, state.pid()), (vec![], Some(7)));
 }
 
@@ -465,7 +465,9 @@ impl World {
                 Effect::Continue { pid } | Effect::Dump { pid, .. } => {
                     assert_eq!(self.child, Some(pid), "a signal to nobody");
                 }
-                Effect::Judge(of) => self.answers.extend([judged(of, true), judged(of, false)]),
+                Effect::Validate(of) => {
+                    self.answers.extend([validated(of, true), validated(of, false)]);
+                }
                 Effect::Flush => self.answers.push(Event::Flushed),
                 Effect::Decommission => self.answers.extend([
                     Event::DecommissionMoving,

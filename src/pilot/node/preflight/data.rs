@@ -177,7 +177,7 @@ pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
     };
     // A cluster that was deleted and made again on its retained volumes has a new uid and the
     // same names; a volume of another node or cluster has other names. Whose ring the data are of
-    // is judged when the node takes its turn, and the uid written then.
+    // is decided when the node takes its turn, and the uid written then.
     let same_place = (&found.kind, &found.namespace, &found.cluster, &found.pilot)
         == (&wanted.kind, &wanted.namespace, &wanted.cluster, &wanted.pilot);
     if same_place {

@@ -25,7 +25,7 @@ impl Runner {
         let (cluster, driver) = (self.cluster.clone(), self.driver.clone());
         let (news, volume) = (self.news.clone(), self.volume.clone());
         self.follow("decommission", async move {
-            // Whether they have room is judged from what they say now.
+            // Whether they have room is decided by what they say now.
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
             let node = node(&settings, &pilot, &peers, may_found);
             let asked =

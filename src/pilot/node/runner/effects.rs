@@ -44,7 +44,7 @@ impl Runner {
             Effect::Configure { attempt, may_found } => self.configure(attempt, may_found),
             Effect::Prepare(attempt) => self.run_programs(attempt),
             Effect::CancelPreparation => self.programs.cancel(),
-            Effect::Judge(attempt) => self.judge(attempt),
+            Effect::Validate(attempt) => self.validate(attempt),
             Effect::Spawn => self.spawn(),
             Effect::Signal { pid, signal } => {
                 debug!(pid, signal = %signal_name(signal), "Signalling the database");

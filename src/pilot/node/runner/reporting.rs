@@ -29,10 +29,10 @@ impl Runner {
     /// Publishes what is to be reported, when it changed.
     pub(super) fn report(&mut self) {
         let now = Time(Timestamp::now());
-        self.judging &= matches!(self.state.life, Life::Up(_));
+        self.validating &= matches!(self.state.life, Life::Up(_));
         self.facts.successor = self.takeover.successor().cloned();
         // A generation counts as seen once it is known what to think of it.
-        if let Some(pilot) = self.pilot.as_ref().filter(|_| !self.judging) {
+        if let Some(pilot) = self.pilot.as_ref().filter(|_| !self.validating) {
             self.facts.generation = pilot.metadata.generation;
             self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
         }

@@ -1,4 +1,4 @@
-//! What comes before a start: checks, the turn, the configuration; and the judgement of a new
+//! What comes before a start: checks, the turn, the configuration; and the validation of a new
 //! configuration while the old process runs.
 //!
 //! Nothing here waits on the loop: whatever touches the volume is done where a volume that
@@ -237,41 +237,41 @@ impl Runner {
     }
 
     /// The running process and its files are not touched.
-    pub(super) fn judge(&mut self, attempt: Attempt) {
+    pub(super) fn validate(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
-        self.judging = true;
+        self.validating = true;
         let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
         let (driver, volume) = (self.driver.clone(), self.volume.clone());
         let low = self.settings.allow_low_limits;
         let news = self.news.clone();
-        self.follow("judge", async move {
-            let judged = volume.during(async move {
+        self.follow("validate", async move {
+            let validated = volume.during(async move {
                 let failed = preflight::check_database(&*driver, &node, low).await;
                 if !failed.is_empty() {
                     return Some(report::joined(failed.iter()));
                 }
-                match driver.judge(&node).await {
+                match driver.validate(&node).await {
                     // What must happen elsewhere first is waited for at the start.
                     Ok(()) | Err(driver::Error::NotYet(_)) => None,
                     Err(error) => Some(chain(&error).to_string()),
                 }
             });
-            let rejected = judged.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
-            drop(news.send(News::Judged { attempt, rejected }).await);
+            let rejected = validated.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
+            drop(news.send(News::Validated { attempt, rejected }).await);
         });
     }
 
-    pub(super) fn judged(&mut self, attempt: Attempt, rejected: Option<String>) {
+    pub(super) fn validated(&mut self, attempt: Attempt, rejected: Option<String>) {
         if !self.state.is_latest(attempt) {
             return;
         }
-        self.judging = false;
+        self.validating = false;
         let good = rejected.is_none();
         match rejected {
             Some(why) => self.rejected(why),
             None => self.facts.rejected = None,
         }
-        self.step(Event::Judged { attempt, good });
+        self.step(Event::Validated { attempt, good });
     }
 
     fn rejected(&mut self, why: String) {

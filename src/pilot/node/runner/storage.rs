@@ -55,7 +55,7 @@ impl Runner {
             let why = "the data volume is full, so the database would not start again";
             ("DiskHeadroom", why.to_owned())
         });
-        self.facts.headroom = self.headroom.judged(told.into_iter().collect());
+        self.facts.headroom = self.headroom.update(told.into_iter().collect());
         let is_full = full.is_some();
         self.facts.full = full;
         self.step(Event::Space { full: is_full });

@@ -69,7 +69,7 @@ pub struct HandedNode {
     pub serving: bool,
     #[serde(rename = "retiring")]
     pub decommissioning: bool,
-    /// A restart was asked for and waits for the judgement of the configuration.
+    /// A restart was asked for and waits for the validation of the configuration.
     pub restart: bool,
     pub may_found: bool,
     /// Starts in a row that failed, and starts beyond the first; -1 before the first.
