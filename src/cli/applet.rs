@@ -14,9 +14,9 @@ fn stands_for(link: &str, databases: Databases) -> Option<Vec<&'static str>> {
     if let Some(role) = ROLES.into_iter().find(|known| role == Some(*known)) {
         return Some(vec![role]);
     }
-    let word = role.unwrap_or(link).strip_prefix("pilot-")?;
-    let known = databases.iter().find(|database| database.word == word)?;
-    Some(vec![PILOT, known.word])
+    let name = role.unwrap_or(link).strip_prefix("pilot-")?;
+    let known = databases.iter().find(|database| database.name == name)?;
+    Some(vec![PILOT, known.name])
 }
 
 /// Rewrites `argv` so that the applet is a subcommand. Only exact names count: a copy under

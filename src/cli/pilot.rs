@@ -70,7 +70,7 @@ impl From<Chosen> for Role {
 /// Adds a subcommand for each database, with the same flags for all, before the others.
 pub(super) fn with(command: Command, databases: Databases) -> Command {
     let one = |database: &&Database| {
-        database::Args::augment_args(Command::new(database.word)).display_order(0)
+        database::Args::augment_args(Command::new(database.name)).display_order(0)
     };
     command.subcommands(databases.iter().map(one))
 }
@@ -80,8 +80,8 @@ pub(super) fn database(
     pilot: &ArgMatches,
     databases: Databases,
 ) -> Option<Result<Chosen, clap::Error>> {
-    let (word, given) = pilot.subcommand()?;
-    let database = databases.iter().find(|database| database.word == word)?;
+    let (name, given) = pilot.subcommand()?;
+    let database = databases.iter().find(|database| database.name == name)?;
     let args = database::Args::from_arg_matches(given);
     Some(args.map(|args| Chosen(database, Box::new(args))))
 }

@@ -13,8 +13,8 @@ use crate::{
 /// A database that pilots can run.
 #[derive(Debug)]
 pub struct Database {
-    /// The word on the command line.
-    pub word: &'static str,
+    /// Its name on the command line.
+    pub name: &'static str,
     /// The name as people write it.
     pub title: &'static str,
     /// Kind of the cluster object.
@@ -59,7 +59,7 @@ pub struct Preparation {
 /// For tests of what is the same for all.
 #[cfg(test)]
 pub(super) const EXAMPLE: Database = Database {
-    word: "example",
+    name: "example",
     title: "Example",
     kind: "ExampleCluster",
     home_variable: "EXAMPLE_HOME",

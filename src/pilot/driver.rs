@@ -322,15 +322,19 @@ pub trait Driver: Send + Sync + 'static {
     /// Takes a decommission back. [`Error::TooLate`] where that is no longer possible: then the
     /// node leaves, and [`Driver::decommission`] follows it to its end.
     fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
-    /// Is there anything for [`Driver::tend`] to do, ever?
-    fn has_chores(&self) -> bool {
+    /// Is there anything for [`Driver::lead_duties`] to do, ever?
+    fn has_lead_duties(&self) -> bool {
         false
     }
     /// Does what is to be done once for the whole database cluster. Called on the node whose pilot
     /// leads: when it has begun to lead, and every few seconds from then on. Another may take over
     /// at any await, or overlap for the time of one request: ask `lead` ahead of every change, and
     /// decide by what is there, so that it does not matter what an earlier leader had done.
-    fn tend<'a>(&'a self, _node: &'a Node, _lead: &'a Lead) -> BoxFuture<'a, Result<(), Error>> {
+    fn lead_duties<'a>(
+        &'a self,
+        _node: &'a Node,
+        _lead: &'a Lead,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
     /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where that

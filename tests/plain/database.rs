@@ -37,7 +37,7 @@ const STOP: StopPlan = StopPlan {
 };
 
 pub(crate) const DATABASE: Database = Database {
-    word: "plain",
+    name: "plain",
     title: "Plain",
     kind: "PlainCluster",
     home_variable: "PLAIN_HOME",

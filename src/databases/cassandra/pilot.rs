@@ -9,11 +9,11 @@ mod decommission;
 mod facts;
 mod intent;
 mod jolokia;
-mod memory;
 mod observe;
 mod preflight;
 mod ranges;
 mod seeds;
+mod state;
 
 use std::{
     path::{Path, PathBuf},
@@ -30,8 +30,8 @@ use self::{
     decommission::Progress,
     facts::Facts,
     jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
-    memory::Memory,
     ranges::Ranges,
+    state::NodeState,
 };
 use crate::{
     api::names,
@@ -44,7 +44,7 @@ use crate::{
             ProcessSpec, StopPlan,
         },
         node::blockers::Blockers,
-        volume::{lock::Volume, memory::Remembered, ring},
+        volume::{lock::Volume, ring, state::StateFile},
     },
 };
 
@@ -60,7 +60,7 @@ const RANGES_EVERY: Duration = Duration::from_secs(20);
 
 /// Cassandra, as pilots know it.
 pub const DATABASE: Database = Database {
-    word: "cassandra",
+    name: "cassandra",
     title: "Cassandra",
     kind: "CassandraCluster",
     home_variable: "CASSANDRA_HOME",
@@ -176,48 +176,48 @@ impl Cassandra {
 
     /// Remembers the turns of the node's life; returns how it joined.
     fn remember(data: &Path, facts: &Facts) -> Result<Joined, Error> {
-        let mut memory = Memory::load(data)?;
-        if facts.version.is_some() && facts.version != memory.version {
-            memory.version.clone_from(&facts.version);
-            memory.save(data)?;
+        let mut state = NodeState::load(data)?;
+        if facts.version.is_some() && facts.version != state.version {
+            state.version.clone_from(&facts.version);
+            state.save(data)?;
         }
         match facts.mode.as_str() {
             "JOINING" => {
                 // Another process may finish the join, and count from zero.
-                if facts.received > Some(0) && memory.bootstrap_bytes_received <= Some(0) {
-                    memory.bootstrap_bytes_received = facts.received;
-                    memory.save(data)?;
+                if facts.received > Some(0) && state.bootstrap_bytes_received <= Some(0) {
+                    state.bootstrap_bytes_received = facts.received;
+                    state.save(data)?;
                 }
-                let received = facts.received.max(memory.bootstrap_bytes_received);
+                let received = facts.received.max(state.bootstrap_bytes_received);
                 return Ok(Joined { received, starved: None });
             }
-            "NORMAL" if !memory.joined => {
-                memory.joined = true;
-                memory.replacing = None;
-                let received = facts.received.max(memory.bootstrap_bytes_received);
-                let received = received.filter(|_| !memory.founded);
-                memory.bootstrap_bytes_received = received;
-                memory.starved =
-                    received == Some(0) && memory.ring_load.is_some_and(|load| load >= LEAST_LOAD);
-                memory.save(data)?;
-                if memory.founded {
+            "NORMAL" if !state.joined => {
+                state.joined = true;
+                state.replacing = None;
+                let received = facts.received.max(state.bootstrap_bytes_received);
+                let received = received.filter(|_| !state.founded);
+                state.bootstrap_bytes_received = received;
+                state.starved =
+                    received == Some(0) && state.ring_load.is_some_and(|load| load >= LEAST_LOAD);
+                state.save(data)?;
+                if state.founded {
                     info!("Cassandra began a ring");
                 } else if received == Some(0) {
-                    let ring_load = memory.ring_load;
+                    let ring_load = state.ring_load;
                     warn!(ring_load, "Cassandra joined the ring and received nothing");
                 } else {
                     info!(received, "Cassandra joined the ring");
                 }
             }
-            "DECOMMISSIONED" if !memory.left => {
-                memory.left = true;
-                memory.save(data)?;
+            "DECOMMISSIONED" if !state.left => {
+                state.left = true;
+                state.save(data)?;
             }
             _ => {}
         }
         Ok(Joined {
-            received: memory.bootstrap_bytes_received,
-            starved: memory.ring_load.filter(|_| memory.starved),
+            received: state.bootstrap_bytes_received,
+            starved: state.ring_load.filter(|_| state.starved),
         })
     }
 }
@@ -252,11 +252,11 @@ impl Driver for Cassandra {
 
     fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let mut memory = Memory::load(&node.data)?;
-            if memory.starved && ring::is_adopted(&node.pilot) {
+            let mut state = NodeState::load(&node.data)?;
+            if state.starved && ring::is_adopted(&node.pilot) {
                 info!("A person says that the data of this node are as they should be");
-                memory.starved = false;
-                memory.save(&node.data)?;
+                state.starved = false;
+                state.save(&node.data)?;
             }
             if !configure::rewrite_seeds(node)? {
                 return Ok(());
@@ -305,7 +305,7 @@ impl Driver for Cassandra {
         node: &'a Node,
     ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
         Box::pin(async move {
-            if Memory::load(&node.data)?.left {
+            if NodeState::load(&node.data)?.left {
                 return Ok(DecommissionState::Done);
             }
             decommission::decommission(&self.jolokia()?, node, &self.progress).await
@@ -314,18 +314,18 @@ impl Driver for Cassandra {
 
     fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let mut memory = Memory::load(&node.data)?;
-            if memory.left {
+            let mut state = NodeState::load(&node.data)?;
+            if state.left {
                 return Err(Error::TooLate("the node has left the ring".to_owned()));
             }
-            if memory.decommissioning_since.is_none() {
+            if state.decommissioning_since.is_none() {
                 return Ok(());
             }
             if decommission::past_the_point_of_return(&self.jolokia()?, node).await? {
                 return Err(Error::TooLate("the node is leaving the ring".to_owned()));
             }
-            memory.decommissioning_since = None;
-            memory.save(&node.data)
+            state.decommissioning_since = None;
+            state.save(&node.data)
         })
     }
 
@@ -427,8 +427,8 @@ mod tests {
     fn joins(ring_load: i64, received: &[i64]) -> (Cassandra, tempfile::TempDir, Option<i64>) {
         let place = tempfile::tempdir().unwrap();
         let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
-        let memory = Memory { ring_load: Some(ring_load), ..Memory::default() };
-        memory.save(place.path()).unwrap();
+        let state = NodeState { ring_load: Some(ring_load), ..NodeState::default() };
+        state.save(place.path()).unwrap();
         let facts = |mode: &str, received| Facts {
             mode: mode.to_owned(),
             received: Some(received),
@@ -457,11 +457,11 @@ mod tests {
         let mut node = Node { data: place.path().to_owned(), ..node_in(place.path()) };
         // Its seeds cannot be told: it was never configured.
         cassandra.refresh(&node).await.unwrap_err();
-        assert!(Memory::load(&node.data).unwrap().starved);
+        assert!(NodeState::load(&node.data).unwrap().starved);
         let adopt = crate::api::names::annotation::ADOPT_DATA.to_owned();
         node.pilot.metadata.annotations = Some([(adopt, "true".to_owned())].into());
         cassandra.refresh(&node).await.unwrap_err();
-        assert!(!Memory::load(&node.data).unwrap().starved);
+        assert!(!NodeState::load(&node.data).unwrap().starved);
     }
 
     #[test]
@@ -470,6 +470,6 @@ mod tests {
         let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
         let tail = ["This node was decommissioned and will not rejoin the ring unless".to_owned()];
         assert!(cassandra.explain_exit(1, &tail).unwrap().left);
-        assert_eq!(Memory::load(place.path()).unwrap(), Memory::default());
+        assert_eq!(NodeState::load(place.path()).unwrap(), NodeState::default());
     }
 }

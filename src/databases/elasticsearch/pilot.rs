@@ -5,13 +5,13 @@
 mod api;
 mod configure;
 mod decommission;
-mod memory;
+mod lead_duties;
 mod observe;
 mod plugins;
 mod preflight;
 mod seeds;
+mod state;
 mod stuck;
-mod tend;
 
 use std::{
     path::{Path, PathBuf},
@@ -24,7 +24,7 @@ use http::Method;
 use nix::libc;
 use tracing::warn;
 
-use self::{api::Api, memory::Memory, observe::Facts};
+use self::{api::Api, observe::Facts, state::NodeState};
 use crate::{
     api::{
         names::{self, port},
@@ -39,18 +39,18 @@ use crate::{
             Preparation, ProcessSpec, StopPlan,
         },
         node::blockers::Blockers,
-        volume::{lock::Volume, memory::Remembered},
+        volume::{lock::Volume, state::StateFile},
     },
 };
 
-/// A flush writes what is in memory, so that the next start has nothing to replay.
+/// A flush writes out what only memory holds, so that the next start has nothing to replay.
 const FLUSH: Duration = Duration::from_secs(30);
 /// A JVM ends with it when it was asked to by TERM.
 const TERMINATED: u8 = 143;
 
 /// Elasticsearch, as pilots know it.
 pub const DATABASE: Database = Database {
-    word: "elasticsearch",
+    name: "elasticsearch",
     title: "Elasticsearch",
     kind: "ElasticsearchCluster",
     home_variable: "ES_HOME",
@@ -91,7 +91,7 @@ struct Seen {
     api: Option<Api>,
     blockers: Blockers,
     /// What the node remembers, as last read.
-    memory: Memory,
+    state: NodeState,
     plugins: plugins::Plan,
     /// Most shards that this decommission found here; progress is counted from it.
     most_shards: usize,
@@ -116,30 +116,30 @@ impl Elasticsearch {
     }
 
     /// Takes over what the node remembers.
-    fn take(&self, memory: &Memory) {
+    fn take(&self, state: &NodeState) {
         let mut seen = self.seen.lock().expect("no panic while held");
-        seen.memory = memory.clone();
+        seen.state = state.clone();
         if seen.api.is_none() {
-            seen.api = memory.address.map(Api::new);
+            seen.api = state.address.map(Api::new);
         }
     }
 
     /// Remembers what is new, when the volume has time. Returns all that is remembered, and what
     /// could not be written down.
-    async fn keep(&self, facts: &Facts) -> (Memory, Option<String>) {
+    async fn keep(&self, facts: &Facts) -> (NodeState, Option<String>) {
         let (cluster, version) = (facts.cluster_id.clone(), facts.version.clone());
         let data = self.data.clone();
         let remembered = self.volume.glance(move |_| Self::remember(&data, cluster, version)).await;
         let unsaved = match remembered {
-            Ok(Some(Ok(memory))) => {
-                self.take(&memory);
+            Ok(Some(Ok(state))) => {
+                self.take(&state);
                 None
             }
             Ok(None) => None,
             Ok(Some(Err(error))) => Some(chain(&error).to_string()),
             Err(hangs) => Some(hangs.to_string()),
         };
-        (self.seen.lock().expect("no panic while held").memory.clone(), unsaved)
+        (self.seen.lock().expect("no panic while held").state.clone(), unsaved)
     }
 
     /// Remembers whose member the node is and what ran on the data; returns all that it remembers.
@@ -147,22 +147,22 @@ impl Elasticsearch {
         data: &Path,
         cluster: Option<String>,
         version: Option<String>,
-    ) -> Result<Memory, Error> {
-        let mut memory = Memory::load(data)?;
-        let known = (memory.cluster_id.clone(), memory.version.clone());
-        memory.cluster_id = cluster.or(memory.cluster_id);
-        memory.version = version.or(memory.version);
-        if known != (memory.cluster_id.clone(), memory.version.clone()) {
-            memory.save(data)?;
+    ) -> Result<NodeState, Error> {
+        let mut state = NodeState::load(data)?;
+        let known = (state.cluster_id.clone(), state.version.clone());
+        state.cluster_id = cluster.or(state.cluster_id);
+        state.version = version.or(state.version);
+        if known != (state.cluster_id.clone(), state.version.clone()) {
+            state.save(data)?;
         }
-        Ok(memory)
+        Ok(state)
     }
 }
 
 impl Driver for Elasticsearch {
     fn recall(&self) {
-        match Memory::load(&self.data) {
-            Ok(memory) => self.take(&memory),
+        match NodeState::load(&self.data) {
+            Ok(state) => self.take(&state),
             Err(error) => warn!(error = %chain(&error), "State of the node cannot be read"),
         }
     }
@@ -201,9 +201,9 @@ impl Driver for Elasticsearch {
     fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         Box::pin(async move {
             let process = configure::configure(node)?;
-            let memory = Memory::load(&self.data)?;
+            let state = NodeState::load(&self.data)?;
             let mut seen = self.seen.lock().expect("no panic while held");
-            *seen = Seen { api: Some(Api::new(node.address)), memory, ..Seen::default() };
+            *seen = Seen { api: Some(Api::new(node.address)), state, ..Seen::default() };
             Ok(process)
         })
     }
@@ -218,14 +218,18 @@ impl Driver for Elasticsearch {
         })
     }
 
-    fn has_chores(&self) -> bool {
+    fn has_lead_duties(&self) -> bool {
         true
     }
 
-    fn tend<'a>(&'a self, node: &'a Node, lead: &'a Lead) -> BoxFuture<'a, Result<(), Error>> {
+    fn lead_duties<'a>(
+        &'a self,
+        node: &'a Node,
+        lead: &'a Lead,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let release = configure::release(node)?;
-            tend::tend(&self.api()?, node, release, lead).await
+            lead_duties::carry_out(&self.api()?, node, release, lead).await
         })
     }
 
@@ -234,17 +238,17 @@ impl Driver for Elasticsearch {
             if self.api().is_err() {
                 // It could not be read when this pilot took the node over.
                 let data = self.data.clone();
-                if let Ok(Some(memory)) = self.volume.glance(move |_| Memory::load(&data)).await {
-                    self.take(&memory?);
+                if let Ok(Some(state)) = self.volume.glance(move |_| NodeState::load(&data)).await {
+                    self.take(&state?);
                 }
             }
             let facts = Facts::ask(&self.api()?).await?;
-            let (memory, unsaved) = self.keep(&facts).await;
-            let (mut observation, holding) = observe::summarize(&facts, &memory.plugins);
+            let (state, unsaved) = self.keep(&facts).await;
+            let (mut observation, holding) = observe::summarize(&facts, &state.plugins);
             observation.unsaved = unsaved;
             observation.blockers =
                 self.seen.lock().expect("no panic while held").blockers.update(holding);
-            if let Some(host) = memory.address {
+            if let Some(host) = state.address {
                 // Also before it has a master: others must find it to elect one.
                 for (name, port) in [
                     (seeds::TRANSPORT, port::ELASTICSEARCH_TRANSPORT),
@@ -318,7 +322,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.address = [127, 0, 0, 1].into();
-        Memory { address: Some(node.address), ..Memory::default() }.save(&node.data).unwrap();
+        NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
         let path = node.data.join(".navigator/elasticsearch.json");
         // As releases wrote it before the node was stopped for good.
         let mut note: serde_json::Value =

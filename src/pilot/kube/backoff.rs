@@ -10,7 +10,7 @@ use kube::runtime::utils::{Backoff as Pauses, ResetTimerBackoff};
 
 const FIRST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// A watch counts as mended when it held for so long.
+/// A watch counts as repaired when it held for so long.
 const HELD: Duration = Duration::from_secs(120);
 
 /// The pauses after failures in a row.

@@ -14,7 +14,7 @@ use crate::{
     api::v1beta1::{LeaderLease, LeaderLeaseSpec, Pilot},
     pilot::{
         database::Database,
-        kube::gate::{Gate, Part},
+        kube::breaker::{Breaker, Part},
     },
 };
 
@@ -24,7 +24,7 @@ pub struct Cluster {
     client: Client,
     /// For the lease and for events: whoever writes those gives up after a moment.
     hasty: Client,
-    gate: Gate,
+    breaker: Breaker,
     database: &'static Database,
     namespace: String,
     name: String,
@@ -40,11 +40,11 @@ pub struct LastState {
 
 impl Cluster {
     pub fn new(client: &Client, database: &'static Database, namespace: &str, name: &str) -> Self {
-        let gate = Gate::default();
+        let breaker = Breaker::default();
         Self {
-            client: gate.guard(client, Part::Tries),
-            hasty: gate.guard(client, Part::Waits),
-            gate,
+            client: breaker.guard(client, Part::Tries),
+            hasty: breaker.guard(client, Part::Defers),
+            breaker,
             database,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -52,8 +52,8 @@ impl Cluster {
     }
 
     /// When requests are sent at all.
-    pub fn gate(&self) -> &Gate {
-        &self.gate
+    pub fn breaker(&self) -> &Breaker {
+        &self.breaker
     }
 
     pub fn pilots(&self) -> Api<Pilot> {

@@ -1,9 +1,9 @@
-//! Which of a cluster's pilots leads: the one that does chores for the whole database cluster.
+//! Which of a cluster's pilots leads: the one that has duties for the whole database cluster.
 //!
 //! Owns the pilots' side of the election: the LeaderLease as what is fought for, and who may
-//! stand. The founder in the same object is another matter (`election`) and stays as it is; where
+//! lead. The founder in the same object is another matter (`founding`) and stays as it is; where
 //! none is recorded, whoever leads records the ring that it serves in.
-//! Leaves what a leader does to [`Driver::tend`](crate::pilot::driver::Driver::tend).
+//! Leaves what a leader does to [`Driver::lead_duties`](crate::pilot::driver::Driver::lead_duties).
 //!
 //! Invariant: only a pilot whose node serves is elected, and none whose node is leaving; who
 //! leads and cannot renew stops by itself before another one may begin.
@@ -44,15 +44,15 @@ const RETRY: Duration = Duration::from_secs(3);
 
 /// May this node's pilot lead?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Eligibility {
     No,
     /// It may go on for a moment, and not begin.
     Faltering,
     Yes,
 }
 
-impl Standing {
-    /// `shared`: there are others that could lead. A node that leaves has better left its chores
+impl Eligibility {
+    /// `shared`: there are others that could lead. A node that leaves has better left its duties
     /// to one that stays: they go on after its end.
     pub fn of(state: &State, shared: bool) -> Self {
         match &state.life {
@@ -64,11 +64,11 @@ impl Standing {
     }
 }
 
-/// Stands for the lead whenever `standing` allows it, until shutdown. Without a `cluster` there
+/// Takes part in the election whenever `eligibility` allows it, until shutdown. Without a `cluster` there
 /// is nobody to share with: then it leads whenever it may.
-pub async fn stand(
+pub async fn campaign(
     lease: Option<PilotsLease>,
-    mut standing: watch::Receiver<Standing>,
+    mut eligibility: watch::Receiver<Eligibility>,
     claim: watch::Sender<Claim>,
     shutdown: Shutdown,
 ) {
@@ -78,26 +78,26 @@ pub async fn stand(
     });
     loop {
         tokio::select! {
-            able = standing.wait_for(|standing| *standing == Standing::Yes) => {
+            able = eligibility.wait_for(|eligibility| *eligibility == Eligibility::Yes) => {
                 if able.is_err() {
                     return;
                 }
             }
             () = shutdown.triggered() => return,
         }
-        let reign = shutdown.child();
+        let term = shutdown.child();
         let election = async {
             if let Some(elector) = &mut elector {
-                elector.run(&claim, reign.clone()).await;
+                elector.run(&claim, term.clone()).await;
             } else {
                 claim.send_replace(Claim::unshared());
-                reign.triggered().await;
+                term.triggered().await;
                 claim.send_replace(Claim::Lost);
             }
         };
         let withdrawal = async {
-            unable(&mut standing).await;
-            reign.trigger();
+            unable(&mut eligibility).await;
+            term.trigger();
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -108,18 +108,18 @@ pub async fn stand(
 }
 
 /// Returns when the node may not lead any more, or has faltered for too long.
-async fn unable(standing: &mut watch::Receiver<Standing>) {
+async fn unable(eligibility: &mut watch::Receiver<Eligibility>) {
     let mut patience = None;
     loop {
-        let now = *standing.borrow_and_update();
+        let now = *eligibility.borrow_and_update();
         match now {
-            Standing::No => return,
-            Standing::Yes => patience = None,
-            Standing::Faltering => patience = patience.or(Some(Instant::now() + FALTERING)),
+            Eligibility::No => return,
+            Eligibility::Yes => patience = None,
+            Eligibility::Faltering => patience = patience.or(Some(Instant::now() + FALTERING)),
         }
         let changed = match patience {
-            Some(until) => timeout_at(until, standing.changed()).await.ok(),
-            None => Some(standing.changed().await),
+            Some(until) => timeout_at(until, eligibility.changed()).await.ok(),
+            None => Some(eligibility.changed().await),
         };
         // Its time is over, or nobody is there any more to say that it may lead.
         if !matches!(changed, Some(Ok(()))) {

@@ -29,9 +29,9 @@ use crate::{
 const SILENT: Duration = Duration::from_secs(75);
 const IN_POD: &str = "Kubernetes";
 
-/// Whose the name is.
+/// Who holds the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Holder {
     /// Not known yet. Nothing is begun and nothing reported; a database that runs goes on.
     Open,
     Ours,
@@ -39,11 +39,11 @@ pub enum Verdict {
     Theirs(String),
 }
 
-pub type Receiver = watch::Receiver<Verdict>;
+pub type Receiver = watch::Receiver<Holder>;
 
 /// For a pilot that has nobody to share a name with.
 pub fn alone() -> Receiver {
-    watch::channel(Verdict::Ours).1
+    watch::channel(Holder::Ours).1
 }
 
 /// Goes by whatever is seen of the Pilot, until shutdown.
@@ -51,7 +51,7 @@ pub async fn run(
     own: Instance,
     cluster: Cluster,
     mut seen: intent::Receiver,
-    verdict: watch::Sender<Verdict>,
+    holder: watch::Sender<Holder>,
     shutdown: Shutdown,
 ) {
     let mut rival = Rival { own, heard: None, kubernetes: None };
@@ -65,16 +65,16 @@ pub async fn run(
             None => {}
             // The API is away. Whoever else there is will be seen when it is back.
             Some(intent) if intent.remembered => {
-                verdict.send_if_modified(|verdict| {
-                    let open = *verdict == Verdict::Open;
+                holder.send_if_modified(|holder| {
+                    let open = *holder == Holder::Open;
                     if open {
-                        *verdict = Verdict::Ours;
+                        *holder = Holder::Ours;
                     }
                     open
                 });
             }
             Some(intent) => match rival.look(&intent.pilot, Instant::now()) {
-                Look::Ours => set(&verdict, Verdict::Ours),
+                Look::Ours => set(&holder, Holder::Ours),
                 Look::Silent { until } => {
                     let other = intent.pilot.status.instance;
                     if told != other {
@@ -82,7 +82,7 @@ pub async fn run(
                         warn!(other, "Another pilot may be this node; waiting for its heartbeats");
                     }
                     told = other;
-                    set(&verdict, Verdict::Open);
+                    set(&holder, Holder::Open);
                     look_again = Some(until);
                 }
                 Look::Alive { until } => {
@@ -91,7 +91,7 @@ pub async fn run(
                         "another pilot is {name}, too: {other}. Stop one of them: this one goes \
                          on when the other has ended, or was silent for {SILENT:?}"
                     );
-                    set(&verdict, Verdict::Theirs(why));
+                    set(&holder, Holder::Theirs(why));
                     look_again = Some(until);
                 }
                 Look::AskKubernetes => {
@@ -102,12 +102,12 @@ pub async fn run(
                     match asked {
                         Ok(uid) if uid.is_none() || uid == rival.own.uid => {
                             rival.kubernetes = intent.pilot.status.instance;
-                            set(&verdict, Verdict::Ours);
+                            set(&holder, Holder::Ours);
                         }
                         Ok(uid) => {
                             let uid = uid.unwrap_or_default();
                             let why = format!("Pod {name} is another one by now, of uid {uid}");
-                            set(&verdict, Verdict::Theirs(why));
+                            set(&holder, Holder::Theirs(why));
                             // A uid does not come back.
                             return shutdown.triggered().await;
                         }
@@ -135,10 +135,10 @@ pub async fn run(
     }
 }
 
-fn set(verdict: &watch::Sender<Verdict>, now: Verdict) {
-    verdict.send_if_modified(|verdict| {
-        *verdict != now && {
-            *verdict = now;
+fn set(holder: &watch::Sender<Holder>, now: Holder) {
+    holder.send_if_modified(|holder| {
+        *holder != now && {
+            *holder = now;
             true
         }
     });

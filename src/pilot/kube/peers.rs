@@ -69,8 +69,8 @@ fn said(peer: &Pilot) -> Option<bool> {
 pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
     let Some(selector) = cluster.selector(own) else { return std::future::pending().await };
     let own = own.name_any();
-    let known: BTreeMap<String, Standing> =
-        known.iter().map(|peer| (peer.name_any(), Standing::of(peer))).collect();
+    let known: BTreeMap<String, Eligibility> =
+        known.iter().map(|peer| (peer.name_any(), Eligibility::of(peer))).collect();
     let config = watcher::Config::default().labels(&selector);
     let mut events = std::pin::pin!(watcher(cluster.pilots(), config).backoff(Backoff::of_watch()));
     let mut missing: Vec<&String> = Vec::new();
@@ -85,7 +85,7 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
                 missing.retain(|one| **one != name);
                 // A peer that is nothing yet is no news.
                 let before = known.get(&name).cloned().unwrap_or_default();
-                name != own && before != Standing::of(&peer)
+                name != own && before != Eligibility::of(&peer)
             }
             Ok(Event::InitDone) => !missing.is_empty(),
             Ok(Event::Delete(peer)) => known.contains_key(&peer.name_any()),
@@ -100,14 +100,14 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
 
 /// What a start may depend on.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Standing {
+struct Eligibility {
     node_id: Option<String>,
     ready: bool,
     holds: Option<bool>,
     endpoints: Vec<Endpoint>,
 }
 
-impl Standing {
+impl Eligibility {
     fn of(peer: &Pilot) -> Self {
         let status = &peer.status;
         Self {

@@ -24,7 +24,7 @@ use crate::{
         backoff::Backoff,
         cluster::Cluster,
         intent,
-        namesake::{self, Verdict},
+        namesake::{self, Holder},
     },
     runtime::Shutdown,
 };
@@ -49,7 +49,7 @@ pub async fn run(
     mut namesake: namesake::Receiver,
     shutdown: Shutdown,
 ) {
-    let gate = cluster.gate().clone();
+    let breaker = cluster.breaker().clone();
     let mut reporter = Reporter {
         cluster,
         server: PilotStatus::default(),
@@ -67,7 +67,7 @@ pub async fn run(
         let exists = reporter.look(&mut seen);
         let status = wanted.borrow_and_update().clone();
         // Without a phase the runner has not seen the object yet, and knows less than it says.
-        let may = exists && *namesake.borrow_and_update() == Verdict::Ours;
+        let may = exists && *namesake.borrow_and_update() == Holder::Ours;
         let due = (may && status.phase.is_some()).then(|| reporter.due(&status));
         tokio::select! {
             () = shutdown.triggered() => break,
@@ -75,12 +75,12 @@ pub async fn run(
             changed = seen.changed() => if changed.is_err() { break },
             Ok(()) = namesake.changed() => {}
             // What is written is what is true when the API can be asked again.
-            () = async { at(due).await; gate.passable().await } => reporter.write(&status).await,
+            () = async { at(due).await; breaker.passable().await } => reporter.write(&status).await,
         }
     }
     // The last word, and no more than a moment for it.
-    let ours = *namesake.borrow() == Verdict::Ours;
-    if ours && reporter.look(&mut seen) && !gate.is_away() {
+    let ours = *namesake.borrow() == Holder::Ours;
+    if ours && reporter.look(&mut seen) && !breaker.is_away() {
         let status = wanted.borrow().clone();
         if !patch(&reporter.server, &status).is_empty() {
             let last = reporter.write(&status);

@@ -22,7 +22,7 @@ const MESSAGE: usize = 1024;
 
 /// So many crashes in a row, and it cannot be said to be starting any more.
 const HOPELESS: u32 = 3;
-/// Ends that another start alone does not mend.
+/// Ends that another start alone does not repair.
 const KNOWN_ENDS: &[&str] =
     &["ConfigRejected", "DiskFull", "IdentityMismatch", "OutOfMemory", "PreflightFailed"];
 

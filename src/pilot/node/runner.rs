@@ -47,10 +47,10 @@ use crate::{
         },
         kube::{
             cluster::{self, Cluster},
-            election::{Start, Turn},
+            founding::{Start, Turn},
             intent::{self, Intent},
-            leader::Standing,
-            namesake::{self, Verdict},
+            leader::Eligibility,
+            namesake::{self, Holder},
             registration, reporter,
         },
         node::{
@@ -78,7 +78,7 @@ const QUEUE: usize = 64;
 
 /// What tasks tell the loop.
 #[derive(Debug)]
-enum News {
+enum Message {
     Checked {
         attempt: Attempt,
         failed: Vec<FailedCheck>,
@@ -183,9 +183,9 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     }
     let namesake = match &cluster {
         Some(cluster) => {
-            let (verdict, namesake) = watch::channel(Verdict::Open);
+            let (holder, namesake) = watch::channel(Holder::Open);
             let (own, seen) = (settings.instance(), intent.clone());
-            let watch = namesake::run(own, cluster.clone(), seen, verdict, rt.shutdown());
+            let watch = namesake::run(own, cluster.clone(), seen, holder, rt.shutdown());
             rt.tasks().spawn("namesake", watch);
             let (seen, held) = (intent.clone(), namesake.clone());
             let report = reporter::run(cluster.clone(), wanted, seen, held, rt.shutdown());
@@ -240,7 +240,7 @@ struct Runner {
     intent: intent::Receiver,
     /// Whose the name is. As long as it is not ours nothing that is wanted of it is done.
     namesake: namesake::Receiver,
-    name: Verdict,
+    name: Holder,
     /// The database was stopped because of that, whatever was wanted.
     displaced: bool,
     /// The Pilot as last seen, and its spec when it was last acted upon.
@@ -279,16 +279,16 @@ struct Runner {
     following: CancellationToken,
     /// Ends the programs that come before the database.
     programs: CancellationToken,
-    news: mpsc::Sender<News>,
-    heard: mpsc::Receiver<News>,
+    messages: mpsc::Sender<Message>,
+    inbox: mpsc::Receiver<Message>,
     reports: watch::Sender<PilotStatus>,
     answers: watch::Sender<Answers>,
 
     /// May this pilot lead those of its cluster, and are there any.
-    standing: watch::Sender<Standing>,
+    eligibility: watch::Sender<Eligibility>,
     shares_lead: bool,
     events: Option<events::Queue>,
-    /// The report whose news were told last.
+    /// The report whose changes were told last.
     told: PilotStatus,
 }
 
@@ -311,7 +311,7 @@ impl Runner {
             silence: settings.silence,
             dump: driver.dump(),
         };
-        let (news, heard) = mpsc::channel(QUEUE);
+        let (messages, inbox) = mpsc::channel(QUEUE);
         let metrics = Metrics::register(rt.metrics());
         let events = cluster.as_ref().map(|cluster| {
             let (queue, work) = reporting::events(cluster, &metrics, rt.shutdown());
@@ -363,11 +363,11 @@ impl Runner {
             preparing: CancellationToken::new(),
             following: CancellationToken::new(),
             programs: CancellationToken::new(),
-            news,
-            heard,
+            messages,
+            inbox,
             reports,
             answers,
-            standing: watch::Sender::new(Standing::No),
+            eligibility: watch::Sender::new(Eligibility::No),
             shares_lead: false,
             events,
             told: PilotStatus::default(),
@@ -391,7 +391,7 @@ impl Runner {
             self.hand_over().await;
             let timer =
                 self.timers.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
-            // Dropped futures lose nothing: signals stay in the kernel, the exit and the news
+            // Dropped futures lose nothing: signals stay in the kernel, the exit and messages
             // in their channels, the timers in their table.
             tokio::select! {
                 biased;
@@ -399,7 +399,7 @@ impl Runner {
                     self.step(Event::Signal(signal.number));
                 }
                 exit = exited(&mut self.child) => self.ended(exit).await,
-                Some(news) = self.heard.recv() => self.hear(news),
+                Some(message) = self.inbox.recv() => self.hear(message),
                 Ok(()) = self.intent.changed(), if self.recalled == Recall::Done => {
                     self.take_intent();
                 }
@@ -408,7 +408,7 @@ impl Runner {
                     self.timers.remove(&timer);
                     self.step(Event::Timer(timer));
                 }
-                news = self.takeover.next() => if let takeover::News::Appeared(candidate) = news {
+                found = self.takeover.next() => if let takeover::Finding::Appeared(candidate) = found {
                     let handoff = self.handoff(&Parked::default(), None);
                     self.takeover.check(candidate, &self.supervisor, &handoff);
                 },
@@ -435,7 +435,7 @@ impl Runner {
     fn heed_namesake(&mut self) {
         let now = self.namesake.borrow_and_update().clone();
         self.name = now;
-        if let Verdict::Theirs(why) = &self.name
+        if let Holder::Theirs(why) = &self.name
             && !self.displaced
         {
             warn!(why, "Another pilot is this node; this one runs no database and reports nothing");
@@ -449,7 +449,7 @@ impl Runner {
     }
 
     fn take_intent(&mut self) {
-        if self.name != Verdict::Ours {
+        if self.name != Holder::Ours {
             return;
         }
         let Some(Intent { pilot, remembered }) = self.intent.borrow_and_update().clone() else {
@@ -463,7 +463,7 @@ impl Runner {
         self.takeover.set_policy(Policy::of(pilot.spec.pilot_update.as_deref()));
         if self.pilot.is_none() {
             self.continue_report(&pilot);
-            self.begin_to_stand(&pilot);
+            self.begin_to_campaign(&pilot);
         }
         self.pilot = Some(pilot);
         if goes_on {
@@ -490,46 +490,46 @@ impl Runner {
         }
     }
 
-    fn hear(&mut self, news: News) {
-        match news {
-            News::Checked { attempt, failed, holds } => self.checked(attempt, failed, holds),
-            News::Turn { attempt, turn } => self.turned(attempt, turn),
-            News::Waiting(what) => {
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Checked { attempt, failed, holds } => self.checked(attempt, failed, holds),
+            Message::Turn { attempt, turn } => self.turned(attempt, turn),
+            Message::Waiting(what) => {
                 if self.facts.waiting.as_ref() != Some(&what) {
                     info!(what, "Waiting to start");
                 }
                 self.facts.waiting = Some(what);
             }
-            News::Configured { attempt, peers, result } => {
+            Message::Configured { attempt, peers, result } => {
                 self.peers = peers;
                 self.configured(attempt, result);
             }
-            News::PeersMoved => {
+            Message::PeersMoved => {
                 if self.state.life == Life::Rejected {
                     self.step(Event::Timer(Timer::Recheck));
                 }
             }
-            News::Preparing { attempt, detail } => self.prepares(attempt, detail),
-            News::Prepared { attempt, result } => self.prepared(attempt, result),
-            News::Validated { attempt, rejected } => self.validated(attempt, rejected),
-            News::Recalled(recalled) => self.take_recalled(*recalled),
-            News::Observed { pid, result, mark } => {
+            Message::Preparing { attempt, detail } => self.prepares(attempt, detail),
+            Message::Prepared { attempt, result } => self.prepared(attempt, result),
+            Message::Validated { attempt, rejected } => self.validated(attempt, rejected),
+            Message::Recalled(recalled) => self.take_recalled(*recalled),
+            Message::Observed { pid, result, mark } => {
                 self.marked_as(mark);
                 self.observed(pid, *result);
             }
-            News::Decommission(result) => self.decommission_answered(result),
-            News::Cancelled(result) => self.cancel_answered(result),
-            News::Flushed => self.step(Event::Flushed),
-            News::Peers(peers) => {
+            Message::Decommission(result) => self.decommission_answered(result),
+            Message::Cancelled(result) => self.cancel_answered(result),
+            Message::Flushed => self.step(Event::Flushed),
+            Message::Peers(peers) => {
                 if self.peers != peers {
                     self.peers = peers;
                     self.refresh();
                 }
             }
-            News::LastState(state) => self.explain_lost_run(state),
-            News::Space(space) => self.looked_at(space),
+            Message::LastState(state) => self.explain_lost_run(state),
+            Message::Space(space) => self.looked_at(space),
             #[cfg(debug_assertions)]
-            News::Fault => panic!("the loop was asked to"),
+            Message::Fault => panic!("the loop was asked to"),
         }
     }
 

@@ -57,7 +57,7 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
             let program = &settings.command.program;
             let text = format!("failed to start {}: {error}", program.display());
             tracing::error!(program = %program.display(), %error, "Command cannot be started");
-            leave_word(settings, &text);
+            leave_reason(settings, &text);
             let missing = error.kind() == io::ErrorKind::NotFound;
             return Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE });
         }
@@ -80,7 +80,7 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
                 }
                 supervisor.signal(child.pid, signal.number);
             }
-            news = takeover.next() => if let takeover::News::Appeared(candidate) = news {
+            found = takeover.next() => if let takeover::Finding::Appeared(candidate) = found {
                 takeover.check(candidate, &supervisor, &handoff(&supervisor, &child));
             },
             () = at(deadline), if !killed => {
@@ -99,7 +99,7 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
     let code = exit.answer(success);
     if code != 0 {
         info!(code, signal = exit.signal.map(signal_name).as_deref(), "Command ended");
-        leave_word(settings, &format!("{} {exit}", settings.command.program.display()));
+        leave_reason(settings, &format!("{} {exit}", settings.command.program.display()));
     }
     Ok(code)
 }
@@ -116,7 +116,7 @@ async fn at(deadline: Option<Instant>) {
     }
 }
 
-fn leave_word(settings: &Settings, message: &str) {
+fn leave_reason(settings: &Settings, message: &str) {
     if let Err(error) = write_termination_log(&settings.termination_log, message) {
         warn!(path = %settings.termination_log.display(), %error, "Termination log cannot be written");
     }

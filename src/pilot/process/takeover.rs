@@ -67,7 +67,7 @@ impl Policy {
 
 /// What [`Takeover::next`] tells.
 #[derive(Debug)]
-pub enum News {
+pub enum Finding {
     /// Another program is there, complete: [`Takeover::check`] it.
     Appeared(Candidate),
     /// One can take over: see [`Takeover::is_due`]. Told again with every look.
@@ -182,12 +182,12 @@ impl Takeover {
     }
 
     /// Waits until there is something to do about another program. Cancel-safe.
-    pub async fn next(&mut self) -> News {
+    pub async fn next(&mut self) -> Finding {
         loop {
             if let Stage::Checking { answer, .. } = &mut self.stage {
                 let answer = answer.await;
-                if let Some(news) = self.answered(answer) {
-                    return news;
+                if let Some(found) = self.answered(answer) {
+                    return found;
                 }
                 continue;
             }
@@ -196,14 +196,14 @@ impl Takeover {
             }
             sleep_until(self.next_look).await;
             self.next_look = Instant::now() + self.every;
-            if let Some(news) = self.look() {
-                return news;
+            if let Some(found) = self.look() {
+                return found;
             }
         }
     }
 
     /// What is new about a file that was the same at the last look and is not refused.
-    fn look(&mut self) -> Option<News> {
+    fn look(&mut self) -> Option<Finding> {
         let Some(found) = self.program.other() else {
             (self.seen, self.refused, self.stage) = (None, None, Stage::Watching);
             self.successor = None;
@@ -214,7 +214,7 @@ impl Takeover {
         }
         if let Stage::Accepted(accepted) = &self.stage {
             if accepted.id == found.id {
-                return Some(News::Accepted);
+                return Some(Finding::Accepted);
             }
             self.stage = Stage::Watching;
         }
@@ -226,10 +226,10 @@ impl Takeover {
             info!(program = %self.program.path().display(), "A new program is left aside");
             self.refused = Some(found.id);
             self.successor = Some(Successor::LeftAside);
-            return Some(News::Declined);
+            return Some(Finding::Declined);
         }
         self.successor = Some(Successor::Pending("a new program is being checked".to_owned()));
-        Some(News::Appeared(found))
+        Some(Finding::Appeared(found))
     }
 
     /// Has the candidate asked whether it could go on from `handoff`; [`Takeover::next`] tells.
@@ -242,7 +242,7 @@ impl Takeover {
     }
 
     /// Takes the answer of a check, and tells what came of it.
-    fn answered(&mut self, answer: Result<String, Refusal>) -> Option<News> {
+    fn answered(&mut self, answer: Result<String, Refusal>) -> Option<Finding> {
         let Stage::Checking { candidate, .. } = std::mem::replace(&mut self.stage, Stage::Watching)
         else {
             return None;
@@ -256,7 +256,7 @@ impl Takeover {
                     Policy::InPlace | Policy::Never => "waits for an undisturbed moment",
                 };
                 self.successor = Some(Successor::Pending(format!("version {version} {waits}")));
-                Some(News::Accepted)
+                Some(Finding::Accepted)
             }
             Err(Refusal::Busy) => {
                 self.seen = None;
@@ -271,11 +271,11 @@ impl Takeover {
                 } else {
                     self.refuse(candidate.id, why);
                 }
-                Some(News::Declined)
+                Some(Finding::Declined)
             }
             Err(Refusal::Unfit(why)) => {
                 self.refuse(candidate.id, why);
-                Some(News::Declined)
+                Some(Finding::Declined)
             }
         }
     }

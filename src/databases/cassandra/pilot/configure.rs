@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, fs, net::IpAddr, path::Path};
 use super::{
     intent::Intent,
     jolokia::Jolokia,
-    memory::Memory,
     seeds::{self, Way},
+    state::NodeState,
 };
 use crate::{
     api::names,
@@ -20,8 +20,9 @@ use crate::{
     pilot::{
         driver::{Error, Node, ProcessSpec},
         volume::{
+            config_files::{copy_stock, write_whole},
             folder::Folder,
-            memory::{Remembered, copy_stock, write_whole},
+            state::StateFile,
         },
     },
 };
@@ -34,9 +35,9 @@ const OWN: u32 = 0o600;
 
 const MIB: u64 = 1 << 20;
 
-/// A configuration that passed every check, in memory.
+/// A configuration that passed every check, not yet on the disk.
 struct Rendered {
-    memory: Memory,
+    state: NodeState,
     data_found: bool,
     intent: Intent,
     way: Way,
@@ -49,13 +50,13 @@ pub(super) fn validate(node: &Node) -> Result<(), Error> {
 }
 
 fn rendered(node: &Node) -> Result<Rendered, Error> {
-    let memory = Memory::load(&node.data)?;
+    let state = NodeState::load(&node.data)?;
     let intent = Intent::of(node)?;
-    if memory.left {
+    if state.left {
         return Err(Error::ConfigRejected(LEFT.to_owned()));
     }
     let data_found = has_data(&node.data);
-    let way = seeds::choose(node, &memory, data_found)?;
+    let way = seeds::choose(node, &state, data_found)?;
     let files = render(&Settings {
         release: intent.release,
         cluster_name: &intent.cluster_name,
@@ -76,13 +77,13 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
             return Err(Error::ConfigRejected(format!("{} contains white space", path.display())));
         }
     }
-    Ok(Rendered { memory, data_found, intent, way, files })
+    Ok(Rendered { state, data_found, intent, way, files })
 }
 
 /// Everything is rendered and validated before the first file is touched, so a rejected intent
 /// leaves the running database's folder as it is.
 pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
-    let Rendered { mut memory, data_found, intent, way, files } = rendered(node)?;
+    let Rendered { mut state, data_found, intent, way, files } = rendered(node)?;
     for folder in FOLDERS {
         let path = node.data.join(folder);
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
@@ -95,24 +96,24 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     }
     let jolokia = Jolokia::prepare(&node.config, node.address)?;
 
-    if !(memory.joined && data_found) {
+    if !(state.joined && data_found) {
         // A member whose volume was emptied begins again.
-        let version = memory.version.take().filter(|_| data_found);
+        let version = state.version.take().filter(|_| data_found);
         // What an interrupted join received is on the volume, and is not received again.
-        let received = memory.bootstrap_bytes_received.filter(|_| data_found);
-        memory = Memory {
+        let received = state.bootstrap_bytes_received.filter(|_| data_found);
+        state = NodeState {
             founded: way.founds,
             replacing: way.replaces,
             version,
             bootstrap_bytes_received: received,
             ring_load: ring_load(node, &intent.datacenter),
-            ..Memory::default()
+            ..NodeState::default()
         };
     }
-    memory.cluster_name.clone_from(&intent.cluster_name);
-    memory.datacenter.clone_from(&intent.datacenter);
-    memory.rack.clone_from(&intent.rack);
-    memory.save(&node.data)?;
+    state.cluster_name.clone_from(&intent.cluster_name);
+    state.datacenter.clone_from(&intent.datacenter);
+    state.rack.clone_from(&intent.rack);
+    state.save(&node.data)?;
     Ok((process(node, &intent, &way), jolokia))
 }
 
@@ -199,11 +200,11 @@ fn jmx_port(address: IpAddr) -> Option<u16> {
 /// Writes other seeds into the configuration that the running process was started with.
 /// Returns whether they differ.
 pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
-    let memory = Memory::load(&node.data)?;
-    if !memory.joined {
+    let state = NodeState::load(&node.data)?;
+    if !state.joined {
         return Ok(false);
     }
-    let way = seeds::choose(node, &memory, has_data(&node.data))?;
+    let way = seeds::choose(node, &state, has_data(&node.data))?;
     let path = node.config.join("cassandra.yaml");
     let unreadable = |error: &dyn std::fmt::Display| Error::Read {
         path: path.clone(),
@@ -211,7 +212,7 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
     };
     let read = || Folder::open(&node.config)?.read("cassandra.yaml");
     let text = read().map_err(|error| unreadable(&error))?;
-    // Somebody may have put anything there; what is no mapping is not mended here.
+    // Somebody may have put anything there; what is no mapping is not repaired here.
     let mut yaml: serde_json::Map<String, serde_json::Value> =
         serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
     let wanted = crate::engine::cassandra::seed_provider(&way.seeds);
@@ -278,7 +279,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.may_found = true;
-        Memory { left: true, ..Memory::default() }.save(&node.data).unwrap();
+        NodeState { left: true, ..NodeState::default() }.save(&node.data).unwrap();
         let error = configure(&node).unwrap_err();
         assert!(error.to_string().contains("decommissioned"), "{error}");
     }
@@ -290,9 +291,9 @@ mod tests {
         node.may_found = true;
         configure(&node).unwrap();
         assert!(!rewrite_seeds(&node).unwrap(), "a node that has not joined keeps its seeds");
-        let mut memory = Memory::load(&node.data).unwrap();
-        memory.joined = true;
-        memory.save(&node.data).unwrap();
+        let mut state = NodeState::load(&node.data).unwrap();
+        state.joined = true;
+        state.save(&node.data).unwrap();
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         node.peers = vec![peer("b", "10.0.0.2", true)];
         assert!(rewrite_seeds(&node).unwrap());

@@ -16,8 +16,8 @@ use super::{
     facts::{Facts, Stream},
     intent::Intent,
     jolokia::{Executed, Jolokia, STORAGE_SERVICE, exec},
-    memory::Memory,
     ranges::user_keyspaces,
+    state::NodeState,
 };
 use crate::{
     api::{
@@ -27,7 +27,7 @@ use crate::{
     pilot::{
         driver::{DecommissionState, Error, Node},
         node::blockers::now,
-        volume::memory::Remembered,
+        volume::state::StateFile,
     },
 };
 
@@ -102,19 +102,19 @@ pub(super) async fn decommission(
     node: &Node,
     progress: &std::sync::Mutex<Progress>,
 ) -> Result<DecommissionState, Error> {
-    let mut memory = Memory::load(&node.data)?;
-    if memory.left {
+    let mut state = NodeState::load(&node.data)?;
+    if state.left {
         return Ok(DecommissionState::Done);
     }
     let facts = Facts::ask(jolokia).await?;
     match step(&facts.mode) {
         Step::Left => {
-            memory.left = true;
-            memory.save(&node.data)?;
+            state.left = true;
+            state.save(&node.data)?;
             Ok(DecommissionState::Done)
         }
         Step::Wait(message) => Ok(DecommissionState::Moving(Decommission {
-            start_time: memory.decommissioning_since,
+            start_time: state.decommissioning_since,
             message: Some(message.to_owned()),
             ..Decommission::default()
         })),
@@ -130,7 +130,7 @@ pub(super) async fn decommission(
             };
             let again = if stalled { leave(jolokia, true).await? } else { None };
             Ok(DecommissionState::Moving(Decommission {
-                start_time: memory.decommissioning_since,
+                start_time: state.decommissioning_since,
                 percent: Some(figures.map_or(0, |(_, percent)| percent)),
                 bytes_left: figures.map(|(left, _)| left).or(facts.load),
                 irreversible: true,
@@ -144,15 +144,15 @@ pub(super) async fn decommission(
             if let Some(reason) = obstacle(jolokia, node, &facts).await? {
                 return Ok(DecommissionState::Refused(reason));
             }
-            if memory.decommissioning_since.is_none() {
-                memory.decommissioning_since = Some(now());
-                memory.save(&node.data)?;
+            if state.decommissioning_since.is_none() {
+                state.decommissioning_since = Some(now());
+                state.save(&node.data)?;
             }
             if let Some(reason) = leave(jolokia, false).await? {
                 return Ok(DecommissionState::Refused(reason));
             }
             Ok(DecommissionState::Moving(Decommission {
-                start_time: memory.decommissioning_since,
+                start_time: state.decommissioning_since,
                 percent: Some(0),
                 bytes_left: facts.load,
                 // From here on only the ring itself knows whether it has been told.
@@ -168,11 +168,11 @@ pub(super) async fn past_the_point_of_return(
     jolokia: &Jolokia,
     node: &Node,
 ) -> Result<bool, Error> {
-    let memory = Memory::load(&node.data)?;
-    if memory.left {
+    let state = NodeState::load(&node.data)?;
+    if state.left {
         return Ok(true);
     }
-    if memory.decommissioning_since.is_none() {
+    if state.decommissioning_since.is_none() {
         return Ok(false);
     }
     let facts = Facts::ask(jolokia).await?;

@@ -14,7 +14,7 @@ use crate::{
     pilot::{
         driver::Error,
         http::{self as question, Client},
-        volume::memory::write_whole,
+        volume::config_files::write_whole,
     },
 };
 

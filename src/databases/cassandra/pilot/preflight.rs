@@ -3,14 +3,14 @@
 use super::{
     configure::{LEFT, has_data},
     intent::Intent,
-    memory::Memory,
+    state::NodeState,
 };
 use crate::{
     engine::cassandra::{AGENT_JAR, Release},
     pilot::{
         driver::{FailedCheck, Needs, Node},
         node::preflight::{installed, unresolved},
-        volume::memory::Remembered,
+        volume::state::StateFile,
     },
 };
 
@@ -25,17 +25,17 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
             fail("PreflightFailed", format!("{} is missing; {remedy}", path.display()));
         }
     }
-    let memory = match Memory::load(&node.data) {
-        Ok(memory) => memory,
+    let state = match NodeState::load(&node.data) {
+        Ok(state) => state,
         Err(error) => {
             fail("PreflightFailed", crate::error::chain(&error).to_string());
             return failed;
         }
     };
-    if memory.left {
+    if state.left {
         fail("NodeDecommissioned", LEFT.to_owned());
     }
-    let written = memory.version.as_deref().and_then(|version| version.parse().ok());
+    let written = state.version.as_deref().and_then(|version| version.parse().ok());
     // What will run is what lies here: an image may hold another version than the spec says.
     let program: Option<Release> =
         installed(&node.home, JARS).and_then(|version| version.parse().ok());
@@ -45,7 +45,7 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
             if has_data(&node.data)
                 && written.is_some_and(|by| !program.unwrap_or(release).reads(by)) =>
         {
-            let written = memory.version.unwrap_or_default();
+            let written = state.version.unwrap_or_default();
             let release = program.unwrap_or(release);
             let place = program.map_or(String::new(), |_| {
                 format!(", which is the program in {},", node.home.display())
@@ -58,11 +58,11 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
                 ),
             );
         }
-        Ok(intent) if memory.joined && has_data(&node.data) => {
+        Ok(intent) if state.joined && has_data(&node.data) => {
             for (what, was, wanted) in [
-                ("cluster name", &memory.cluster_name, &intent.cluster_name),
-                ("datacenter", &memory.datacenter, &intent.datacenter),
-                ("rack", &memory.rack, &intent.rack),
+                ("cluster name", &state.cluster_name, &intent.cluster_name),
+                ("datacenter", &state.datacenter, &intent.datacenter),
+                ("rack", &state.rack, &intent.rack),
             ] {
                 if was != wanted {
                     fail(
@@ -124,21 +124,21 @@ mod tests {
         }
         assert!(reasons(&node).is_empty());
         let mut moved = node.clone();
-        Memory {
+        NodeState {
             joined: true,
             rack: "other".to_owned(),
             cluster_name: "shop".to_owned(),
             datacenter: crate::api::names::cassandra::DEFAULT_DATACENTER.to_owned(),
-            ..Memory::default()
+            ..NodeState::default()
         }
         .save(&node.data)
         .unwrap();
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         assert_eq!(reasons(&moved), ["IdentityMismatch"]);
-        let mut memory = Memory::load(&node.data).unwrap();
-        memory.rack = Intent::of(&node).unwrap().rack;
-        memory.version = Some("5.0.6".to_owned());
-        memory.save(&node.data).unwrap();
+        let mut state = NodeState::load(&node.data).unwrap();
+        state.rack = Intent::of(&node).unwrap().rack;
+        state.version = Some("5.0.6".to_owned());
+        state.save(&node.data).unwrap();
         assert_eq!(reasons(&moved), [""; 0]);
         moved.pilot.spec.version = Some("4.1.10".to_owned());
         let told = check(&moved);

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{intent::Intent, memory::Memory};
+use super::{intent::Intent, state::NodeState};
 use crate::{
     api::v1beta1::{CassandraPeer, Pilot, PilotPhase},
     pilot::{
@@ -31,7 +31,7 @@ pub(super) struct Way {
 }
 
 /// Decides how a node finds its ring. `has_data`: system tables lie on its volume.
-pub(super) fn choose(node: &Node, memory: &Memory, has_data: bool) -> Result<Way, Error> {
+pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<Way, Error> {
     let spec = node.pilot.spec.cassandra.clone().unwrap_or_default();
     let mut others = Vec::new();
     let mut silent = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn choose(node: &Node, memory: &Memory, has_data: bool) -> Result<Way
     others.truncate(ENOUGH);
     others.extend(spec.additional_seeds.iter().cloned());
 
-    if memory.joined && has_data {
+    if state.joined && has_data {
         // A member may start as its own seed: it streams nothing any more, and after a full
         // outage somebody has to answer first. Addresses of silent peers may still be right.
         let mut seeds = vec![node.address.to_string()];
@@ -68,7 +68,7 @@ pub(super) fn choose(node: &Node, memory: &Memory, has_data: bool) -> Result<Way
         return Ok(Way { seeds: vec![node.address.to_string()], founds: true, replaces: None });
     }
     let remade = node.ring.as_ref().is_some_and(|ring| ring.remade);
-    let known = predecessor(node, memory, has_data);
+    let known = predecessor(node, state, has_data);
     let replaces = match known {
         None if remade && !has_data => former_self(node)?,
         known => known,
@@ -112,9 +112,9 @@ fn former_self(node: &Node) -> Result<Option<IpAddr>, Error> {
 }
 
 /// The address under which this very Pilot was a member before its volume was lost.
-fn predecessor(node: &Node, memory: &Memory, has_data: bool) -> Option<IpAddr> {
-    if memory.replacing.is_some() {
-        return memory.replacing;
+fn predecessor(node: &Node, state: &NodeState, has_data: bool) -> Option<IpAddr> {
+    if state.replacing.is_some() {
+        return state.replacing;
     }
     let status = &node.pilot.status;
     let left = matches!(status.phase, Some(PilotPhase::Decommissioned));
@@ -161,18 +161,18 @@ mod tests {
     const DATA: bool = true;
     const EMPTY: bool = false;
 
-    fn joined() -> Memory {
-        Memory { joined: true, ..Memory::default() }
+    fn joined() -> NodeState {
+        NodeState { joined: true, ..NodeState::default() }
     }
 
     #[test]
     fn a_fresh_node_waits_until_there_is_somebody_to_ask() {
         let mut node = node();
-        assert!(matches!(choose(&node, &Memory::default(), EMPTY), Err(Error::NotYet(_))));
+        assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", false)];
-        assert!(matches!(choose(&node, &Memory::default(), EMPTY), Err(Error::NotYet(_))));
+        assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        let way = choose(&node, &Memory::default(), EMPTY).unwrap();
+        let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
         assert_eq!(way, Way { seeds: vec!["10.0.0.2".to_owned()], founds: false, replaces: None });
     }
 
@@ -180,14 +180,14 @@ mod tests {
     fn only_the_founder_of_an_unborn_ring_names_itself() {
         let mut node = node();
         node.may_found = true;
-        let way = choose(&node, &Memory::default(), EMPTY).unwrap();
+        let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
         assert!(way.founds);
         assert_eq!(way.seeds, ["10.0.0.1"]);
         // A founder that lost its volume finds members: it must stream, not found again.
         node.peers = vec![peer("b", "10.0.0.2", false)];
-        assert!(matches!(choose(&node, &Memory::default(), EMPTY), Err(Error::NotYet(_))));
+        assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().seeds, ["10.0.0.2"]);
+        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().seeds, ["10.0.0.2"]);
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             additional_seeds: vec!["seed.example.org".to_owned()],
             ..Default::default()
         });
-        let way = choose(&node, &Memory::default(), EMPTY).unwrap();
+        let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
         assert_eq!(
             (way.seeds.as_slice(), way.founds),
             (&["seed.example.org".to_owned()][..], false)
@@ -233,12 +233,12 @@ mod tests {
             peer.status.cassandra.get_or_insert_default().unreachable = Some(missed);
             peer
         };
-        let chosen = |node: &Node| choose(node, &Memory::default(), EMPTY).unwrap().replaces;
+        let chosen = |node: &Node| choose(node, &NodeState::default(), EMPTY).unwrap().replaces;
         let mut node = node();
         let ring = |id: &str, remade| Some(Ring { id: id.to_owned(), remade });
         node.ring = ring("r", true);
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        let waits = choose(&node, &Memory::default(), EMPTY);
+        let waits = choose(&node, &NodeState::default(), EMPTY);
         assert!(matches!(waits, Err(Error::NotYet(_))), "nobody said whom it misses");
         let missed = vec![gone(7, "r1"), gone(8, "r1"), gone(9, "r2")];
         node.peers = vec![says("b", missed.clone())];
@@ -270,22 +270,22 @@ mod tests {
         node.pilot.status = peer("a", "10.0.0.9", false).status;
         node.peers = vec![peer("b", "10.0.0.2", true)];
         let old: IpAddr = [10, 0, 0, 9].into();
-        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, Some(old));
-        assert_eq!(choose(&node, &Memory::default(), DATA).unwrap().replaces, None);
-        // Remembered over a restart in the middle, when data lie there already.
-        let memory = Memory { replacing: Some(old), ..Memory::default() };
-        assert_eq!(choose(&node, &memory, DATA).unwrap().replaces, Some(old));
+        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
+        assert_eq!(choose(&node, &NodeState::default(), DATA).unwrap().replaces, None);
+        // It stands over a restart in the middle, when data lie there already.
+        let state = NodeState { replacing: Some(old), ..NodeState::default() };
+        assert_eq!(choose(&node, &state, DATA).unwrap().replaces, Some(old));
         // That was in another ring, which was lost as a whole.
         node.pilot.status.identity.as_mut().unwrap().ring_id = Some("lost".to_owned());
         node.ring = Some(Ring { id: "new".to_owned(), remade: false });
-        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, None);
+        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.ring = Some(Ring { id: "lost".to_owned(), remade: false });
-        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, Some(old));
+        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
         // The address went to somebody else meanwhile.
         node.peers.push(peer("c", "10.0.0.9", true));
-        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, None);
+        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.peers.pop();
         node.pilot.status.phase = Some(PilotPhase::Decommissioned);
-        assert_eq!(choose(&node, &Memory::default(), EMPTY).unwrap().replaces, None);
+        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
     }
 }

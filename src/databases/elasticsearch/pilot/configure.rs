@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use super::{memory::Memory, seeds};
+use super::{seeds, state::NodeState};
 use crate::{
     engine::{
         elasticsearch::{Files, Release, SEED_FILE, Settings, heap_bytes, render},
@@ -11,16 +11,19 @@ use crate::{
     },
     pilot::{
         driver::{Error, Node, ProcessSpec},
-        volume::memory::{Remembered, copy_stock, write_whole},
+        volume::{
+            config_files::{copy_stock, write_whole},
+            state::StateFile,
+        },
     },
 };
 
 /// The user's settings may hold secrets.
 const OWN: u32 = 0o600;
 
-/// A configuration that passed every check, in memory.
+/// A configuration that passed every check, not yet on the disk.
 struct Rendered {
-    memory: Memory,
+    state: NodeState,
     release: Release,
     files: Files,
     /// Value of `ES_JAVA_OPTS`.
@@ -33,7 +36,7 @@ pub(super) fn validate(node: &Node) -> Result<(), Error> {
 }
 
 fn rendered(node: &Node) -> Result<Rendered, Error> {
-    let memory = Memory::load(&node.data)?;
+    let state = NodeState::load(&node.data)?;
     let spec = &node.pilot.spec;
     let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
     let release = release(node)?;
@@ -44,7 +47,7 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
         return Err(rejected(&format!("jvm option {option:?} contains white space")));
     }
     let elasticsearch = spec.elasticsearch.clone().unwrap_or_default();
-    let way = seeds::choose(node, release, &memory, has_data(&node.data))?;
+    let way = seeds::choose(node, release, &state, has_data(&node.data))?;
     let files = render(&Settings {
         release,
         cluster_name: spec.cluster_ref.as_ref().map_or("elasticsearch", |cluster| &cluster.name),
@@ -64,13 +67,13 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
     .map_err(|error| rejected(&error))?;
     let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
     java.extend(options);
-    Ok(Rendered { memory, release, files, java: java.join(" ") })
+    Ok(Rendered { state, release, files, java: java.join(" ") })
 }
 
 /// Everything is rendered and validated before the first file is touched, so a rejected intent
 /// leaves the running database's folder as it is.
 pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
-    let Rendered { mut memory, release, files, java } = rendered(node)?;
+    let Rendered { mut state, release, files, java } = rendered(node)?;
     for folder in ["data", "logs"] {
         let path = node.data.join(folder);
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
@@ -79,8 +82,8 @@ pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
     for (name, text) in &files {
         write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
     }
-    memory.address = Some(node.address);
-    memory.save(&node.data)?;
+    state.address = Some(node.address);
+    state.save(&node.data)?;
 
     let mut env = environment(node, release);
     env.insert("ES_JAVA_OPTS".to_owned(), java);
@@ -132,8 +135,8 @@ fn has_security(home: &Path) -> bool {
 
 /// Writes the addresses of the other nodes where a running node reads them again.
 pub(super) fn rewrite_seeds(node: &Node, release: Release) -> Result<(), Error> {
-    let memory = Memory::load(&node.data)?;
-    let text = seeds::choose(node, release, &memory, true)?.seeds.join("\n") + "\n";
+    let state = NodeState::load(&node.data)?;
+    let text = seeds::choose(node, release, &state, true)?.seeds.join("\n") + "\n";
     let path = node.config.join(SEED_FILE);
     if fs::read_to_string(&path).is_ok_and(|current| current == text) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Gives a node's shards and its vote away.
 //!
 //! The leaving node decides whether it may go, asks through its Pilot's progress, and watches. The
-//! lists that move its shards and its vote are the leading pilot's (`tend`), so no two write them.
+//! lists that move its shards and its vote are the leading pilot's (`lead_duties`), so no two write them.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{
     api::{Api, Exclusion},
-    memory::Memory,
     observe::Facts,
+    state::NodeState,
     stuck,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     pilot::{
         driver::{DecommissionState, Error, Node},
         node::blockers::now,
-        volume::memory::Remembered,
+        volume::state::StateFile,
     },
 };
 
@@ -29,7 +29,7 @@ pub(super) async fn decommission(
     release: Release,
     most_shards: &mut usize,
 ) -> Result<DecommissionState, Error> {
-    let mut memory = Memory::load(&node.data)?;
+    let mut state = NodeState::load(&node.data)?;
     let facts = Facts::ask(api).await?;
     if facts.health.is_none() {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
@@ -43,15 +43,15 @@ pub(super) async fn decommission(
     if let Some(reason) = rest.obstacle(&facts, quorum.unwrap_or(1)) {
         return Ok(DecommissionState::Refused(reason));
     }
-    if memory.decommissioning_since.is_none() {
-        memory.decommissioning_since = Some(now());
-        memory.save(&node.data)?;
+    if state.decommissioning_since.is_none() {
+        state.decommissioning_since = Some(now());
+        state.save(&node.data)?;
     }
     let shards = facts.shards_left();
     *most_shards = shards.max(*most_shards);
     let moving = |message: Option<String>| {
         Ok(DecommissionState::Moving(Decommission {
-            start_time: memory.decommissioning_since.clone(),
+            start_time: state.decommissioning_since.clone(),
             percent: i32::try_from(((*most_shards - shards) * 100) / (*most_shards).max(1))
                 .ok()
                 .map(|percent| percent.min(99)),
@@ -102,8 +102,8 @@ fn holds(facts: &Facts, excluded: &BTreeSet<String>, votes: bool) -> Option<Hold
 /// Takes the node back into the cluster. Possible until its process is stopped; the leading pilot
 /// takes it off the lists.
 pub(super) fn cancel(node: &Node) -> Result<(), Error> {
-    let memory = Memory::load(&node.data)?;
-    Memory { decommissioning_since: None, ..memory }.save(&node.data)
+    let state = NodeState::load(&node.data)?;
+    NodeState { decommissioning_since: None, ..state }.save(&node.data)
 }
 
 const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";

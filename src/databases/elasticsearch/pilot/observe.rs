@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{api::Api, memory::Plugin};
+use super::{api::Api, state::Plugin};
 use crate::{
     api::v1beta1::{DatabaseStatus, Health, PilotElasticsearchStatus, PluginStatus},
     pilot::driver::{Error, Observation},

@@ -16,13 +16,13 @@ use sha2::{Digest, Sha512};
 
 use super::{
     configure,
-    memory::{Installing, Memory, Plugin},
+    state::{Installing, NodeState, Plugin},
 };
 use crate::{
     api::v1beta1::{ElasticsearchPlugin, PluginStatus},
     pilot::{
         driver::{Error, Node, Preparation, ProcessSpec},
-        volume::memory::Remembered,
+        volume::state::StateFile,
     },
 };
 
@@ -49,10 +49,10 @@ enum Step {
 impl Plan {
     /// Compares the spec with the disk.
     pub(super) fn make(node: &Node) -> Result<Self, Error> {
-        let mut memory = Memory::load(&node.data)?;
+        let mut state = NodeState::load(&node.data)?;
         let half_removed = clear_leftovers(&node.home)?;
-        adopt(&mut memory, &folders(&node.home));
-        memory.save(&node.data)?;
+        adopt(&mut state, &folders(&node.home));
+        state.save(&node.data)?;
 
         let present = folders(&node.home);
         let spec = node.pilot.spec.elasticsearch.as_ref();
@@ -65,7 +65,7 @@ impl Plan {
                         && (wanted.sha512.is_none() || wanted.sha512 == ours.sha512)
                 })
         };
-        let (kept, dropped): (Vec<&Plugin>, Vec<&Plugin>) = memory
+        let (kept, dropped): (Vec<&Plugin>, Vec<&Plugin>) = state
             .plugins
             .iter()
             .filter(|ours| present.contains(&ours.folder))
@@ -79,8 +79,8 @@ impl Plan {
         }
         for plugin in wanted {
             let folder = folder_name(&plugin.name);
-            let is_theirs = present.contains(folder)
-                && !memory.plugins.iter().any(|ours| ours.folder == folder);
+            let is_theirs =
+                present.contains(folder) && !state.plugins.iter().any(|ours| ours.folder == folder);
             if is_theirs || kept.iter().any(|ours| ours.source == plugin.name) {
                 plan.plugins.push(status(&plugin.name, "Installed"));
             } else {
@@ -142,27 +142,27 @@ impl Plan {
         outcome: Result<(), &str>,
     ) -> Result<(), Error> {
         let Some(step) = self.steps.get(index) else { return Ok(()) };
-        let mut memory = Memory::load(&node.data)?;
+        let mut state = NodeState::load(&node.data)?;
         match (step, outcome) {
             (Step::Remove { folder, source }, Ok(())) => {
-                memory.plugins.retain(|ours| ours.folder != *folder);
+                state.plugins.retain(|ours| ours.folder != *folder);
                 self.plugins.retain(|told| {
                     told.name != *source || told.status.as_deref() != Some("Removing")
                 });
             }
             (Step::Install(plugin), Ok(())) => {
-                adopt(&mut memory, &folders(&node.home));
+                adopt(&mut state, &folders(&node.home));
                 note(&mut self.plugins, &plugin.name, "Installed", None);
             }
             (
                 Step::Remove { source: name, .. } | Step::Install(ElasticsearchPlugin { name, .. }),
                 Err(why),
             ) => {
-                memory.installing = None;
+                state.installing = None;
                 note(&mut self.plugins, name, "Failed", Some(why));
             }
         }
-        memory.save(&node.data)?;
+        state.save(&node.data)?;
         self.intend(node, index + 1)
     }
 
@@ -176,22 +176,22 @@ impl Plan {
         else {
             return Ok(());
         };
-        let mut memory = Memory::load(&node.data)?;
-        memory.installing = Some(Installing {
+        let mut state = NodeState::load(&node.data)?;
+        state.installing = Some(Installing {
             source: name.clone(),
             sha512: sha512.clone(),
             before: folders(&node.home),
         });
-        memory.save(&node.data)
+        state.save(&node.data)
     }
 }
 
 /// The folder that is new since an installation began is what it installed.
-fn adopt(memory: &mut Memory, present: &BTreeSet<String>) {
-    let Some(Installing { source, sha512, before }) = memory.installing.take() else { return };
+fn adopt(state: &mut NodeState, present: &BTreeSet<String>) {
+    let Some(Installing { source, sha512, before }) = state.installing.take() else { return };
     if let Some(folder) = present.difference(&before).next() {
-        memory.plugins.retain(|ours| ours.folder != *folder);
-        memory.plugins.push(Plugin { source, folder: folder.clone(), sha512 });
+        state.plugins.retain(|ours| ours.folder != *folder);
+        state.plugins.push(Plugin { source, folder: folder.clone(), sha512 });
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
             put(node, folder);
             Plugin { source: (*source).into(), folder: (*folder).into(), sha512: None }
         });
-        Memory { plugins: plugins.collect(), ..Memory::default() }.save(&node.data).unwrap();
+        NodeState { plugins: plugins.collect(), ..NodeState::default() }.save(&node.data).unwrap();
     }
 
     fn args(plan: &Plan, node: &Node) -> Vec<String> {
@@ -389,7 +389,7 @@ mod tests {
         assert!(Plan::make(&node).unwrap().steps.is_empty());
         plan.ended(&node, 0, Ok(())).unwrap();
         assert!(Plan::make(&node).unwrap().steps.is_empty());
-        assert_eq!(Memory::load(&node.data).unwrap().plugins[0].folder, "its-own-name");
+        assert_eq!(NodeState::load(&node.data).unwrap().plugins[0].folder, "its-own-name");
         // A new container has the image's plugins only.
         fs::remove_dir_all(node.home.join("plugins")).unwrap();
         assert_eq!(Plan::make(&node).unwrap().steps.len(), 1);

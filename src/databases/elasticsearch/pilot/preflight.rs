@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::{
     configure::{has_data, release},
-    memory::Memory,
+    state::NodeState,
 };
 use crate::{
     engine::elasticsearch::Release,
     pilot::{
         driver::{FailedCheck, Needs, Node},
         node::preflight::installed,
-        volume::memory::Remembered,
+        volume::state::StateFile,
     },
 };
 
@@ -36,10 +36,10 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     // What will run is what lies here: an image may hold another version than the spec says.
     let program: Option<Release> =
         installed(&node.home, &["elasticsearch"]).and_then(|version| version.parse().ok());
-    match (release(node).map(|release| program.unwrap_or(release)), Memory::load(&node.data)) {
+    match (release(node).map(|release| program.unwrap_or(release)), NodeState::load(&node.data)) {
         (Err(error), _) => fail("ConfigRejected", error.to_string()),
         (_, Err(error)) => fail("PreflightFailed", crate::error::chain(&error).to_string()),
-        (Ok(release), Ok(Memory { version: Some(written), .. }))
+        (Ok(release), Ok(NodeState { version: Some(written), .. }))
             if has_data(&node.data) && written.parse().is_ok_and(|by| !release.reads(by)) =>
         {
             let (major, minor) = (release.major, release.minor);
@@ -117,8 +117,8 @@ mod tests {
         fs::create_dir_all(node.home.join("bin")).unwrap();
         fs::write(node.home.join("bin/elasticsearch"), "").unwrap();
         fs::create_dir_all(node.data.join("data/nodes")).unwrap();
-        let memory = Memory { version: Some("7.17.29".to_owned()), ..Memory::default() };
-        memory.save(&node.data).unwrap();
+        let state = NodeState { version: Some("7.17.29".to_owned()), ..NodeState::default() };
+        state.save(&node.data).unwrap();
         assert_eq!(check(&node), []);
         node.pilot.spec.version = Some("7.10.2".to_owned());
         let told = check(&node);

@@ -5,7 +5,7 @@
 //! nodes that find each other makes a cluster, so a fresh node is told of members only: two
 //! fresh ones that cannot reach the founder do not meet.
 
-use super::memory::Memory;
+use super::state::NodeState;
 use crate::{
     api::{names, v1beta1::Pilot},
     engine::elasticsearch::Release,
@@ -29,10 +29,10 @@ pub(super) struct Way {
 pub(super) fn choose(
     node: &Node,
     release: Release,
-    memory: &Memory,
+    state: &NodeState,
     has_data: bool,
 ) -> Result<Way, Error> {
-    let member = memory.cluster_id.is_some() && has_data;
+    let member = state.cluster_id.is_some() && has_data;
     let everybody = release.votes() || member;
     let told = node.peers.iter().filter(|peer| everybody || is_member(peer));
     let mut seeds: Vec<String> = told.filter_map(transport).collect();
@@ -92,23 +92,25 @@ mod tests {
         let fresh = Pilot { status: PilotStatus { identity: None, ..member().status }, ..member() };
         node.peers = vec![fresh.clone()];
         node.may_found = true;
-        assert!(choose(&node, at("5.6.16"), &Memory::default(), false).unwrap().seeds.is_empty());
+        assert!(
+            choose(&node, at("5.6.16"), &NodeState::default(), false).unwrap().seeds.is_empty()
+        );
         let mut known = member();
         known.status.endpoints[0].host = "10.0.0.3".to_owned();
         node.peers = vec![fresh, known];
-        let seeds = |release, memory: &Memory| {
-            choose(&node, at(release), memory, memory.cluster_id.is_some()).unwrap().seeds.len()
+        let seeds = |release, state: &NodeState| {
+            choose(&node, at(release), state, state.cluster_id.is_some()).unwrap().seeds.len()
         };
-        let rejoins = Memory { cluster_id: Some("u".to_owned()), ..Memory::default() };
-        assert_eq!(seeds("6.8.23", &Memory::default()), 1);
+        let rejoins = NodeState { cluster_id: Some("u".to_owned()), ..NodeState::default() };
+        assert_eq!(seeds("6.8.23", &NodeState::default()), 1);
         assert_eq!(seeds("6.8.23", &rejoins), 2);
-        assert_eq!(seeds("7.17.29", &Memory::default()), 2);
+        assert_eq!(seeds("7.17.29", &NodeState::default()), 2);
     }
 
     #[test]
     fn only_the_founder_of_an_unborn_cluster_founds() {
         let mut node = node();
-        let fresh = Memory::default();
+        let fresh = NodeState::default();
         assert!(matches!(choose(&node, at("7.17.29"), &fresh, false), Err(Error::NotYet(_))));
         node.may_found = true;
         assert!(choose(&node, at("7.17.29"), &fresh, false).unwrap().founds);
@@ -119,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_member_with_data_starts_whoever_is_up() {
-        let memory = Memory { cluster_id: Some("u".to_owned()), ..Memory::default() };
-        assert!(!choose(&node(), at("7.17.29"), &memory, true).unwrap().founds);
-        assert!(choose(&node(), at("7.17.29"), &memory, false).is_err(), "its data are gone");
+        let state = NodeState { cluster_id: Some("u".to_owned()), ..NodeState::default() };
+        assert!(!choose(&node(), at("7.17.29"), &state, true).unwrap().founds);
+        assert!(choose(&node(), at("7.17.29"), &state, false).is_err(), "its data are gone");
     }
 }

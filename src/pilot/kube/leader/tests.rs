@@ -1,4 +1,4 @@
-//! Who may stand, and the LeaderLease as three pilots fight for it, on a clock of the test's own.
+//! Who may lead, and the LeaderLease as three pilots fight for it, on a clock of the test's own.
 
 use std::{
     convert::Infallible,
@@ -46,16 +46,16 @@ fn only_a_node_that_serves_and_stays_may_lead() {
     let joining = Event::Observed { alive: true, serving: false };
     let leave = Event::Intent { want: Want::Decommissioned, restart: None, changed: true };
     let stop = Event::Intent { want: Want::Stopped, restart: None, changed: true };
-    for (events, shared, standing) in [
-        (vec![], true, Standing::No),
-        (vec![joining.clone()], true, Standing::Faltering),
-        (vec![serving.clone()], true, Standing::Yes),
-        (vec![serving.clone(), joining], true, Standing::Faltering),
-        (vec![serving.clone(), leave.clone()], true, Standing::No),
-        (vec![serving.clone(), leave], false, Standing::Yes),
-        (vec![serving, stop], true, Standing::No),
+    for (events, shared, eligibility) in [
+        (vec![], true, Eligibility::No),
+        (vec![joining.clone()], true, Eligibility::Faltering),
+        (vec![serving.clone()], true, Eligibility::Yes),
+        (vec![serving.clone(), joining], true, Eligibility::Faltering),
+        (vec![serving.clone(), leave.clone()], true, Eligibility::No),
+        (vec![serving.clone(), leave], false, Eligibility::Yes),
+        (vec![serving, stop], true, Eligibility::No),
     ] {
-        assert_eq!(Standing::of(&up(&events), shared), standing, "{events:?}");
+        assert_eq!(Eligibility::of(&up(&events), shared), eligibility, "{events:?}");
     }
 }
 
@@ -129,7 +129,7 @@ impl Api {
 }
 
 struct Candidate {
-    standing: watch::Sender<Standing>,
+    eligibility: watch::Sender<Eligibility>,
     claim: watch::Receiver<Claim>,
     shutdown: Shutdown,
     tasks: Tasks,
@@ -143,12 +143,12 @@ impl Candidate {
     }
 
     fn with(lease: Option<PilotsLease>) -> Self {
-        let (standing, told) = watch::channel(Standing::No);
+        let (eligibility, told) = watch::channel(Eligibility::No);
         let (sender, claim) = watch::channel(Claim::Waiting);
         let shutdown = Shutdown::new();
         let tasks = Tasks::new(shutdown.clone());
-        tasks.spawn("leader", stand(lease, told, sender, shutdown.clone()));
-        Self { standing, claim, shutdown, tasks }
+        tasks.spawn("leader", campaign(lease, told, sender, shutdown.clone()));
+        Self { eligibility, claim, shutdown, tasks }
     }
 
     fn leads(&self) -> bool {
@@ -178,23 +178,23 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
     let (mut a, mut b) = (Candidate::new(&api, "a"), Candidate::new(&api, "b"));
     seconds(60).await;
     assert_eq!(api.spec(), json!({"founder": founder.clone()}), "nobody serves yet");
-    a.standing.send_replace(Standing::Yes);
+    a.eligibility.send_replace(Eligibility::Yes);
     a.until_leads().await;
-    b.standing.send_replace(Standing::Yes);
+    b.eligibility.send_replace(Eligibility::Yes);
     seconds(60).await;
     assert!(a.leads() && !b.leads());
     assert_eq!(api.spec()["holderIdentity"], "a");
     assert_eq!(api.spec()["leaseTransitions"], 0);
 
     // A moment without service changes nothing.
-    a.standing.send_replace(Standing::Faltering);
+    a.eligibility.send_replace(Eligibility::Faltering);
     seconds(5).await;
-    a.standing.send_replace(Standing::Yes);
+    a.eligibility.send_replace(Eligibility::Yes);
     seconds(30).await;
     assert!(a.leads());
 
     let left = Instant::now();
-    a.standing.send_replace(Standing::No);
+    a.eligibility.send_replace(Eligibility::No);
     b.until_leads().await;
     assert!(left.elapsed() < Duration::from_secs(5), "{:?}", left.elapsed());
     assert!(!a.leads());
@@ -202,11 +202,11 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
     assert_eq!(api.spec()["leaseTransitions"], 1);
 
     // One that falters for long is given up, and at its end the lease is free.
-    b.standing.send_replace(Standing::Faltering);
+    b.eligibility.send_replace(Eligibility::Faltering);
     seconds(20).await;
     assert!(!b.leads());
     assert_eq!(api.spec().get("holderIdentity"), None);
-    a.standing.send_replace(Standing::Yes);
+    a.eligibility.send_replace(Eligibility::Yes);
     a.until_leads().await;
     a.shutdown.trigger();
     a.tasks.join().await;
@@ -218,10 +218,10 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
 async fn a_leader_without_the_api_steps_down_and_its_return_brings_no_storm() {
     let api = Api::default();
     let mut all = ["a", "b", "c"].map(|name| Candidate::new(&api, name));
-    all[0].standing.send_replace(Standing::Yes);
+    all[0].eligibility.send_replace(Eligibility::Yes);
     all[0].until_leads().await;
     for one in &all {
-        one.standing.send_replace(Standing::Yes);
+        one.eligibility.send_replace(Eligibility::Yes);
     }
     // Idle: the holder renews, the others look.
     let before = api.counts();
@@ -248,9 +248,9 @@ async fn a_leader_without_the_api_steps_down_and_its_return_brings_no_storm() {
 async fn a_node_alone_leads_itself_while_it_serves() {
     let mut alone = Candidate::with(None);
     assert!(!alone.leads());
-    alone.standing.send_replace(Standing::Yes);
+    alone.eligibility.send_replace(Eligibility::Yes);
     alone.until_leads().await;
-    alone.standing.send_replace(Standing::No);
+    alone.eligibility.send_replace(Eligibility::No);
     alone.claim.wait_for(|claim| *claim == Claim::Lost).await.unwrap();
     assert!(Lead::alone().holds());
 }

@@ -149,7 +149,7 @@ fn a_restart_waits_until_the_configuration_is_known_to_be_good() {
     let (again, effects) = state.clone().step(Event::Timer(Timer::Recheck));
     assert!(effects.contains(&Effect::Validate(3)), "{effects:?}");
     assert!(matches!(again.step(validated(3, true)).0.life, Life::Stopping { .. }));
-    // Or be mended; the earlier validation is then of no interest, the request stands.
+    // Or be corrected; the earlier validation is then of no interest, the request stands.
     let (state, effects) = state.step(restart("t1"));
     assert!(effects.contains(&Effect::Validate(3)), "{effects:?}");
     let (state, _) = state.step(validated(2, true));
@@ -359,8 +359,8 @@ fn a_failed_preparation_keeps_the_database_stopped_and_is_tried_again_ever_later
         Event::NotPrepared(2),
     ];
     let state = again.into_iter().fold(state, |state, event| state.step(event).0);
-    let mend = Event::Intent { want: Want::Running, restart: None, changed: true };
-    let (state, effects) = state.step(mend);
+    let repair = Event::Intent { want: Want::Running, restart: None, changed: true };
+    let (state, effects) = state.step(repair);
     assert_eq!(state.life, Life::Preflight, "another spec is tried at once: {effects:?}");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::{info, warn};
 
-use super::{News, Runner, node, start::peers_now};
+use super::{Message, Runner, node, start::peers_now};
 use crate::{
     error::chain,
     pilot::{
@@ -23,7 +23,7 @@ impl Runner {
         let (settings, known, may_found) =
             (self.settings.clone(), self.peers.clone(), self.start.may_found);
         let (cluster, driver) = (self.cluster.clone(), self.driver.clone());
-        let (news, volume) = (self.news.clone(), self.volume.clone());
+        let (messages, volume) = (self.messages.clone(), self.volume.clone());
         self.follow("decommission", async move {
             // Whether they have room is decided by what they say now.
             let peers = peers_now(cluster.as_ref(), &pilot, known).await;
@@ -31,7 +31,7 @@ impl Runner {
             let asked =
                 volume.during(async move { timeout(LIMIT, driver.decommission(&node)).await });
             let result = answered(asked.await);
-            drop(news.send(News::Decommission(result)).await);
+            drop(messages.send(Message::Decommission(result)).await);
         });
     }
 
@@ -68,12 +68,12 @@ impl Runner {
     pub(super) fn cancel_decommission(&self) {
         let Some(pilot) = &self.pilot else { return };
         let node = node(&self.settings, pilot, &self.peers, self.start.may_found);
-        let (driver, news) = (self.driver.clone(), self.news.clone());
+        let (driver, messages) = (self.driver.clone(), self.messages.clone());
         let volume = self.volume.clone();
         self.follow("cancel-decommission", async move {
             let asked = async move { timeout(LIMIT, driver.cancel_decommission(&node)).await };
             let result = answered(volume.during(asked).await);
-            drop(news.send(News::Cancelled(result)).await);
+            drop(messages.send(Message::Cancelled(result)).await);
         });
     }
 

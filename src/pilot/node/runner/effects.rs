@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{News, Note, Runner, node};
+use super::{Message, Note, Runner, node};
 use crate::{
     api::v1beta1::{Identity, Pilot, Process},
     error::chain,
@@ -162,7 +162,7 @@ impl Runner {
     }
 
     fn observe(&self, pid: i32) {
-        let (driver, news) = (self.driver.clone(), self.news.clone());
+        let (driver, messages) = (self.driver.clone(), self.messages.clone());
         let (files, volume) = (self.files.clone(), self.volume.clone());
         let mut marked = self.marked.clone();
         self.follow("observe", async move {
@@ -193,7 +193,7 @@ impl Runner {
                     }
                 }
                 let result = Box::new(result);
-                if news.send(News::Observed { pid, result, mark }).await.is_err() {
+                if messages.send(Message::Observed { pid, result, mark }).await.is_err() {
                     return;
                 }
                 sleep(if serving { OBSERVE_SERVING } else { OBSERVE_STARTING }).await;
@@ -205,13 +205,13 @@ impl Runner {
         let (Some(cluster), Some(pilot)) = (self.cluster.clone(), self.pilot.clone()) else {
             return;
         };
-        let news = self.news.clone();
+        let messages = self.messages.clone();
         self.follow("peers", async move {
             loop {
                 // Jitter keeps the pilots of a cluster from asking in step.
                 sleep(PEERS_EVERY.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
                 match cluster.peers(&pilot).await {
-                    Ok(peers) => drop(news.send(News::Peers(peers)).await),
+                    Ok(peers) => drop(messages.send(Message::Peers(peers)).await),
                     Err(error) => debug!(error = %chain(&error), "Peers cannot be listed"),
                 }
             }
@@ -239,13 +239,13 @@ impl Runner {
 
     fn flush(&mut self) {
         info!("Flushing the database");
-        let (driver, news) = (self.driver.clone(), self.news.clone());
+        let (driver, messages) = (self.driver.clone(), self.messages.clone());
         self.follow("flush", async move {
             match driver.flush().await {
                 Ok(()) => info!("Flushed the database"),
                 Err(error) => warn!(error = %chain(&error), "Flush failed; stopping without"),
             }
-            drop(news.send(News::Flushed).await);
+            drop(messages.send(Message::Flushed).await);
         });
     }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::{info, warn};
 
-use super::{News, Note, Runner};
+use super::{Message, Note, Runner};
 use crate::{
     api::v1beta1::{DatabaseStatus, Pilot, PilotIntent, Termination},
     pilot::{
@@ -101,10 +101,14 @@ impl Runner {
             start_time: Some(run.start_time),
             ..Termination::default()
         });
-        let (Some(cluster), news) = (self.cluster.clone(), self.news.clone()) else { return };
+        let (Some(cluster), messages) = (self.cluster.clone(), self.messages.clone()) else {
+            return;
+        };
         self.rt.tasks().spawn("last-state", async move {
             // Without an answer, what is known already stands.
-            drop(news.send(News::LastState(cluster.last_state().await.ok().flatten())).await);
+            drop(
+                messages.send(Message::LastState(cluster.last_state().await.ok().flatten())).await,
+            );
         });
     }
 

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{News, Runner};
+use super::{Message, Runner};
 
 impl Runner {
     /// Panics as soon as the file of `--panic-file` appears, and takes that away first: in the loop
     /// when it says so, and otherwise in a task.
     pub(super) fn watch_for_faults(&self) {
         let Some(path) = self.settings.panic_file.clone() else { return };
-        let news = self.news.clone();
+        let messages = self.messages.clone();
         self.rt.tasks().spawn("faults", async move {
             loop {
                 sleep(Duration::from_millis(20)).await;
                 let Ok(text) = std::fs::read_to_string(&path) else { continue };
                 drop(std::fs::remove_file(&path));
                 assert!(text == "loop", "the task was asked to");
-                drop(news.send(News::Fault).await);
+                drop(messages.send(Message::Fault).await);
             }
         });
     }

@@ -1,4 +1,4 @@
-//! The lead among the cluster's pilots: standing for it, and the chores of the one that leads.
+//! The lead among the cluster's pilots: eligibility for it, and the duties of the one that leads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,8 +19,8 @@ use crate::{
         kube::{
             cluster::Cluster,
             intent,
-            leader::{self, PilotsLease, Standing},
-            namesake::Verdict,
+            leader::{self, Eligibility, PilotsLease},
+            namesake::Holder,
         },
         node::metrics::Metrics,
     },
@@ -31,15 +31,15 @@ use crate::{
     },
 };
 
-/// Between two rounds of the leader's chores.
-const TEND_EVERY: Duration = Duration::from_secs(4);
+/// Between two rounds of the leader's duties.
+const DUTIES_EVERY: Duration = Duration::from_secs(4);
 /// One round: a database may take half a minute to change a quorum.
-const TEND_LIMIT: Duration = Duration::from_secs(60);
+const DUTIES_LIMIT: Duration = Duration::from_secs(60);
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
 impl Runner {
-    /// Stands for the lead from now on: the Pilot has been seen for the first time.
-    pub(super) fn begin_to_stand(&mut self, pilot: &Pilot) {
+    /// Takes part in the election from now on: the Pilot has been seen for the first time.
+    pub(super) fn begin_to_campaign(&mut self, pilot: &Pilot) {
         let cluster = self.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
         let lease = cluster.map(|(cluster, of)| {
             let name = (self.settings.database.lease)(&of.name);
@@ -57,10 +57,10 @@ impl Runner {
         self.shares_lead = lease.is_some();
         let (claim, claimed) = watch::channel(Claim::Waiting);
         let (lease, name) = lease.unzip();
-        let (standing, shutdown) = (self.standing.subscribe(), self.rt.shutdown());
-        let election = leader::stand(lease, standing, claim, shutdown.clone());
+        let (eligibility, shutdown) = (self.eligibility.subscribe(), self.rt.shutdown());
+        let election = leader::campaign(lease, eligibility, claim, shutdown.clone());
         self.rt.tasks().spawn("leader", election);
-        let chores = Chores {
+        let duties = LeadDuties {
             settings: self.settings.clone(),
             driver: self.driver.clone(),
             cluster: self.cluster.clone().filter(|_| self.shares_lead),
@@ -69,21 +69,22 @@ impl Runner {
             metrics: self.metrics.clone(),
             events: self.events.clone().zip(name),
         };
-        self.rt.tasks().spawn("chores", chores.run(claimed, shutdown));
+        self.rt.tasks().spawn("lead-duties", duties.run(claimed, shutdown));
     }
 
-    pub(super) fn update_standing(&self) {
-        let standing = match (Standing::of(&self.state, self.shares_lead), &self.name) {
-            (standing, Verdict::Ours) => standing,
-            (Standing::Yes | Standing::Faltering, Verdict::Open) => Standing::Faltering,
-            _ => Standing::No,
+    pub(super) fn update_eligibility(&self) {
+        let eligibility = match (Eligibility::of(&self.state, self.shares_lead), &self.name) {
+            (eligibility, Holder::Ours) => eligibility,
+            (Eligibility::Yes | Eligibility::Faltering, Holder::Open) => Eligibility::Faltering,
+            _ => Eligibility::No,
         };
-        self.standing.send_if_modified(|known| std::mem::replace(known, standing) != standing);
+        self.eligibility
+            .send_if_modified(|known| std::mem::replace(known, eligibility) != eligibility);
     }
 }
 
 /// What a leader does, as long as it leads.
-struct Chores {
+struct LeadDuties {
     settings: Settings,
     driver: Arc<dyn Driver>,
     cluster: Option<Cluster>,
@@ -94,7 +95,7 @@ struct Chores {
     events: Option<(Queue, String)>,
 }
 
-impl Chores {
+impl LeadDuties {
     async fn run(self, mut claim: watch::Receiver<Claim>, shutdown: Shutdown) {
         loop {
             tokio::select! {
@@ -104,7 +105,7 @@ impl Chores {
             self.changed(true);
             // A round may be dropped at any await: the next leader looks at what is there.
             tokio::select! {
-                () = self.tend(Lead::new(claim.clone())) => {}
+                () = self.lead(Lead::new(claim.clone())) => {}
                 _ = claim.wait_for(|claim| !claim.is_held()) => {}
                 () = shutdown.triggered() => {}
             }
@@ -112,23 +113,23 @@ impl Chores {
         }
     }
 
-    async fn tend(&self, lead: Lead) {
-        if !self.driver.has_chores() {
+    async fn lead(&self, lead: Lead) {
+        if !self.driver.has_lead_duties() {
             // Nobody needs to be asked about the others then.
             return std::future::pending().await;
         }
         let mut last = String::new();
         loop {
-            let round = timeout(TEND_LIMIT, self.round(&lead)).await;
+            let round = timeout(DUTIES_LIMIT, self.round(&lead)).await;
             let failure = round.unwrap_or_else(|_| Some("it took too long".to_owned()));
             if let Some(error) = failure
                 && last != error
             {
                 // Said once; the next round tries again.
-                warn!(error, "Chores of the leader were not done");
+                warn!(error, "Duties of the leader were not done");
                 last = error;
             }
-            sleep(TEND_EVERY.mul_f64(1.0 + rand::random::<f64>() / 4.0)).await;
+            sleep(DUTIES_EVERY.mul_f64(1.0 + rand::random::<f64>() / 4.0)).await;
         }
     }
 
@@ -153,7 +154,7 @@ impl Chores {
             pilot.status = reported;
         }
         let node = node(&self.settings, &pilot, &peers, false);
-        let done = self.driver.tend(&node, lead).await;
+        let done = self.driver.lead_duties(&node, lead).await;
         done.err().map(|error| chain(&error).to_string())
     }
 

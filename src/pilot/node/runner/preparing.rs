@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{News, Runner, node};
+use super::{Message, Runner, node};
 use crate::{
     api::v1beta1::DatabaseStatus,
     error::chain,
@@ -37,7 +37,7 @@ impl Runner {
     pub(super) fn run_programs(&mut self, attempt: Attempt) {
         let Some(pilot) = self.pilot.clone() else { return };
         let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
-        let (driver, news) = (self.driver.clone(), self.news.clone());
+        let (driver, messages) = (self.driver.clone(), self.messages.clone());
         let (supervisor, user) = (self.supervisor.clone(), self.settings.user);
         let volume = self.volume.clone();
         self.programs = CancellationToken::new();
@@ -46,10 +46,10 @@ impl Runner {
         // Never dropped half-way: it ends when its programs have ended.
         self.rt.tasks().spawn("prepare", async move {
             // An error means that the loop is gone.
-            let say = async |news_of| drop(news.send(news_of).await);
+            let say = async |news_of| drop(messages.send(news_of).await);
             let tell = async |detail: &mut DatabaseStatus| {
                 driver.report_preparation(detail);
-                say(News::Preparing { attempt, detail: detail.clone() }).await;
+                say(Message::Preparing { attempt, detail: detail.clone() }).await;
             };
             let work = async {
                 let (asked, about) = (driver.clone(), node.clone());
@@ -57,7 +57,7 @@ impl Runner {
                 tell(&mut detail).await;
                 for (index, one) in known(programs)?.iter().enumerate() {
                     info!(what = one.what, "Preparing the database");
-                    say(News::Waiting(one.what.clone())).await;
+                    say(Message::Waiting(one.what.clone())).await;
                     let result = run(&supervisor, one, user, &cancelled).await;
                     let outcome = match &result {
                         Err(Failure::Failed(why)) => Some(Err(why.clone())),
@@ -81,7 +81,7 @@ impl Runner {
                 Ok(())
             };
             let result = work.await;
-            say(News::Prepared { attempt, result }).await;
+            say(Message::Prepared { attempt, result }).await;
         });
     }
 

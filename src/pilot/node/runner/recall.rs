@@ -5,7 +5,7 @@ use std::io;
 
 use tracing::warn;
 
-use super::{News, Runner, effects::identity};
+use super::{Message, Runner, effects::identity};
 use crate::pilot::{
     node::machine::Event,
     volume::files::{Mark, Run},
@@ -31,7 +31,8 @@ pub(super) struct Recalled {
 impl Runner {
     pub(super) fn recall(&self) {
         let (driver, files) = (self.driver.clone(), self.files.clone());
-        let (volume, news, shutdown) = (self.volume.clone(), self.news.clone(), self.rt.shutdown());
+        let (volume, messages, shutdown) =
+            (self.volume.clone(), self.messages.clone(), self.rt.shutdown());
         self.rt.tasks().spawn("recall", async move {
             let recalled = async {
                 loop {
@@ -50,7 +51,7 @@ impl Runner {
             tokio::select! {
                 () = shutdown.triggered() => {}
                 // An error means that the loop is gone.
-                recalled = recalled => drop(news.send(News::Recalled(recalled)).await),
+                recalled = recalled => drop(messages.send(Message::Recalled(recalled)).await),
             }
         });
     }

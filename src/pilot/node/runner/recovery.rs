@@ -122,13 +122,13 @@ impl Runner {
 
     /// Ends in order, as if somebody had asked for it.
     fn give_up(&mut self, why: &str) {
-        self.leave_word(why);
+        self.leave_reason(why);
         let until = Instant::now() + self.settings.grace + MARGIN;
         self.recovery.stage = Stage::Ending { until };
         self.step(Event::Signal(SIGTERM));
     }
 
-    fn leave_word(&self, why: &str) {
+    fn leave_reason(&self, why: &str) {
         error!(why, "Pilot gives up; the database is stopped");
         let text = format!("the pilot {why}; its log says where");
         if let Err(error) = write_termination_log(&self.settings.termination_log, &text) {
@@ -159,7 +159,7 @@ impl Runner {
                 () = sleep(LOOK) => {}
             }
         }
-        self.leave_word("panicked, and could not hand over its database");
+        self.leave_reason("panicked, and could not hand over its database");
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return SOFTWARE };
         let limits = self.state.limits();
         let kill = Instant::now() + limits.kill_after();

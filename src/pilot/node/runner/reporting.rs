@@ -9,7 +9,7 @@ use kube::Resource;
 use super::Runner;
 use crate::{
     pilot::{
-        kube::{cluster::Cluster, namesake::Verdict, news},
+        kube::{cluster::Cluster, events, namesake::Holder},
         node::{
             machine::{Life, Stage},
             metrics::Metrics,
@@ -46,11 +46,11 @@ impl Runner {
                 *status = next;
                 changed
             });
-            if changed && self.name == Verdict::Ours {
+            if changed && self.name == Holder::Ours {
                 self.tell();
             }
         }
-        self.update_standing();
+        self.update_eligibility();
         let (state, facts) = (&self.state, &self.facts);
         let ready = report::is_ready(state);
         self.metrics.ready.set(ready.into());
@@ -62,8 +62,8 @@ impl Runner {
             .map(|(name, value)| (format!("navigator_{name}"), *value))
             .collect();
         let message = match &self.name {
-            Verdict::Theirs(why) => why.clone(),
-            Verdict::Open | Verdict::Ours => report::phase(state, facts).to_string(),
+            Holder::Theirs(why) => why.clone(),
+            Holder::Open | Holder::Ours => report::phase(state, facts).to_string(),
         };
         self.answers.send_if_modified(|answers| {
             let changed = answers.ready != ready || answers.message != message;
@@ -80,7 +80,7 @@ impl Runner {
     fn tell(&mut self) {
         let (Some(events), Some(pilot)) = (&self.events, &self.pilot) else { return };
         let now = self.reports.borrow().clone();
-        for news in news::of(&self.told, &now) {
+        for news in events::of(&self.told, &now) {
             events.tell(&pilot.object_ref(&()), news);
         }
         self.told = now;

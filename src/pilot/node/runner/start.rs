@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{News, Runner, node};
+use super::{Message, Runner, node};
 use crate::{
     api::v1beta1::Pilot,
     error::chain,
@@ -16,7 +16,7 @@ use crate::{
         driver::{self, FailedCheck, Node, ProcessSpec},
         kube::{
             cluster::Cluster,
-            election::{self, Applicant, Turn},
+            founding::{self, Applicant, Turn},
             peers,
         },
         node::{
@@ -36,7 +36,9 @@ pub(super) async fn peers_now(
     pilot: &Pilot,
     known: Vec<Pilot>,
 ) -> Vec<Pilot> {
-    let Some(cluster) = cluster.filter(|cluster| !cluster.gate().is_away()) else { return known };
+    let Some(cluster) = cluster.filter(|cluster| !cluster.breaker().is_away()) else {
+        return known;
+    };
     match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
         Ok(Ok(peers)) => peers,
         _ => known,
@@ -47,16 +49,16 @@ impl Runner {
     /// A task that prepares a start; an earlier one is no longer wanted.
     fn prepare<F>(&mut self, name: &'static str, work: F)
     where
-        F: Future<Output = News> + Send + 'static,
+        F: Future<Output = Message> + Send + 'static,
     {
         self.preparing.cancel();
         self.preparing = CancellationToken::new();
-        let (token, news) = (self.preparing.clone(), self.news.clone());
+        let (token, messages) = (self.preparing.clone(), self.messages.clone());
         self.rt.tasks().spawn(name, async move {
             tokio::select! {
                 () = token.cancelled() => {}
                 // An error means that the loop is gone.
-                answer = work => drop(news.send(answer).await),
+                answer = work => drop(messages.send(answer).await),
             }
         });
     }
@@ -95,7 +97,7 @@ impl Runner {
                     other => other,
                 };
             let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
-            News::Checked { attempt, failed, holds }
+            Message::Checked { attempt, failed, holds }
         });
     }
 
@@ -140,14 +142,14 @@ impl Runner {
         let cluster = self.cluster.clone();
         let (files, volume) = (self.files.clone(), self.volume.clone());
         let (database, data) = (self.settings.database, self.settings.data.clone());
-        let news = self.news.clone();
-        self.prepare("election", async move {
+        let messages = self.messages.clone();
+        self.prepare("founding", async move {
             // A full queue only delays what is said to people.
-            let say = |what| drop(news.try_send(News::Waiting(what)));
+            let say = |what| drop(messages.try_send(Message::Waiting(what)));
             let (files, volume, data) = (&files, &volume, &data);
             let node = Applicant { database, pilot: &pilot, files, volume, data };
-            let turn = election::take_turn(cluster.as_ref(), node, say).await;
-            News::Turn { attempt, turn }
+            let turn = founding::take_turn(cluster.as_ref(), node, say).await;
+            Message::Turn { attempt, turn }
         });
     }
 
@@ -194,7 +196,7 @@ impl Runner {
             });
             let late = |hangs| Err(driver::Error::NotYet(hung(hangs).message));
             let result = written.await.unwrap_or_else(late);
-            News::Configured { attempt, peers, result }
+            Message::Configured { attempt, peers, result }
         });
     }
 
@@ -232,7 +234,7 @@ impl Runner {
         let known = self.peers.clone();
         self.prepare("await-peers", async move {
             peers::changed(&cluster, &pilot, &known).await;
-            News::PeersMoved
+            Message::PeersMoved
         });
     }
 
@@ -243,7 +245,7 @@ impl Runner {
         let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
         let (driver, volume) = (self.driver.clone(), self.volume.clone());
         let low = self.settings.allow_low_limits;
-        let news = self.news.clone();
+        let messages = self.messages.clone();
         self.follow("validate", async move {
             let validated = volume.during(async move {
                 let failed = preflight::check_database(&*driver, &node, low).await;
@@ -257,7 +259,7 @@ impl Runner {
                 }
             });
             let rejected = validated.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
-            drop(news.send(News::Validated { attempt, rejected }).await);
+            drop(messages.send(Message::Validated { attempt, rejected }).await);
         });
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{News, Runner};
+use super::{Message, Runner};
 use crate::pilot::node::{
     machine::Event,
     preflight::{Space, space},
@@ -21,7 +21,7 @@ const EVERY_FULL: Duration = Duration::from_secs(5);
 
 impl Runner {
     pub(super) fn watch_storage(&self) {
-        let (data, news) = (self.settings.data.clone(), self.news.clone());
+        let (data, messages) = (self.settings.data.clone(), self.messages.clone());
         let (volume, shutdown) = (self.volume.clone(), self.rt.shutdown());
         self.rt.tasks().spawn("storage", async move {
             loop {
@@ -29,7 +29,7 @@ impl Runner {
                 let look = async {
                     let seen = volume.visit(move |_| space(&data).ok()).await.ok().flatten();
                     let full = seen.as_ref().is_some_and(|space| space.full.is_some());
-                    drop(news.send(News::Space(seen)).await);
+                    drop(messages.send(Message::Space(seen)).await);
                     sleep(if full { EVERY_FULL } else { EVERY }).await;
                 };
                 tokio::select! {

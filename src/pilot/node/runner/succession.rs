@@ -95,7 +95,7 @@ impl Runner {
         };
         let status = self.reports.borrow().clone();
         let node = HandedNode {
-            database: self.settings.database.word.to_owned(),
+            database: self.settings.database.name.to_owned(),
             pilot: self.pilot.as_ref().map(|pilot| Pilot { status, ..pilot.clone() }),
             remembered: self.remembered,
             answered: up.is_some_and(|up| up.answered),

@@ -56,7 +56,7 @@ pub struct Handoff {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HandedNode {
-    /// The word on the command line.
+    /// Its name on the command line.
     #[serde(rename = "flavour")]
     pub database: String,
     /// The Pilot as last seen, with the status as last told to the reporter.

@@ -243,7 +243,7 @@ async fn rejoin(
     let Applicant { database, pilot, .. } = node;
     let uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
     let known = mark.cluster_uid == uid;
-    let lease = if known && cluster.gate().is_away() {
+    let lease = if known && cluster.breaker().is_away() {
         Err(Error::Late)
     } else {
         let asked = timeout(PATIENCE, cluster.lease(lease_name)).await;

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::pilot::volume::memory::Remembered;
+use crate::pilot::volume::state::StateFile;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Memory {
+pub(super) struct NodeState {
     pub(super) cluster_name: String,
     pub(super) datacenter: String,
     pub(super) rack: String,
@@ -39,6 +39,6 @@ pub(super) struct Memory {
     pub(super) left: bool,
 }
 
-impl Remembered for Memory {
+impl StateFile for NodeState {
     const FILE: &'static str = "cassandra.json";
 }

@@ -1,4 +1,4 @@
-//! The one way to the API for everything in a pilot: while it is away, one request is the try
+//! The circuit breaker between a pilot and its API: while the API is away, one request is the try
 //! for all.
 //!
 //! Owns when a request is sent. Watch, reports, lease and peers have loops of their own; each
@@ -37,9 +37,9 @@ pub enum Error {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Cheap to clone; all clones are one gate.
+/// Cheap to clone; all clones are one breaker.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<watch::Sender<State>>);
+pub struct Breaker(Arc<watch::Sender<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -62,17 +62,17 @@ pub enum Part {
     Tries,
     /// Its caller gives up too soon to hear a slow answer: it lets others find out, when there
     /// are any. A leader whose one renewal was refused has no time to wait for a heartbeat.
-    Waits,
+    Defers,
 }
 
-impl Gate {
-    /// A client whose requests go through this gate.
+impl Breaker {
+    /// A client whose requests go through this breaker.
     pub fn guard(&self, client: &Client, part: Part) -> Client {
         let namespace = client.default_namespace().to_owned();
-        let (gate, client) = (self.clone(), client.clone());
+        let (breaker, client) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request| {
-            let (gate, client) = (gate.clone(), client.clone());
-            async move { gate.pass(part, client.send(request)).await }
+            let (breaker, client) = (breaker.clone(), client.clone());
+            async move { breaker.pass(part, client.send(request)).await }
         });
         Client::new(service, namespace)
     }
@@ -130,7 +130,7 @@ impl Gate {
             let turn = async {
                 match part {
                     Part::Tries => sleep_until(next).await,
-                    Part::Waits => sleep_until(next + COURTESY).await,
+                    Part::Defers => sleep_until(next + COURTESY).await,
                 }
             };
             tokio::select! {

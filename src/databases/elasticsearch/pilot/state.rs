@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, net::IpAddr};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::pilot::volume::memory::Remembered;
+use crate::pilot::volume::state::StateFile;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Memory {
+pub(super) struct NodeState {
     /// Where the running process listens; a later pilot finds it there.
     pub(super) address: Option<IpAddr>,
     /// Version that ran on the data last.
@@ -47,6 +47,6 @@ pub(super) struct Installing {
     pub(super) before: BTreeSet<String>,
 }
 
-impl Remembered for Memory {
+impl StateFile for NodeState {
     const FILE: &'static str = "elasticsearch.json";
 }

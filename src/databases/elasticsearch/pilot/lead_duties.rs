@@ -2,7 +2,7 @@
 //! has no vote, and before version 7 how many masters are a quorum.
 //!
 //! The leading pilot alone writes them; a node that leaves asks through its Pilot and watches.
-//! What stands on the lists follows from the Pilots each time and nothing is remembered, so a
+//! What is on the lists follows from the Pilots each time and nothing is remembered, so a
 //! leader that takes over half-way goes on, and what an earlier one left behind comes off.
 //!
 //! Only ids of nodes are written to the allocation exclusion: what people exclude by name, address
@@ -44,7 +44,7 @@ struct Lists {
     excluded_voters: BTreeSet<String>,
 }
 
-pub(super) async fn tend(
+pub(super) async fn carry_out(
     api: &Api,
     node: &Node,
     release: Release,
@@ -271,10 +271,10 @@ mod tests {
         // older view said: whatever it left, the next look makes it right and then rests.
         for left_behind in [&[][..], &["b"], &["a"], &["a", "b", "c", "gone"]] {
             let list = lists(left_behind, &["a", "b", "c"], &[]);
-            let mended = exclusions(&list, &now);
-            assert_eq!(mended, set(&["b"]), "{left_behind:?}");
-            let again = Lists { excluded: mended.clone(), ..list };
-            assert_eq!(exclusions(&again, &now), mended);
+            let repaired = exclusions(&list, &now);
+            assert_eq!(repaired, set(&["b"]), "{left_behind:?}");
+            let again = Lists { excluded: repaired.clone(), ..list };
+            assert_eq!(exclusions(&again, &now), repaired);
         }
     }
 

@@ -45,26 +45,26 @@ impl Server {
 }
 
 /// One of a pilot's loops, as impatient as can be.
-async fn keep_asking(gate: &Gate, server: &Server) {
+async fn keep_asking(breaker: &Breaker, server: &Server) {
     loop {
-        drop(gate.pass(Part::Tries, server.ask()).await);
+        drop(breaker.pass(Part::Tries, server.ask()).await);
         sleep(Duration::from_millis(100)).await;
     }
 }
 
 /// A candidate renewing its lease.
-async fn keep_renewing(gate: &Gate, server: &Server) {
+async fn keep_renewing(breaker: &Breaker, server: &Server) {
     loop {
         let limit = Duration::from_secs(3);
-        drop(timeout(limit, gate.pass(Part::Waits, server.ask())).await);
+        drop(timeout(limit, breaker.pass(Part::Defers, server.ask())).await);
         sleep(limit).await;
     }
 }
 
 async fn an_hour_away(way: Way) {
-    let (gate, server, start) = (Gate::default(), Server::new(way), Instant::now());
-    let watches = join_all((0..5).map(|_| keep_asking(&gate, &server)));
-    let all = async { tokio::join!(watches, keep_renewing(&gate, &server)) };
+    let (breaker, server, start) = (Breaker::default(), Server::new(way), Instant::now());
+    let watches = join_all((0..5).map(|_| keep_asking(&breaker, &server)));
+    let all = async { tokio::join!(watches, keep_renewing(&breaker, &server)) };
     assert!(timeout(HOUR, all).await.is_err());
     let tries = server.asked_since(start + GROWN);
     for two in tries.windows(2) {
@@ -88,17 +88,17 @@ async fn an_api_that_never_answers_is_tried_as_seldom() {
 #[tokio::test(start_paused = true)]
 async fn every_loop_is_through_within_35_seconds_of_the_return() {
     for way in [Way::Refuses, Way::Hangs] {
-        let (gate, server) = (Gate::default(), Server::new(way));
+        let (breaker, server) = (Breaker::default(), Server::new(way));
         let story = async {
             sleep(HOUR.mul_f64(rand::random())).await;
             *server.way.borrow_mut() = Way::Answers;
             let back = Instant::now();
-            while gate.pass(Part::Tries, server.ask()).await.is_err() {}
+            while breaker.pass(Part::Tries, server.ask()).await.is_err() {}
             assert!(back.elapsed() < Duration::from_secs(35), "{:?}", back.elapsed());
             // Those that only wait are let through as well.
-            gate.pass(Part::Waits, server.ask()).await.unwrap();
+            breaker.pass(Part::Defers, server.ask()).await.unwrap();
         };
-        let others = join_all((0..4).map(|_| keep_asking(&gate, &server)));
+        let others = join_all((0..4).map(|_| keep_asking(&breaker, &server)));
         tokio::select! {
             () = story => {}
             _ = others => {}
@@ -110,11 +110,11 @@ async fn every_loop_is_through_within_35_seconds_of_the_return() {
 async fn a_thousand_pilots_do_not_come_back_at_once() {
     for away in [Duration::from_secs(20), HOUR] {
         let server = Server::new(Way::Refuses);
-        let gates: Vec<Gate> = (0..1000).map(|_| Gate::default()).collect();
+        let breakers: Vec<Breaker> = (0..1000).map(|_| Breaker::default()).collect();
         let first = RefCell::new(Vec::new());
-        let pilots = join_all(gates.iter().map(|gate| async {
+        let pilots = join_all(breakers.iter().map(|breaker| async {
             // All of them notice the outage at the same moment.
-            while gate.pass(Part::Tries, server.ask()).await.is_err() {}
+            while breaker.pass(Part::Tries, server.ask()).await.is_err() {}
             first.borrow_mut().push(Instant::now());
         }));
         let story = async {
@@ -135,22 +135,22 @@ async fn a_thousand_pilots_do_not_come_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_renewal_was_refused_once_renews_in_time_though_nobody_else_asks() {
-    let (gate, server) = (Gate::default(), Server::new(Way::Refuses));
-    gate.pass(Part::Waits, server.ask()).await.unwrap_err();
+    let (breaker, server) = (Breaker::default(), Server::new(Way::Refuses));
+    breaker.pass(Part::Defers, server.ask()).await.unwrap_err();
     *server.way.borrow_mut() = Way::Answers;
     let refused = Instant::now();
-    gate.pass(Part::Waits, server.ask()).await.unwrap();
+    breaker.pass(Part::Defers, server.ask()).await.unwrap();
     assert!(refused.elapsed() < Duration::from_secs(3), "{:?}", refused.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_answer_lets_all_that_wait_through_and_one_refusal_fails_them() {
-    let (gate, server) = (Gate::default(), Server::new(Way::Refuses));
-    gate.pass(Part::Tries, server.ask()).await.unwrap_err();
-    let all = |count| join_all((0..count).map(|_| gate.pass(Part::Tries, server.ask())));
+    let (breaker, server) = (Breaker::default(), Server::new(Way::Refuses));
+    breaker.pass(Part::Tries, server.ask()).await.unwrap_err();
+    let all = |count| join_all((0..count).map(|_| breaker.pass(Part::Tries, server.ask())));
     assert!(all(7).await.iter().all(Result::is_err));
     assert_eq!(server.asked.borrow().len(), 2);
     *server.way.borrow_mut() = Way::Answers;
     assert!(all(7).await.iter().all(Result::is_ok));
-    assert!(!gate.is_away());
+    assert!(!breaker.is_away());
 }

@@ -1,0 +1,82 @@
+//! The state file of a database: what it knows of its node beside the data, below `.navigator/`.
+//!
+//! Written whole or not at all; an unreadable file is an error, never a fresh node.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::pilot::{driver::Error, volume::folder::Folder};
+
+/// Folder at the volume's root that is the pilot's own.
+const FOLDER: &str = ".navigator";
+
+/// A struct that is kept in one file.
+pub trait StateFile: Default + Serialize + DeserializeOwned {
+    /// Name of the file.
+    const FILE: &'static str;
+
+    /// What is remembered on this volume; a fresh one when there is nothing.
+    fn load(data: &Path) -> Result<Self, Error> {
+        let path = path::<Self>(data);
+        let read = || Folder::open(data)?.at(FOLDER)?.read(Self::FILE);
+        match read() {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|error| Error::Read { path, source: io::Error::other(error) }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(Error::Read { path, source }),
+        }
+    }
+
+    fn save(&self, data: &Path) -> Result<(), Error> {
+        let text = serde_json::to_vec_pretty(self).expect("a struct of plain fields is JSON");
+        let write = || {
+            fs::create_dir_all(data)?;
+            let folder = Folder::open(data)?.make(FOLDER, 0o700)?;
+            folder.write(Self::FILE, &text, 0o600)?;
+            // The new name is on the disk only when its folder is.
+            folder.sync()
+        };
+        write().map_err(|source| Error::Write { path: path::<Self>(data), source })
+    }
+}
+
+fn path<M: StateFile>(data: &Path) -> PathBuf {
+    data.join(FOLDER).join(M::FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    struct Known {
+        joined: bool,
+    }
+
+    impl StateFile for Known {
+        const FILE: &'static str = "test.json";
+    }
+
+    #[test]
+    fn a_node_remembers_itself_and_a_fresh_volume_knows_nothing() {
+        let volume = tempfile::tempdir().unwrap();
+        assert_eq!(Known::load(volume.path()).unwrap(), Known::default());
+        let known = Known { joined: true };
+        known.save(volume.path()).unwrap();
+        assert_eq!(Known::load(volume.path()).unwrap(), known);
+    }
+
+    #[test]
+    fn an_unreadable_file_is_an_error_and_not_a_fresh_node() {
+        let volume = tempfile::tempdir().unwrap();
+        Known::default().save(volume.path()).unwrap();
+        fs::write(path::<Known>(volume.path()), "{").unwrap();
+        assert!(Known::load(volume.path()).is_err());
+    }
+}
