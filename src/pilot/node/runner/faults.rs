@@ -4,22 +4,20 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Message, Runner};
+use super::{Message, context::Context};
 
-impl Runner {
-    /// Panics as soon as the file of `--panic-file` appears, and takes that away first: in the loop
-    /// when it says so, and otherwise in a task.
-    pub(super) fn watch_for_faults(&self) {
-        let Some(path) = self.settings.panic_file.clone() else { return };
-        let messages = self.messages.clone();
-        self.rt.tasks().spawn("faults", async move {
-            loop {
-                sleep(Duration::from_millis(20)).await;
-                let Ok(text) = std::fs::read_to_string(&path) else { continue };
-                drop(std::fs::remove_file(&path));
-                assert!(text == "loop", "the task was asked to");
-                drop(messages.send(Message::Fault).await);
-            }
-        });
-    }
+/// Panics as soon as the file of `--panic-file` appears, and takes that away first: in the loop
+/// when it says so, and otherwise in a task.
+pub(super) fn watch(ctx: &Context) {
+    let Some(path) = ctx.settings.panic_file.clone() else { return };
+    let messages = ctx.messages.clone();
+    ctx.rt.tasks().spawn("faults", async move {
+        loop {
+            sleep(Duration::from_millis(20)).await;
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            drop(std::fs::remove_file(&path));
+            assert!(text == "loop", "the task was asked to");
+            drop(messages.send(Message::Fault).await);
+        }
+    });
 }

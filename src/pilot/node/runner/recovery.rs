@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{error, warn};
 
-use super::{Runner, exited, succession::Next};
+use super::{Runner, succession::Next};
 use crate::{
     error::exit::SOFTWARE,
     pilot::{
@@ -123,7 +123,7 @@ impl Runner {
     /// Ends in order, as if somebody had asked for it.
     fn give_up(&mut self, why: &str) {
         self.leave_reason(why);
-        let until = Instant::now() + self.settings.grace + MARGIN;
+        let until = Instant::now() + self.ctx.settings.grace + MARGIN;
         self.recovery.stage = Stage::Ending { until };
         self.step(Event::Signal(SIGTERM));
     }
@@ -131,7 +131,7 @@ impl Runner {
     fn leave_reason(&self, why: &str) {
         error!(why, "Pilot gives up; the database is stopped");
         let text = format!("the pilot {why}; its log says where");
-        if let Err(error) = write_termination_log(&self.settings.termination_log, &text) {
+        if let Err(error) = write_termination_log(&self.ctx.settings.termination_log, &text) {
             warn!(%error, "Termination log cannot be written");
         }
     }
@@ -144,35 +144,35 @@ impl Runner {
         while let Some(panics) = self.recovery.next().filter(|_| Instant::now() < until) {
             self.pass_on(Next::Itself { panics }).await;
             tokio::select! {
-                signal = self.supervisor.next_signal(signals) => {
+                signal = self.ctx.supervisor.next_signal(signals) => {
                     if matches!(signal.number, SIGTERM | SIGINT) {
                         break;
                     }
-                    if let Some(child) = &self.child {
-                        self.supervisor.signal(child.pid, signal.number);
+                    if let Some(child) = &self.running.child {
+                        self.ctx.supervisor.signal(child.pid, signal.number);
                     }
                 }
-                _ = exited(&mut self.child) => {
-                    self.child = None;
+                _ = self.running.exited() => {
+                    self.running.child = None;
                     break;
                 }
                 () = sleep(LOOK) => {}
             }
         }
         self.leave_reason("panicked, and could not hand over its database");
-        let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return SOFTWARE };
+        let Some(pid) = self.running.child.as_ref().map(|child| child.pid) else { return SOFTWARE };
         let limits = self.state.limits();
         let kill = Instant::now() + limits.kill_after();
         for step in 0.. {
             let Some(signal) = limits.signal(step) else { break };
-            self.supervisor.signal(pid, signal);
+            self.ctx.supervisor.signal(pid, signal);
             let until = limits.signal_for(step).map_or(kill, |wait| Instant::now() + wait);
             if timeout_at(until, self.child_ends(signals)).await.is_ok() {
-                self.supervisor.signal_group(pid, SIGKILL);
+                self.ctx.supervisor.signal_group(pid, SIGKILL);
                 return SOFTWARE;
             }
         }
-        self.supervisor.signal_group(pid, SIGKILL);
+        self.ctx.supervisor.signal_group(pid, SIGKILL);
         self.child_ends(signals).await;
         SOFTWARE
     }
@@ -181,8 +181,8 @@ impl Runner {
     async fn child_ends(&mut self, signals: &mut Signals) {
         loop {
             tokio::select! {
-                _ = exited(&mut self.child) => return,
-                _ = self.supervisor.next_signal(signals) => {}
+                _ = self.running.exited() => return,
+                _ = self.ctx.supervisor.next_signal(signals) => {}
             }
         }
     }

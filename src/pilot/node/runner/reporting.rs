@@ -1,67 +1,137 @@
-//! What is told of the node when something changed: the report, events, probes and metrics.
+//! What is known of the node, and what is told of it when that changed: the report, events,
+//! probes and metrics.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
 
-use super::Runner;
+use super::{context::Context, starting, wanted::Wanted};
 use crate::{
+    api::v1beta1::{
+        DatabaseStatus, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination,
+    },
+    error::chain,
     pilot::{
-        kube::{cluster::Cluster, events, namesake::Holder},
+        driver::{self, Observation, Role},
+        kube::{cluster::LastState, events, namesake::Holder},
         node::{
-            machine::{Life, Stage},
-            metrics::Metrics,
-            report,
+            blockers::Blockers,
+            machine::{Event, Life, Stage, State},
+            preflight::Space,
+            probes::Answers,
+            report::{self, Facts},
         },
+        process::takeover::Successor,
+        volume::files::Run,
     },
-    runtime::{
-        Shutdown,
-        events::{Events, Queue},
-    },
+    runtime::events::{Events, Queue},
 };
 
 /// Name of the component in events, upstream's.
 const COMPONENT: &str = "generic-pilot";
 
-impl Runner {
+pub(super) struct Reporting {
+    pub(super) facts: Facts,
+    /// The latest intent is being validated while the process runs.
+    pub(super) validating: bool,
+    headroom: Blockers,
+    reports: watch::Sender<PilotStatus>,
+    answers: watch::Sender<Answers>,
+    /// Nowhere without an API.
+    events: Option<Queue>,
+    /// The report whose changes were told last.
+    told: PilotStatus,
+}
+
+impl Reporting {
+    pub(super) fn new(
+        ctx: &Context,
+        reports: watch::Sender<PilotStatus>,
+        answers: watch::Sender<Answers>,
+        (instance, program): (Instance, String),
+    ) -> Self {
+        let events = ctx.cluster.as_ref().map(|cluster| {
+            let (client, name) = (cluster.hasty_client(), cluster.name().to_owned());
+            let events = Events::new(client, COMPONENT, name);
+            let dropped = ctx.metrics.events_dropped.clone();
+            let (queue, work) = Queue::new(events, dropped, ctx.rt.shutdown());
+            ctx.rt.tasks().spawn("events", work);
+            queue
+        });
+        let facts = Facts { instance: Some(instance), program: Some(program), ..Facts::default() };
+        Self {
+            facts,
+            validating: false,
+            headroom: Blockers::default(),
+            reports,
+            answers,
+            events,
+            told: PilotStatus::default(),
+        }
+    }
+
+    pub(super) fn events(&self) -> Option<Queue> {
+        self.events.clone()
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<PilotStatus> {
+        self.reports.subscribe()
+    }
+
+    /// As last reported.
+    pub(super) fn status(&self) -> PilotStatus {
+        self.reports.borrow().clone()
+    }
+
     /// Publishes what is to be reported, when it changed.
-    pub(super) fn report(&mut self) {
+    pub(super) fn publish(
+        &mut self,
+        ctx: &Context,
+        state: &State,
+        wanted: &Wanted,
+        successor: Option<&Successor>,
+    ) {
         let now = Time(Timestamp::now());
-        self.validating &= matches!(self.state.life, Life::Up(_));
-        self.facts.successor = self.takeover.successor().cloned();
+        self.validating &= matches!(state.life, Life::Up(_));
+        self.facts.successor = successor.cloned();
         // A generation counts as seen once it is known what to think of it.
-        if let Some(pilot) = self.pilot.as_ref().filter(|_| !self.validating) {
+        if let Some(pilot) = wanted.pilot.as_ref().filter(|_| !self.validating) {
             self.facts.generation = pilot.metadata.generation;
             self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
         }
-        let (state, facts) = (&self.state, &self.facts);
-        let database = self.settings.database;
         // Before the Pilot was seen, nothing may overwrite what an earlier pilot reported.
-        if self.pilot.is_some() {
+        if let Some(pilot) = &wanted.pilot {
+            let (database, facts) = (ctx.settings.database, &self.facts);
             let changed = self.reports.send_if_modified(|status| {
                 let next = report::status(database, state, facts, &status.conditions, &now);
                 let changed = *status != next;
                 *status = next;
                 changed
             });
-            if changed && self.name == Holder::Ours {
-                self.tell();
+            if changed && wanted.is_ours() {
+                self.tell(pilot);
             }
         }
-        self.update_eligibility();
-        let (state, facts) = (&self.state, &self.facts);
+        self.answer(ctx, state, &wanted.holder);
+    }
+
+    /// What probes and whoever asks for metrics are answered from now on.
+    fn answer(&self, ctx: &Context, state: &State, holder: &Holder) {
+        let facts = &self.facts;
         let ready = report::is_ready(state);
-        self.metrics.ready.set(ready.into());
-        self.metrics.set_role(facts.observation.role.filter(|_| matches!(state.life, Life::Up(_))));
+        ctx.metrics.ready.set(ready.into());
+        ctx.metrics.set_role(facts.observation.role.filter(|_| matches!(state.life, Life::Up(_))));
         let gauges: BTreeMap<String, f64> = facts
             .observation
             .gauges
             .iter()
             .map(|(name, value)| (format!("navigator_{name}"), *value))
             .collect();
-        let message = match &self.name {
+        let message = match holder {
             Holder::Theirs(why) => why.clone(),
             Holder::Open | Holder::Ours => report::phase(state, facts).to_string(),
         };
@@ -77,22 +147,199 @@ impl Runner {
     }
 
     /// Tells as events what changed since the last report.
-    fn tell(&mut self) {
-        let (Some(events), Some(pilot)) = (&self.events, &self.pilot) else { return };
+    fn tell(&mut self, pilot: &Pilot) {
+        let Some(events) = &self.events else { return };
         let now = self.reports.borrow().clone();
         for news in events::of(&self.told, &now) {
             events.tell(&pilot.object_ref(&()), news);
         }
         self.told = now;
     }
+
+    /// Takes over from an earlier pilot's report what this one cannot know by itself.
+    pub(super) fn continue_from(&mut self, pilot: &Pilot) {
+        let facts = &mut self.facts;
+        if facts.termination.is_none() {
+            facts.termination.clone_from(&pilot.status.last_termination);
+        }
+        // A node whose disk was lost is replaced by its old id and address: they stay until it
+        // has new ones.
+        if facts.identity.is_none() {
+            facts.identity.clone_from(&pilot.status.identity);
+        }
+        let observation = &mut facts.observation;
+        observation.version.clone_from(&pilot.status.version);
+        observation.endpoints.clone_from(&pilot.status.endpoints);
+        observation.detail = DatabaseStatus::from(&pilot.status);
+        // Its help goes by this progress, and would be taken back for as long as it is not there.
+        if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
+            facts.decommission.clone_from(&pilot.status.decommission);
+        }
+        self.told.clone_from(&pilot.status);
+        let conditions = pilot.status.conditions.clone();
+        self.reports.send_modify(|status| status.conditions = conditions);
+    }
+
+    /// A run has begun.
+    pub(super) fn begun(&mut self, run: &Run, restarts: i32, hash: String) {
+        let facts = &mut self.facts;
+        facts.holds = Some(true);
+        let start_time = Some(run.start_time.clone());
+        facts.process = Some(Process { pid: run.pid, start_time, restarts });
+        facts.running_hash = Some(hash);
+        // Addresses and figures of the last run stand until this one has its own.
+        let Observation { version, endpoints, detail, .. } = std::mem::take(&mut facts.observation);
+        facts.observation = Observation { version, endpoints, detail, ..Observation::default() };
+    }
+
+    /// The database said how it is, or did not. Returns what that means for the machine;
+    /// `serving`: it served so far.
+    pub(super) fn observed(
+        &mut self,
+        ctx: &Context,
+        serving: bool,
+        result: Result<Observation, driver::Error>,
+    ) -> Event {
+        match result {
+            Ok(observation) => {
+                let (alive, serving) = (observation.alive, observation.serving);
+                self.tell_unsaved(observation.unsaved.as_ref());
+                self.tell_role(observation.role);
+                // What is not known yet changes nothing: a node that joins in a dead one's place
+                // needs the old address, and its Pilot is where it stands.
+                let before = std::mem::replace(&mut self.facts.observation, observation);
+                let now = &mut self.facts.observation;
+                if now.endpoints.is_empty() {
+                    now.endpoints = before.endpoints;
+                }
+                now.version = now.version.take().or(before.version);
+                Event::Observed { alive, serving }
+            }
+            Err(error) => {
+                let text = chain(&error).to_string();
+                debug!(error = text, "Database did not say how it is");
+                if matches!(error, driver::Error::Read { .. } | driver::Error::Write { .. }) {
+                    self.tell_unsaved(Some(&text));
+                    self.facts.observation.unsaved = Some(text.clone());
+                }
+                if matches!(error, driver::Error::Evasive) {
+                    self.hold_unseen(ctx.settings.database.unseen, text);
+                }
+                unobserved(&error, serving)
+            }
+        }
+    }
+
+    /// A node that does not say how it is shall not be stopped for anything that can wait.
+    fn hold_unseen(&mut self, rule: &'static str, message: String) {
+        let blockers = &mut self.facts.observation.blockers;
+        if blockers.iter().any(|known| known.predicate == rule && known.message == message) {
+            return;
+        }
+        warn!(message, "Database is not asked to stop while it does not say how it is");
+        blockers.retain(|known| known.predicate != rule);
+        blockers.extend(Blockers::default().update(vec![(rule, message)]));
+    }
+
+    /// Said once per trouble.
+    fn tell_unsaved(&self, why: Option<&String>) {
+        if let Some(why) = why.filter(|why| self.facts.observation.unsaved.as_ref() != Some(*why)) {
+            warn!(why, "State of the node cannot be saved");
+        }
+    }
+
+    fn tell_role(&self, role: Option<Role>) {
+        if let Some(role) = role.filter(|_| self.facts.observation.role != role) {
+            info!(role = role.name(), "Node has a role among those with the same data");
+        }
+    }
+
+    /// What was thought of the latest intent; `rejected`: why it cannot be followed.
+    pub(super) fn validated(&mut self, rejected: Option<String>) {
+        self.validating = false;
+        match rejected {
+            Some(why) => starting::rejected(&mut self.facts, why),
+            None => self.facts.rejected = None,
+        }
+    }
+
+    /// The data volume was looked at; `None`: it does not answer, and keeps what it said last.
+    pub(super) fn looked_at(&mut self, ctx: &Context, seen: Option<Space>) -> Option<Event> {
+        let Space { storage, full } = seen?;
+        ctx.metrics.storage_capacity.set(storage.capacity_bytes);
+        ctx.metrics.storage_used.set(storage.used_bytes);
+        self.facts.storage = Some(storage);
+        match (&self.facts.full, &full) {
+            (None, Some(what)) => warn!(what, "Data volume is full"),
+            (Some(_), None) => info!("Data volume has room again"),
+            _ => {}
+        }
+        let told = full.as_ref().map(|_| {
+            let why = "the data volume is full, so the database would not start again";
+            ("DiskHeadroom", why.to_owned())
+        });
+        self.facts.headroom = self.headroom.update(told.into_iter().collect());
+        let is_full = full.is_some();
+        self.facts.full = full;
+        Some(Event::Space { full: is_full })
+    }
+
+    /// A run that an earlier pilot left without an end.
+    pub(super) fn lost(&mut self, run: Run) {
+        warn!(pid = run.pid, "An earlier run has no end: its pilot was killed with it");
+        self.facts.termination = Some(Termination {
+            reason: Some("ProcessExited".to_owned()),
+            message: Some("the pilot was killed together with the database".to_owned()),
+            start_time: Some(run.start_time),
+            ..Termination::default()
+        });
+    }
+
+    /// The kubelet saw what the pilot could not: on cgroup v2 the kernel may kill both at once.
+    pub(super) fn explain_lost_run(&mut self, state: Option<LastState>) {
+        let (Some(state), Some(lost)) = (state, self.facts.termination.as_mut()) else { return };
+        if lost.exit_code.is_some() {
+            return;
+        }
+        lost.exit_code = Some(state.exit_code);
+        lost.finish_time = state.finish_time;
+        if state.reason.as_deref() == Some("OOMKilled") {
+            lost.reason = Some("OutOfMemory".to_owned());
+            lost.message =
+                Some("the kernel killed the container at its memory limit; raise it".to_owned());
+        }
+    }
 }
 
-/// Where events go to; nowhere without an API.
-pub(super) fn events(
-    cluster: &Cluster,
-    metrics: &Metrics,
-    shutdown: Shutdown,
-) -> (Queue, impl Future<Output = ()> + Send + use<>) {
-    let events = Events::new(cluster.hasty_client(), COMPONENT, cluster.name().to_owned());
-    Queue::new(events, metrics.events_dropped.clone(), shutdown)
+/// What it means for the node that it could not be observed; `serving`: it served so far. Only
+/// silence may lead to a restart, and what the pilot itself cannot do leaves all as it was.
+fn unobserved(error: &driver::Error, serving: bool) -> Event {
+    let alive = !error.is_silence();
+    let refused = matches!(error, driver::Error::Refused(_));
+    Event::Observed { alive, serving: alive && serving && !refused }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, path::PathBuf};
+
+    use super::*;
+
+    #[test]
+    fn only_silence_counts_against_the_database() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let path = || PathBuf::from("/data/.navigator/state.json");
+        let rows = [
+            (driver::Error::Unreachable { source: "refused".into() }, false, false),
+            (driver::Error::Write { path: path(), source: full() }, true, true),
+            (driver::Error::Read { path: path(), source: full() }, true, true),
+            (driver::Error::Refused("401".to_owned()), true, false),
+            (driver::Error::Evasive, true, true),
+        ];
+        for (error, alive, serving) in rows {
+            assert_eq!(unobserved(&error, true), Event::Observed { alive, serving }, "{error}");
+            let started = Event::Observed { alive, serving: false };
+            assert_eq!(unobserved(&error, false), started, "{error}");
+        }
+    }
 }

@@ -12,18 +12,30 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 use tracing::{debug, info, warn};
 
-use super::{Recall, Runner, wanted_by};
+use super::{Runner, wanted::wanted_by};
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
-        node::machine::{Decommissioning, Life, State, Up, Want},
+        node::{
+            machine::{Decommissioning, Effect, Life, State, Up, Want},
+            probes::Listeners,
+        },
         process::{
             supervisor::{HandedChild, Parked, inherited},
-            takeover::{HandedNode, Handoff, PARK_LIMIT},
+            takeover::{HandedNode, Handoff, PARK_LIMIT, Takeover},
         },
         volume::lock::Lock,
     },
 };
+
+/// The programs before and after this one.
+pub(super) struct Succession {
+    pub(super) takeover: Takeover,
+    /// Second handles of the sockets that listen, for the next program.
+    pub(super) listeners: Listeners,
+    /// What it takes to go on with a database that an earlier program started.
+    pub(super) resumed: Vec<Effect>,
+}
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug)]
@@ -38,20 +50,22 @@ impl Runner {
     /// Lets an accepted program take over, when it is its time. Comes back only when it is
     /// not, or when that failed; then nothing has changed.
     pub(super) async fn hand_over(&mut self) {
-        if self.takeover.is_due(self.child.is_some()) && self.pass_on(Next::Accepted).await {
-            self.takeover.postpone();
+        if self.succession.takeover.is_due(self.running.child.is_some())
+            && self.pass_on(Next::Accepted).await
+        {
+            self.succession.takeover.postpone();
         }
     }
 
     /// Becomes the next program, when nothing is under way that this would disturb. Comes back
     /// only when it did not, and says whether it was tried; then nothing has changed.
     pub(super) async fn pass_on(&mut self, next: Next) -> bool {
-        let quiet = self.supervisor.watches_only(self.child.as_ref());
-        let settled = self.recalled == Recall::Done && self.has_written();
+        let quiet = self.ctx.supervisor.watches_only(self.running.child.as_ref());
+        let settled = self.ledger.is_settled();
         if !quiet || !settled || !self.state.may_be_handed_over() {
             return false;
         }
-        let parked = match &self.child {
+        let parked = match &self.running.child {
             Some(child) => child.park(PARK_LIMIT).await,
             None => Some(Parked::default()),
         };
@@ -61,26 +75,26 @@ impl Runner {
         };
         // While that was awaited another task may have started a helper. A thread that waits
         // for a volume that hangs could not be ended, and would hold up the exec for ever.
-        let idle = self.volume.idle();
+        let idle = self.ctx.volume.idle();
         if let Some(lock) = &idle
-            && self.supervisor.watches_only(self.child.as_ref())
+            && self.ctx.supervisor.watches_only(self.running.child.as_ref())
         {
             let handoff = self.handoff(&parked, lock.as_ref());
             let streams = [&parked.stdout, &parked.stderr];
             let mut keep: Vec<BorrowedFd<'_>> =
                 streams.into_iter().flatten().map(|file| file.as_fd()).collect();
             keep.extend(lock.as_ref().map(|lock| lock.as_fd()));
-            keep.extend(self.listeners.values().map(AsFd::as_fd));
+            keep.extend(self.succession.listeners.values().map(AsFd::as_fd));
             match next {
-                Next::Accepted => self.takeover.become_accepted(&handoff, &keep),
+                Next::Accepted => self.succession.takeover.become_accepted(&handoff, &keep),
                 Next::Itself { panics } => {
                     let handoff = Handoff { panics, ..handoff };
-                    let error = self.takeover.become_itself(&handoff, &keep);
+                    let error = self.succession.takeover.become_itself(&handoff, &keep);
                     warn!(%error, "Pilot cannot begin anew");
                 }
             }
         }
-        if let Some(child) = &self.child {
+        if let Some(child) = &self.running.child {
             child.resume();
         }
         true
@@ -88,29 +102,31 @@ impl Runner {
 
     /// What the next program needs. For a check without descriptors, which it does not touch.
     pub(super) fn handoff(&self, parked: &Parked, lock: Option<&Lock>) -> Handoff {
-        let child = self.child.as_ref().map(|child| self.supervisor.hand_over(child, parked));
+        let child =
+            self.running.child.as_ref().map(|child| self.ctx.supervisor.hand_over(child, parked));
         let up = match &self.state.life {
             Life::Up(up) => Some(up),
             _ => None,
         };
-        let status = self.reports.borrow().clone();
+        let status = self.report.status();
         let node = HandedNode {
-            database: self.settings.database.name.to_owned(),
-            pilot: self.pilot.as_ref().map(|pilot| Pilot { status, ..pilot.clone() }),
-            remembered: self.remembered,
+            database: self.ctx.settings.database.name.to_owned(),
+            pilot: self.wanted.pilot.as_ref().map(|pilot| Pilot { status, ..pilot.clone() }),
+            remembered: self.wanted.remembered,
             answered: up.is_some_and(|up| up.answered),
             serving: up.is_some_and(|up| up.serving),
             decommissioning: self.state.is_decommissioning(),
             restart: up.is_some_and(|up| up.restart),
-            may_found: self.start.may_found,
+            may_found: self.starting.may_found(),
             failures: self.state.failures(),
-            restarts: self.restarts,
-            oom_kills: self.oom_kills,
-            rejected: self.facts.rejected.clone(),
-            refused: self.facts.refused.clone(),
-            ours: self.ours,
+            restarts: self.running.restarts,
+            oom_kills: self.running.oom_kills,
+            rejected: self.report.facts.rejected.clone(),
+            refused: self.report.facts.refused.clone(),
+            ours: self.ledger.ours,
             lock: lock.map(|lock| lock.as_raw_fd()),
             listeners: self
+                .succession
                 .listeners
                 .iter()
                 .map(|(name, socket)| (name.clone(), socket.as_raw_fd()))
@@ -148,23 +164,22 @@ impl Runner {
             lock,
             listeners: _,
         } = node;
-        self.restarts = restarts;
-        self.start.may_found = may_found;
-        self.oom_kills = oom_kills;
+        self.running.restarts = restarts;
+        self.starting.taken_over(may_found);
+        self.running.oom_kills = oom_kills;
         let locked = |number| -> io::Result<Lock> {
             let folder = File::from(inherited(number)?);
             // It is the same open file: it is locked already.
             Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error.into())
         };
-        self.volume.keep(lock.map(locked).transpose()?);
-        self.recalled = Recall::DueAfterTakeover;
-        self.ours = ours;
+        self.ctx.volume.keep(lock.map(locked).transpose()?);
+        self.ledger.taken_over(ours);
         let (Some(child), Some(pilot)) = (child, pilot) else {
             info!(version, "Took over from another program, without a database");
             return Ok(());
         };
         let pid = child.pid;
-        self.child = Some(self.supervisor.adopt(child)?);
+        self.running.child = Some(self.ctx.supervisor.adopt(child)?);
         let PilotStatus {
             observed_generation,
             config_hash,
@@ -175,17 +190,17 @@ impl Runner {
             decommission,
             ..
         } = pilot.status;
-        self.facts.generation = observed_generation;
-        self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
-        self.facts.running_hash = config_hash;
-        self.facts.observation.health = health;
-        self.facts.observation.blockers = blockers;
-        self.facts.process = process;
-        self.facts.storage = storage;
-        self.facts.decommission = decommission;
-        self.facts.preflight = Some(vec![]);
-        self.facts.rejected = rejected;
-        self.facts.refused = refused;
+        self.report.facts.generation = observed_generation;
+        self.report.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
+        self.report.facts.running_hash = config_hash;
+        self.report.facts.observation.health = health;
+        self.report.facts.observation.blockers = blockers;
+        self.report.facts.process = process;
+        self.report.facts.storage = storage;
+        self.report.facts.decommission = decommission;
+        self.report.facts.preflight = Some(vec![]);
+        self.report.facts.rejected = rejected;
+        self.report.facts.refused = refused;
         let decommissioning = decommissioning.then_some(Decommissioning::ASKING);
         // Whether the volume is full is looked at again at once.
         let (served, full, suspected) = (serving, false, false);
@@ -196,7 +211,7 @@ impl Runner {
         let wanted = (want.unwrap_or(Want::Running), restart);
         let (state, effects) = State::resumed(limits, decommissioned, wanted, failures, up);
         self.state = state;
-        self.resumed = effects;
+        self.succession.resumed = effects;
         info!(version, pid, "Took over a running database from another program");
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The lead among the cluster's pilots: eligibility for it, and the duties of the one that leads.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
@@ -10,19 +10,19 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{Runner, Settings, node};
+use super::{context::Context, reporting::Reporting};
 use crate::{
     api::v1beta1::{LeaderLease, Pilot, PilotStatus},
     error::chain,
     pilot::{
-        driver::{Driver, Lead},
+        driver::Lead,
         kube::{
             cluster::Cluster,
             intent,
             leader::{self, Eligibility, PilotsLease},
             namesake::Holder,
         },
-        node::metrics::Metrics,
+        node::machine::State,
     },
     runtime::{
         Shutdown,
@@ -37,60 +37,72 @@ const DUTIES_EVERY: Duration = Duration::from_secs(4);
 const DUTIES_LIMIT: Duration = Duration::from_secs(60);
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
-impl Runner {
-    /// Takes part in the election from now on: the Pilot has been seen for the first time.
-    pub(super) fn begin_to_campaign(&mut self, pilot: &Pilot) {
-        let cluster = self.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
-        let lease = cluster.map(|(cluster, of)| {
-            let name = (self.settings.database.lease)(&of.name);
-            let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
-            let elsewhere = (self.settings.database.joins_elsewhere)(pilot);
-            (
-                if elsewhere {
-                    lease
-                } else {
-                    lease.keeping(self.files.clone(), self.volume.clone())
-                },
-                name,
-            )
-        });
-        self.shares_lead = lease.is_some();
-        let (claim, claimed) = watch::channel(Claim::Waiting);
-        let (lease, name) = lease.unzip();
-        let (eligibility, shutdown) = (self.eligibility.subscribe(), self.rt.shutdown());
-        let election = leader::campaign(lease, eligibility, claim, shutdown.clone());
-        self.rt.tasks().spawn("leader", election);
-        let duties = LeadDuties {
-            settings: self.settings.clone(),
-            driver: self.driver.clone(),
-            cluster: self.cluster.clone().filter(|_| self.shares_lead),
-            intent: self.intent.clone(),
-            reported: self.reports.subscribe(),
-            metrics: self.metrics.clone(),
-            events: self.events.clone().zip(name),
-        };
-        self.rt.tasks().spawn("lead-duties", duties.run(claimed, shutdown));
+/// This pilot's part in the election.
+pub(super) struct Leading {
+    /// May it lead those of its cluster.
+    eligibility: watch::Sender<Eligibility>,
+    /// Are there any.
+    shared: bool,
+}
+
+impl Leading {
+    pub(super) fn new() -> Self {
+        Self { eligibility: watch::Sender::new(Eligibility::No), shared: false }
     }
 
-    pub(super) fn update_eligibility(&self) {
-        let eligibility = match (Eligibility::of(&self.state, self.shares_lead), &self.name) {
+    /// Takes part in the election from now on: the Pilot has been seen for the first time.
+    pub(super) fn begin(
+        &mut self,
+        ctx: &Context,
+        pilot: &Pilot,
+        report: &Reporting,
+        intent: intent::Receiver,
+    ) {
+        let database = ctx.settings.database;
+        let cluster = ctx.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
+        let lease = cluster.map(|(cluster, of)| {
+            let name = (database.lease)(&of.name);
+            let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
+            let lease = if (database.joins_elsewhere)(pilot) {
+                lease
+            } else {
+                lease.keeping(ctx.files.clone(), ctx.volume.clone())
+            };
+            (lease, name)
+        });
+        self.shared = lease.is_some();
+        let (claim, claimed) = watch::channel(Claim::Waiting);
+        let (lease, name) = lease.unzip();
+        let (eligibility, shutdown) = (self.eligibility.subscribe(), ctx.rt.shutdown());
+        let election = leader::campaign(lease, eligibility, claim, shutdown.clone());
+        ctx.rt.tasks().spawn("leader", election);
+        let duties = LeadDuties {
+            cluster: ctx.cluster.clone().filter(|_| self.shared),
+            ctx: ctx.clone(),
+            intent,
+            reported: report.subscribe(),
+            events: report.events().zip(name),
+        };
+        ctx.rt.tasks().spawn("lead-duties", duties.run(claimed, shutdown));
+    }
+
+    pub(super) fn update(&self, state: &State, holder: &Holder) {
+        let now = match (Eligibility::of(state, self.shared), holder) {
             (eligibility, Holder::Ours) => eligibility,
             (Eligibility::Yes | Eligibility::Faltering, Holder::Open) => Eligibility::Faltering,
             _ => Eligibility::No,
         };
-        self.eligibility
-            .send_if_modified(|known| std::mem::replace(known, eligibility) != eligibility);
+        self.eligibility.send_if_modified(|known| std::mem::replace(known, now) != now);
     }
 }
 
 /// What a leader does, as long as it leads.
 struct LeadDuties {
-    settings: Settings,
-    driver: Arc<dyn Driver>,
+    ctx: Context,
+    /// Where there are others.
     cluster: Option<Cluster>,
     intent: intent::Receiver,
     reported: watch::Receiver<PilotStatus>,
-    metrics: Metrics,
     /// And the name of the lease.
     events: Option<(Queue, String)>,
 }
@@ -114,7 +126,7 @@ impl LeadDuties {
     }
 
     async fn lead(&self, lead: Lead) {
-        if !self.driver.has_lead_duties() {
+        if !self.ctx.driver.has_lead_duties() {
             // Nobody needs to be asked about the others then.
             return std::future::pending().await;
         }
@@ -153,16 +165,16 @@ impl LeadDuties {
         if reported.phase.is_some() {
             pilot.status = reported;
         }
-        let node = node(&self.settings, &pilot, &peers, false);
-        let done = self.driver.lead_duties(&node, lead).await;
+        let node = self.ctx.node(&pilot, &peers, false);
+        let done = self.ctx.driver.lead_duties(&node, lead).await;
         done.err().map(|error| chain(&error).to_string())
     }
 
     fn changed(&self, leads: bool) {
-        self.metrics.leader.set(leads.into());
-        self.metrics.leader_changes.inc();
+        self.ctx.metrics.leader.set(leads.into());
+        self.ctx.metrics.leader_changes.inc();
         let Some((events, lease)) = &self.events else { return };
-        let name = &self.settings.name;
+        let name = &self.ctx.settings.name;
         let news = if leads {
             News::normal("LeaderElection", format!("{name} became leader"))
         } else {
@@ -173,7 +185,7 @@ impl LeadDuties {
         let regarding = |kind: &str, api_version: &str| ObjectReference {
             api_version: Some(api_version.to_owned()),
             kind: Some(kind.to_owned()),
-            namespace: Some(self.settings.namespace.clone()),
+            namespace: Some(self.ctx.settings.namespace.clone()),
             name: Some(lease.clone()),
             ..ObjectReference::default()
         };

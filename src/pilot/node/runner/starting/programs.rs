@@ -9,13 +9,16 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Message, Runner, node};
+use super::{Context, Message, Starting};
 use crate::{
     api::v1beta1::DatabaseStatus,
     error::chain,
     pilot::{
-        driver::{self, Preparation},
-        node::machine::{Attempt, Event},
+        driver::{self, Node, Preparation},
+        node::{
+            machine::{Attempt, Event},
+            report::Facts,
+        },
         process::supervisor::{Command, GivenUp, Helped, Supervisor, User},
         volume::lock::Hangs,
     },
@@ -28,28 +31,28 @@ const TOLD: usize = 800;
 
 /// Why the preparation is not done.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in super::super) enum Failure {
     Cancelled,
     Failed(String),
 }
 
-impl Runner {
-    pub(super) fn run_programs(&mut self, attempt: Attempt) {
-        let Some(pilot) = self.pilot.clone() else { return };
-        let node = node(&self.settings, &pilot, &self.peers, self.start.may_found);
-        let (driver, messages) = (self.driver.clone(), self.messages.clone());
-        let (supervisor, user) = (self.supervisor.clone(), self.settings.user);
-        let volume = self.volume.clone();
+impl Starting {
+    pub(in super::super) fn run_programs(
+        &mut self,
+        ctx: &Context,
+        node: Node,
+        mut detail: DatabaseStatus,
+        attempt: Attempt,
+    ) {
         self.programs = CancellationToken::new();
-        let cancelled = self.programs.clone();
-        let mut detail = self.facts.observation.detail.clone();
+        let (ctx, cancelled) = (ctx.clone(), self.programs.clone());
+        let tasks = ctx.rt.tasks().clone();
         // Never dropped half-way: it ends when its programs have ended.
-        self.rt.tasks().spawn("prepare", async move {
-            // An error means that the loop is gone.
-            let say = async |news_of| drop(messages.send(news_of).await);
+        tasks.spawn("prepare", async move {
+            let Context { driver, volume, supervisor, settings, .. } = &ctx;
             let tell = async |detail: &mut DatabaseStatus| {
                 driver.report_preparation(detail);
-                say(Message::Preparing { attempt, detail: detail.clone() }).await;
+                ctx.tell(Message::Preparing { attempt, detail: detail.clone() }).await;
             };
             let work = async {
                 let (asked, about) = (driver.clone(), node.clone());
@@ -57,8 +60,8 @@ impl Runner {
                 tell(&mut detail).await;
                 for (index, one) in known(programs)?.iter().enumerate() {
                     info!(what = one.what, "Preparing the database");
-                    say(Message::Waiting(one.what.clone())).await;
-                    let result = run(&supervisor, one, user, &cancelled).await;
+                    ctx.tell(Message::Waiting(one.what.clone())).await;
+                    let result = run(supervisor, one, settings.user, &cancelled).await;
                     let outcome = match &result {
                         Err(Failure::Failed(why)) => Some(Err(why.clone())),
                         Ok(()) => Some(Ok(())),
@@ -81,34 +84,37 @@ impl Runner {
                 Ok(())
             };
             let result = work.await;
-            say(Message::Prepared { attempt, result }).await;
+            ctx.tell(Message::Prepared { attempt, result }).await;
         });
     }
 
-    pub(super) fn prepares(&mut self, attempt: Attempt, detail: DatabaseStatus) {
-        if self.state.is_preparing(attempt) {
-            self.facts.observation.detail = detail;
-        }
+    pub(in super::super) fn cancel_programs(&self) {
+        self.programs.cancel();
     }
+}
 
-    pub(super) fn prepared(&mut self, attempt: Attempt, result: Result<(), Failure>) {
-        self.facts.waiting = None;
-        match result {
-            Ok(()) => {
-                self.facts.preparation = Some(Ok(()));
-                self.step(Event::Prepared(attempt));
+/// How the programs of this attempt ended.
+pub(in super::super) fn prepared(
+    facts: &mut Facts,
+    attempt: Attempt,
+    result: Result<(), Failure>,
+) -> Event {
+    facts.waiting = None;
+    match result {
+        Ok(()) => {
+            facts.preparation = Some(Ok(()));
+            Event::Prepared(attempt)
+        }
+        Err(Failure::Cancelled) => Event::NotPrepared(attempt),
+        Err(Failure::Failed(why)) => {
+            let told = Some(Err(why));
+            if facts.preparation != told
+                && let Some(Err(why)) = &told
+            {
+                warn!(why, "Database could not be prepared");
             }
-            Err(Failure::Cancelled) => self.step(Event::NotPrepared(attempt)),
-            Err(Failure::Failed(why)) => {
-                let told = Some(Err(why));
-                if self.facts.preparation != told
-                    && let Some(Err(why)) = &told
-                {
-                    warn!(why, "Database could not be prepared");
-                }
-                self.facts.preparation = told;
-                self.step(Event::NotPrepared(attempt));
-            }
+            facts.preparation = told;
+            Event::NotPrepared(attempt)
         }
     }
 }

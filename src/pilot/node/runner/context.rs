@@ -1,0 +1,71 @@
+//! What every part of the runner works with: the database, its volume, the API, and the way to
+//! the loop. Cheap to clone: each task has its own.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{Message, Settings};
+use crate::{
+    api::v1beta1::Pilot,
+    pilot::{
+        driver::{Driver, Node},
+        kube::cluster::{self, Cluster},
+        node::metrics::Metrics,
+        process::{cgroup, supervisor::Supervisor},
+        volume::{files::Files, lock::Volume},
+    },
+    runtime::Runtime,
+};
+
+/// An API that takes longer is away; what is known already is used.
+const PEERS_LIMIT: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+pub(super) struct Context {
+    pub(super) settings: Arc<Settings>,
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) supervisor: Supervisor,
+    pub(super) rt: Runtime,
+    pub(super) cluster: Option<Cluster>,
+    pub(super) files: Files,
+    pub(super) volume: Volume,
+    pub(super) metrics: Metrics,
+    pub(super) messages: mpsc::Sender<Message>,
+}
+
+impl Context {
+    /// The node as the database sees it.
+    pub(super) fn node(&self, pilot: &Pilot, peers: &[Pilot], may_found: bool) -> Node {
+        let settings = &self.settings;
+        Node {
+            pilot: pilot.clone(),
+            peers: peers.to_vec(),
+            cluster_uid: cluster::owner(pilot).map(|owner| owner.uid.clone()),
+            address: settings.address,
+            home: settings.home.clone(),
+            data: settings.data.clone(),
+            config: settings.config.clone(),
+            shared: settings.shared.clone(),
+            memory_limit: cgroup::memory_limit(),
+            may_found,
+            ring: None,
+        }
+    }
+
+    /// The node with its peers as the API has them now, where that answers.
+    pub(super) async fn with_peers_now(&self, node: Node) -> Node {
+        let Some(cluster) = self.cluster.as_ref().filter(|it| !it.breaker().is_away()) else {
+            return node;
+        };
+        match timeout(PEERS_LIMIT, cluster.peers(&node.pilot)).await {
+            Ok(Ok(peers)) => Node { peers, ..node },
+            _ => node,
+        }
+    }
+
+    /// Tells the loop. When that is gone nobody needs to know any more.
+    pub(super) async fn tell(&self, message: Message) {
+        drop(self.messages.send(message).await);
+    }
+}

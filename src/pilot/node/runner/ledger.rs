@@ -1,0 +1,223 @@
+//! What the loop reads from the volume and writes down there: in order, and without waiting for
+//! it.
+//!
+//! What an earlier pilot left is read as soon as the volume answers, and before any intent is
+//! acted upon. Signals and probes are answered meanwhile.
+
+use std::io;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use super::{Message, context::Context, wanted::Wanted};
+use crate::{
+    api::v1beta1::{Identity, Pilot, PilotStatus},
+    pilot::volume::files::{Files, Mark, Run},
+};
+
+/// A volume that hangs while more than this happens has other troubles.
+const QUEUE: usize = 64;
+
+pub(super) struct Ledger {
+    notes: mpsc::Sender<Note>,
+    recalled: Recall,
+    /// The checks passed once: the volume is locked and this node's.
+    pub(super) ours: bool,
+    /// The node's id as its disk has it.
+    pub(super) marked: Option<String>,
+}
+
+/// How far the reading is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recall {
+    /// To be read; nobody else's run goes on.
+    Due,
+    /// To be read, with the run of an earlier program of this process, which is no lost one.
+    DueAfterTakeover,
+    Done,
+}
+
+/// What an earlier pilot left.
+#[derive(Debug)]
+pub(super) struct Recalled {
+    decommissioned: io::Result<bool>,
+    mark: io::Result<Option<Mark>>,
+    run: io::Result<Option<Run>>,
+}
+
+/// What it means.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) decommissioned: bool,
+    pub(super) identity: Option<Identity>,
+    /// A run that nobody has seen the end of.
+    pub(super) lost: Option<Run>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Note {
+    /// A run of the database has begun.
+    Begun(Run),
+    /// It has ended, and somebody saw it.
+    Ended,
+    /// The node left its cluster for good.
+    Decommissioned(Time),
+    /// The intent, for a start without the API.
+    Intent(Box<Pilot>),
+}
+
+impl Note {
+    fn write(self, files: &Files) -> io::Result<()> {
+        match self {
+            Self::Begun(run) => files.begin_run(&run),
+            Self::Ended => files.end_run(),
+            Self::Decommissioned(time) => files.set_decommissioned(time),
+            Self::Intent(pilot) => files.set_intent(&pilot),
+        }
+    }
+
+    fn what(&self) -> &'static str {
+        match self {
+            Self::Begun(_) => "the run",
+            Self::Ended => "the end of the run",
+            // The database itself knows, and the next decommission says so again.
+            Self::Decommissioned(_) => "that the node left its cluster",
+            Self::Intent(_) => "the intent",
+        }
+    }
+}
+
+impl Ledger {
+    /// Writes notes down until shutdown, and then those that wait.
+    pub(super) fn new(ctx: &Context) -> Self {
+        let (notes, mut taken) = mpsc::channel::<Note>(QUEUE);
+        let (files, volume) = (ctx.files.clone(), ctx.volume.clone());
+        let shutdown = ctx.rt.shutdown();
+        ctx.rt.tasks().spawn("notes", async move {
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    next = taken.recv() => next,
+                    () = shutdown.triggered() => return,
+                };
+                let Some(note) = next else { return };
+                let what = note.what();
+                loop {
+                    let (files, note) = (files.clone(), note.clone());
+                    match volume.visit(move |_| note.write(&files)).await {
+                        Ok(Ok(())) => break,
+                        Ok(Err(error)) => {
+                            warn!(what, %error, "Not written down");
+                            break;
+                        }
+                        // Each time that it does not answer is said; nobody waits for this.
+                        Err(error) => warn!(what, %error, "Not written down yet"),
+                    }
+                }
+            }
+        });
+        Self { notes, recalled: Recall::Due, ours: false, marked: None }
+    }
+
+    /// Goes on with the volume of an earlier program of this process.
+    pub(super) fn taken_over(&mut self, ours: bool) {
+        self.recalled = Recall::DueAfterTakeover;
+        self.ours = ours;
+    }
+
+    pub(super) fn is_recalled(&self) -> bool {
+        self.recalled == Recall::Done
+    }
+
+    /// Has everything been read, and written down or at least begun to be?
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_recalled() && self.notes.capacity() == self.notes.max_capacity()
+    }
+
+    pub(super) fn write_down(&self, note: Note) {
+        if let Err(error) = self.notes.try_send(note) {
+            warn!(%error, "The data volume hangs; what happened is not written down");
+        }
+    }
+
+    pub(super) fn decommissioned(&self) {
+        info!("Node left its database cluster");
+        self.write_down(Note::Decommissioned(Time(Timestamp::now())));
+    }
+
+    /// Keeps the intent on the disk, for a start without the API. Only when the volume is ours.
+    pub(super) fn remember_intent(&self, wanted: &Wanted) {
+        let Some(pilot) = wanted.pilot.as_ref().filter(|_| self.ours && !wanted.remembered) else {
+            return;
+        };
+        let kept = Pilot { status: PilotStatus::default(), ..pilot.clone() };
+        self.write_down(Note::Intent(Box::new(kept)));
+    }
+
+    /// Reads what an earlier pilot left.
+    pub(super) fn recall(ctx: &Context) {
+        let (ctx, shutdown) = (ctx.clone(), ctx.rt.shutdown());
+        let tasks = ctx.rt.tasks().clone();
+        tasks.spawn("recall", async move {
+            let recalled = async {
+                loop {
+                    let (driver, files) = (ctx.driver.clone(), ctx.files.clone());
+                    let read = ctx.volume.visit(move |_| {
+                        driver.recall();
+                        let (decommissioned, mark) = (files.is_decommissioned(), files.mark());
+                        Box::new(Recalled { decommissioned, mark, run: files.open_run() })
+                    });
+                    match read.await {
+                        Ok(recalled) => return recalled,
+                        Err(error) => warn!(%error, "Waiting for the data volume"),
+                    }
+                }
+            };
+            tokio::select! {
+                () = shutdown.triggered() => {}
+                recalled = recalled => ctx.tell(Message::Recalled(recalled)).await,
+            }
+        });
+    }
+
+    pub(super) fn take_recalled(&mut self, recalled: Recalled) -> Known {
+        let Recalled { decommissioned, mark, run } = recalled;
+        let mut known = Known::default();
+        match decommissioned {
+            Ok(is) => known.decommissioned = is,
+            Err(error) => warn!(%error, "Cannot tell whether the node left its cluster"),
+        }
+        match mark {
+            Ok(mark) => {
+                known.identity = mark.as_ref().and_then(identity);
+                self.marked = mark.and_then(|mark| mark.node_id);
+            }
+            Err(error) => warn!(%error, "Mark of the data cannot be read"),
+        }
+        if let (Recall::Due, Ok(Some(run))) = (self.recalled, run) {
+            known.lost = Some(run);
+        }
+        self.recalled = Recall::Done;
+        known
+    }
+
+    /// What was written down of the node's identity, as the API shows it.
+    pub(super) fn marked_as(&mut self, mark: &Mark) -> Option<Identity> {
+        info!(node_id = mark.node_id, cluster_id = mark.cluster_id, "Node has its identity");
+        self.marked.clone_from(&mark.node_id);
+        identity(mark)
+    }
+}
+
+/// As the API shows it.
+fn identity(mark: &Mark) -> Option<Identity> {
+    mark.node_id.as_ref()?;
+    Some(Identity {
+        cluster_id: mark.cluster_id.clone(),
+        node_id: mark.node_id.clone(),
+        since: mark.since.clone(),
+        ring_id: mark.ring.clone(),
+    })
+}

@@ -1,0 +1,150 @@
+//! The database's process, while there is one, and the tasks that ask it things. They end with it.
+
+mod decommission;
+mod observe;
+
+use std::io;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+pub(super) use self::decommission::{cancel_answered, decommission_answered};
+use super::{Message, context::Context, starting::hung};
+use crate::{
+    api::v1beta1::Pilot,
+    error::chain,
+    pilot::{
+        driver::{self, Node, ProcessSpec},
+        node::{machine::Attempt, preflight, report},
+        process::{
+            cgroup,
+            supervisor::{Child, Command, Exit},
+        },
+        volume::files::Run,
+    },
+    runtime::build,
+};
+
+pub(super) struct Running {
+    pub(super) child: Option<Child>,
+    /// Starts beyond the first; -1 before that.
+    pub(super) restarts: i32,
+    /// The kernel's count of OOM kills when the database was started.
+    pub(super) oom_kills: u64,
+    /// Ends what follows the process.
+    following: CancellationToken,
+}
+
+impl Running {
+    pub(super) fn new() -> Self {
+        Self { child: None, restarts: -1, oom_kills: 0, following: CancellationToken::new() }
+    }
+
+    /// Waits for the process to end. Cancel-safe.
+    pub(super) async fn exited(&mut self) -> Exit {
+        match &mut self.child {
+            Some(child) => child.exited().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn spawn(&mut self, ctx: &Context, process: &ProcessSpec) -> io::Result<Run> {
+        let command = Command { user: ctx.settings.user, ..Command::from(process) };
+        self.oom_kills = cgroup::oom_kills();
+        let child = ctx.supervisor.spawn(&command)?;
+        let pid = child.pid;
+        info!(pid, program = %process.program.display(), "Started the database");
+        self.restarts += 1;
+        ctx.metrics.starts.inc();
+        self.child = Some(child);
+        Ok(Run {
+            pid,
+            start_time: Time(Timestamp::now()),
+            pilot_version: build::VERSION.to_owned(),
+        })
+    }
+
+    /// Follows the process from now on: asks it how it is, and looks at its peers.
+    pub(super) fn begin_following(
+        &mut self,
+        ctx: &Context,
+        pilot: Option<&Pilot>,
+        marked: Option<String>,
+    ) {
+        self.following = CancellationToken::new();
+        let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
+        self.follow(ctx, "observe", observe::observe(ctx.clone(), pid, marked));
+        if let (Some(cluster), Some(pilot)) = (&ctx.cluster, pilot) {
+            let work = observe::watch_peers(cluster.clone(), pilot.clone(), ctx.messages.clone());
+            self.follow(ctx, "peers", work);
+        }
+    }
+
+    pub(super) fn cease_following(&self) {
+        self.following.cancel();
+    }
+
+    /// A task about the running process, ended with it.
+    pub(super) fn follow<F>(&self, ctx: &Context, name: &'static str, work: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let token = self.following.clone();
+        ctx.rt.tasks().spawn(name, async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = work => {}
+            }
+        });
+    }
+
+    /// Tells a running database what is new about its peers.
+    pub(super) fn refresh(&self, ctx: &Context, node: Node) {
+        let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
+        self.follow(ctx, "refresh", async move {
+            let told = match volume.during(async move { driver.refresh(&node).await }).await {
+                Ok(told) => told.map_err(|error| chain(&error).to_string()),
+                Err(hangs) => Err(hangs.to_string()),
+            };
+            if let Err(error) = told {
+                debug!(error, "Database was not told about its peers");
+            }
+        });
+    }
+
+    /// Validates the wanted configuration. The running process and its files are not touched.
+    pub(super) fn validate(&self, ctx: &Context, node: Node, attempt: Attempt) {
+        let context = ctx.clone();
+        let low = ctx.settings.allow_low_limits;
+        self.follow(ctx, "validate", async move {
+            let driver = context.driver.clone();
+            let validated = context.volume.during(async move {
+                let failed = preflight::check_database(&*driver, &node, low).await;
+                if !failed.is_empty() {
+                    return Some(report::joined(failed.iter()));
+                }
+                match driver.validate(&node).await {
+                    // What must happen elsewhere first is waited for at the start.
+                    Ok(()) | Err(driver::Error::NotYet(_)) => None,
+                    Err(error) => Some(chain(&error).to_string()),
+                }
+            });
+            let rejected = validated.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
+            context.tell(Message::Validated { attempt, rejected }).await;
+        });
+    }
+
+    pub(super) fn flush(&self, ctx: &Context) {
+        info!("Flushing the database");
+        let context = ctx.clone();
+        self.follow(ctx, "flush", async move {
+            match context.driver.flush().await {
+                Ok(()) => info!("Flushed the database"),
+                Err(error) => warn!(error = %chain(&error), "Flush failed; stopping without"),
+            }
+            context.tell(Message::Flushed).await;
+        });
+    }
+}

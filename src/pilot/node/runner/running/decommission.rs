@@ -1,0 +1,110 @@
+//! Asking the database to leave its cluster, or to stay after all, and what it says to that.
+
+use std::time::Duration;
+
+use tokio::time::{error::Elapsed, timeout};
+use tracing::{info, warn};
+
+use super::{Context, Message, Running};
+use crate::{
+    error::chain,
+    pilot::{
+        driver::{self, DecommissionState, Node},
+        node::{machine::Event, report::Facts},
+        volume::lock::Hangs,
+    },
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl Running {
+    pub(in super::super) fn decommission(&self, ctx: &Context, node: Node) {
+        let context = ctx.clone();
+        self.follow(ctx, "decommission", async move {
+            // Whether they have room is decided by what they say now.
+            let node = context.with_peers_now(node).await;
+            let driver = context.driver.clone();
+            let asked = async move { timeout(LIMIT, driver.decommission(&node)).await };
+            let result = answered(context.volume.during(asked).await);
+            context.tell(Message::Decommission(result)).await;
+        });
+    }
+
+    pub(in super::super) fn cancel_decommission(&self, ctx: &Context, node: Node) {
+        let context = ctx.clone();
+        self.follow(ctx, "cancel-decommission", async move {
+            let driver = context.driver.clone();
+            let asked = async move { timeout(LIMIT, driver.cancel_decommission(&node)).await };
+            let result = answered(context.volume.during(asked).await);
+            context.tell(Message::Cancelled(result)).await;
+        });
+    }
+}
+
+/// What the database said when it was asked to leave; `wanted`: it still is.
+pub(in super::super) fn decommission_answered(
+    facts: &mut Facts,
+    wanted: bool,
+    result: Result<DecommissionState, driver::Error>,
+) -> Event {
+    // Why it goes on although it is no longer wanted stays said.
+    if wanted {
+        facts.refused = None;
+    }
+    match result {
+        Ok(DecommissionState::Moving(progress)) => {
+            facts.decommission = Some(progress);
+            Event::DecommissionMoving
+        }
+        Ok(DecommissionState::Done) => Event::DecommissionDone,
+        Ok(DecommissionState::Refused(why)) => {
+            warn!(why, "Decommission is refused");
+            // Whoever helps it leave goes by its progress.
+            facts.decommission = None;
+            facts.refused = Some(why);
+            Event::DecommissionRefused
+        }
+        Err(error) => {
+            let text = chain(&error).to_string();
+            warn!(error = text, "Decommission does not go on");
+            facts.refused = Some(text);
+            Event::DecommissionRefused
+        }
+    }
+}
+
+/// And when it was asked to stay.
+pub(in super::super) fn cancel_answered(
+    facts: &mut Facts,
+    result: Result<(), driver::Error>,
+) -> Event {
+    match result {
+        Ok(()) => {
+            info!("Decommission was taken back");
+            facts.decommission = None;
+            facts.refused = None;
+            Event::DecommissionCancelled
+        }
+        Err(error) => {
+            let text = chain(&error).to_string();
+            if facts.refused.as_ref() != Some(&text) {
+                warn!(error = text, "Decommission is not taken back");
+            }
+            facts.refused = Some(text);
+            match error {
+                driver::Error::TooLate(_) => Event::DecommissionIrreversible,
+                _ => Event::CancelFailed,
+            }
+        }
+    }
+}
+
+fn answered<T>(
+    asked: Result<Result<Result<T, driver::Error>, Elapsed>, Hangs>,
+) -> Result<T, driver::Error> {
+    match asked {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(late)) => Err(late.into()),
+        Err(hangs) => Err(driver::Error::NotYet(hangs.to_string())),
+    }
+}

@@ -1,0 +1,269 @@
+//! What comes before a start: checks, the turn, the configuration, and programs to run.
+//!
+//! Nothing here waits on the loop: whatever touches the volume is done where a volume that
+//! hangs holds up neither signals nor probes.
+
+mod programs;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+pub(super) use self::programs::{Failure, prepared};
+use super::{Message, context::Context};
+use crate::{
+    api::v1beta1::Pilot,
+    error::chain,
+    pilot::{
+        driver::{self, FailedCheck, Node, ProcessSpec},
+        kube::{
+            founding::{self, Applicant, Turn},
+            peers,
+        },
+        node::{
+            machine::{Attempt, Event},
+            preflight,
+            report::Facts,
+        },
+        volume::{lock::Hangs, ownership},
+    },
+};
+
+pub(super) struct Starting {
+    pub(super) peers: Vec<Pilot>,
+    /// How the node was let start last.
+    allowed: founding::Start,
+    /// The data on the volume were of another ring when the node last took its turn.
+    foreign: bool,
+    /// What was configured last.
+    pub(super) process: Option<ProcessSpec>,
+    /// Cancels what prepares a start.
+    preparing: CancellationToken,
+    /// Ends the programs that come before the database.
+    programs: CancellationToken,
+}
+
+impl Starting {
+    pub(super) fn new() -> Self {
+        Self {
+            peers: Vec::new(),
+            allowed: founding::Start::default(),
+            foreign: false,
+            process: None,
+            preparing: CancellationToken::new(),
+            programs: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn may_found(&self) -> bool {
+        self.allowed.may_found
+    }
+
+    /// Goes on with a node that an earlier program of this process started.
+    pub(super) fn taken_over(&mut self, may_found: bool) {
+        self.allowed.may_found = may_found;
+    }
+
+    /// Nothing that prepares a start is wanted any more.
+    pub(super) fn cancel(&self) {
+        self.preparing.cancel();
+    }
+
+    /// A task that prepares a start; an earlier one is no longer wanted.
+    fn prepare<F>(&mut self, ctx: &Context, name: &'static str, work: F)
+    where
+        F: Future<Output = Message> + Send + 'static,
+    {
+        self.preparing.cancel();
+        self.preparing = CancellationToken::new();
+        let (token, messages) = (self.preparing.clone(), ctx.messages.clone());
+        ctx.rt.tasks().spawn(name, async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                // An error means that the loop is gone.
+                answer = work => drop(messages.send(answer).await),
+            }
+        });
+    }
+
+    pub(super) fn preflight(&mut self, ctx: &Context, node: Node, attempt: Attempt) {
+        let host = preflight::Host {
+            require_mount: ctx.settings.require_mount,
+            ports: ctx.settings.database.ports.to_vec(),
+            namespace: ctx.settings.namespace.clone(),
+        };
+        let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
+        let low = ctx.settings.allow_low_limits;
+        let has_data = ctx.settings.database.has_data;
+        self.prepare(ctx, "preflight", async move {
+            let general = node.clone();
+            let checked = volume
+                .visit(move |lock| {
+                    let failed = preflight::check(&general, &host, lock);
+                    // The lock is held by whoever can read the volume, and alone.
+                    (failed, lock.is_some().then(|| has_data(&general.data)))
+                })
+                .await;
+            let (checked, holds) = match checked {
+                Ok((failed, holds)) => (Ok(failed), holds),
+                Err(hangs) => (Err(hangs), None),
+            };
+            let failed =
+                match checked {
+                    Ok(failed) if failed.is_empty() => volume
+                        .during(
+                            async move { preflight::check_database(&*driver, &node, low).await },
+                        )
+                        .await,
+                    other => other,
+                };
+            let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
+            Message::Checked { attempt, failed, holds }
+        });
+    }
+
+    pub(super) fn checked(
+        &self,
+        ctx: &Context,
+        facts: &mut Facts,
+        attempt: Attempt,
+        failed: Vec<FailedCheck>,
+    ) -> Event {
+        if !failed.is_empty() {
+            refused(ctx, facts, failed);
+            return Event::PreflightFailed(attempt);
+        }
+        if !self.foreign {
+            // Else it stands until the next turn says otherwise.
+            facts.preflight = Some(failed);
+        }
+        Event::PreflightPassed(attempt)
+    }
+
+    pub(super) fn take_turn(&mut self, ctx: &Context, node: Node, attempt: Attempt) {
+        let context = ctx.clone();
+        self.prepare(ctx, "founding", async move {
+            let Context { settings, cluster, files, volume, messages, .. } = &context;
+            // A full queue only delays what is said to people.
+            let say = |what| drop(messages.try_send(Message::Waiting(what)));
+            let (database, data) = (settings.database, &settings.data);
+            let applicant = Applicant { database, pilot: &node.pilot, files, volume, data };
+            let turn = founding::take_turn(cluster.as_ref(), applicant, say).await;
+            Message::Turn { attempt, turn }
+        });
+    }
+
+    pub(super) fn turned(
+        &mut self,
+        ctx: &Context,
+        facts: &mut Facts,
+        attempt: Attempt,
+        turn: Turn,
+    ) -> Event {
+        facts.waiting = None;
+        match turn {
+            Turn::Start(start) => {
+                let may_found = start.may_found;
+                self.allowed = start;
+                self.foreign = false;
+                facts.preflight = Some(Vec::new());
+                Event::Turn { attempt, may_found }
+            }
+            Turn::Refused(check) => {
+                self.foreign = true;
+                refused(ctx, facts, vec![check]);
+                Event::PreflightFailed(attempt)
+            }
+        }
+    }
+
+    pub(super) fn configure(&mut self, ctx: &Context, node: Node, attempt: Attempt) {
+        let node = Node { ring: self.allowed.ring.clone(), ..node };
+        let context = ctx.clone();
+        self.prepare(ctx, "configure", async move {
+            let node = context.with_peers_now(node).await;
+            let peers = node.peers.clone();
+            let Context { settings, driver, volume, .. } = context;
+            let written = volume.during(async move {
+                let process = driver.configure(&node).await?;
+                if let Some(user) = settings.user {
+                    let give = |path, source| driver::Error::Give { path, source };
+                    let (config, data) = (&settings.config, &settings.data);
+                    // Rendered as root, read as somebody else: files with secrets are the owner's.
+                    ownership::give(config, user).map_err(|why| give(config.clone(), why))?;
+                    ownership::give_volume(data, user).map_err(|why| give(data.clone(), why))?;
+                }
+                Ok(process)
+            });
+            let late = |hangs| Err(driver::Error::NotYet(hung(hangs).message));
+            let result = written.await.unwrap_or_else(late);
+            Message::Configured { attempt, peers, result }
+        });
+    }
+
+    pub(super) fn configured(
+        &mut self,
+        ctx: &Context,
+        pilot: Option<&Pilot>,
+        facts: &mut Facts,
+        (attempt, result): (Attempt, Result<ProcessSpec, driver::Error>),
+    ) -> Event {
+        match result {
+            Ok(process) => {
+                facts.rejected = None;
+                facts.waiting = None;
+                self.process = Some(process);
+                return Event::Configured(attempt);
+            }
+            Err(driver::Error::NotYet(what)) => {
+                facts.rejected = None;
+                waiting(facts, what);
+                self.wait_for_peers(ctx, pilot);
+            }
+            Err(error) => rejected(facts, chain(&error).to_string()),
+        }
+        Event::NotConfigured(attempt)
+    }
+
+    /// The start is tried again as soon as the peers are not what they were.
+    fn wait_for_peers(&mut self, ctx: &Context, pilot: Option<&Pilot>) {
+        let (Some(cluster), Some(pilot)) = (ctx.cluster.clone(), pilot.cloned()) else {
+            return;
+        };
+        let known = self.peers.clone();
+        self.prepare(ctx, "await-peers", async move {
+            peers::changed(&cluster, &pilot, &known).await;
+            Message::PeersMoved
+        });
+    }
+}
+
+/// What a start waits for; said once.
+pub(super) fn waiting(facts: &mut Facts, what: String) {
+    if facts.waiting.as_ref() != Some(&what) {
+        info!(what, "Waiting to start");
+    }
+    facts.waiting = Some(what);
+}
+
+/// Why the wanted configuration is not the running one; said once.
+pub(super) fn rejected(facts: &mut Facts, why: String) {
+    if facts.rejected.as_ref() != Some(&why) {
+        warn!(error = why, "Configuration was rejected");
+    }
+    facts.rejected = Some(why);
+}
+
+fn refused(ctx: &Context, facts: &mut Facts, failed: Vec<FailedCheck>) {
+    if facts.preflight.as_ref() != Some(&failed) {
+        for check in &failed {
+            warn!(reason = check.reason, explanation = check.message, "Preflight failed");
+        }
+    }
+    ctx.metrics.preflight_failures.inc();
+    facts.preflight = Some(failed);
+}
+
+pub(super) fn hung(hangs: Hangs) -> FailedCheck {
+    let message = format!("{hangs}; see to its storage");
+    FailedCheck { reason: "PreflightFailed", message }
+}

@@ -1,0 +1,29 @@
+//! The machine's timers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::pilot::node::machine::Timer;
+
+#[derive(Debug, Default)]
+pub(super) struct Timers(BTreeMap<Timer, Instant>);
+
+impl Timers {
+    pub(super) fn arm(&mut self, timer: Timer, delay: Duration) {
+        self.0.insert(timer, Instant::now() + delay);
+    }
+
+    pub(super) fn disarm(&mut self, timer: Timer) {
+        self.0.remove(&timer);
+    }
+
+    /// Waits for the next one. Cancel-safe: it stays in the table until its time.
+    pub(super) async fn due(&mut self) -> Timer {
+        let next = self.0.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
+        let Some((timer, at)) = next else { return std::future::pending().await };
+        sleep_until(at).await;
+        self.0.remove(&timer);
+        timer
+    }
+}

@@ -1,0 +1,97 @@
+//! What is wanted of the node, and whether it is this pilot's to do.
+
+use tracing::{info, warn};
+
+use crate::{
+    api::v1beta1::{Pilot, PilotIntent, PilotSpec},
+    pilot::{
+        kube::{
+            intent::{self, Intent},
+            namesake::{self, Holder},
+        },
+        node::machine::{Event, Want},
+    },
+};
+
+pub(super) struct Wanted {
+    pub(super) intent: intent::Receiver,
+    /// Whose the name is. As long as it is not ours nothing that is wanted of it is done.
+    pub(super) namesake: namesake::Receiver,
+    pub(super) holder: Holder,
+    /// The database was stopped because of that, whatever was wanted.
+    displaced: bool,
+    /// The Pilot as last seen.
+    pub(super) pilot: Option<Pilot>,
+    /// It is from the disk: the API did not answer.
+    pub(super) remembered: bool,
+}
+
+/// An intent that was looked at.
+pub(super) struct Taken {
+    /// No Pilot had been seen before.
+    pub(super) first: bool,
+    /// It differs from the last one.
+    pub(super) changed: bool,
+    /// Another pilot held the name in between, and is gone.
+    pub(super) goes_on: bool,
+    /// `None`: this release does not know what is wanted.
+    pub(super) want: Option<Want>,
+    pub(super) restart: Option<String>,
+}
+
+impl Wanted {
+    pub(super) fn new(intent: intent::Receiver, namesake: namesake::Receiver) -> Self {
+        let holder = namesake.borrow().clone();
+        Self { intent, namesake, holder, displaced: false, pilot: None, remembered: false }
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.holder == Holder::Ours
+    }
+
+    /// Whose the name is has changed. Says what the machine must hear because of that.
+    pub(super) fn heed_namesake(&mut self) -> Option<Event> {
+        self.holder = self.namesake.borrow_and_update().clone();
+        let Holder::Theirs(why) = &self.holder else { return None };
+        if self.displaced {
+            return None;
+        }
+        warn!(why, "Another pilot is this node; this one runs no database and reports nothing");
+        self.displaced = true;
+        Some(Event::Intent { want: Want::Stopped, restart: None, changed: false })
+    }
+
+    /// Takes the intent as it is now; `None` while it is not this pilot's, or there is none.
+    pub(super) fn take(&mut self) -> Option<Taken> {
+        if !self.is_ours() {
+            return None;
+        }
+        let Intent { pilot, remembered } = self.intent.borrow_and_update().clone()?;
+        let changed = self.pilot.as_ref().is_none_or(|known| {
+            known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
+        });
+        let goes_on = std::mem::take(&mut self.displaced);
+        let (want, restart) = wanted_by(&pilot.spec);
+        if goes_on {
+            info!("The other pilot is gone");
+        }
+        if changed || goes_on {
+            info!(?want, remembered, generation = pilot.metadata.generation, "Took a new intent");
+            self.remembered = remembered;
+        }
+        let first = self.pilot.replace(pilot).is_none();
+        Some(Taken { first, changed, goes_on, want, restart })
+    }
+}
+
+/// What a spec wants of the node, where that is known, and the restart that it asks for.
+pub(super) fn wanted_by(spec: &PilotSpec) -> (Option<Want>, Option<String>) {
+    let want = match spec.phase.clone().unwrap_or_default() {
+        PilotIntent::Decommissioned => Some(Want::Decommissioned),
+        PilotIntent::Stopped => Some(Want::Stopped),
+        PilotIntent::Fenced => Some(Want::Fenced),
+        PilotIntent::Running => Some(Want::Running),
+        PilotIntent::Other(_) => None,
+    };
+    (want, spec.restarted_at.as_ref().map(|time| time.0.to_string()))
+}
