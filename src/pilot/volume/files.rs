@@ -1,4 +1,5 @@
-//! `.navigator/` at the root of the data volume: what a pilot remembers about its node.
+//! `.navigator/` at the root of the data volume: what a pilot knows of its node, and the state
+//! file of its database (`state`). Nothing else writes there.
 //!
 //! Files are 0600 and appear whole or not at all. Losing this folder loses the mark by which
 //! the data are known as this node's, so nothing in it is ever written half.
@@ -120,7 +121,7 @@ impl Files {
         Folder::open(&self.0)?.at(FOLDER)
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+    pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
         match self.folder().and_then(|folder| folder.read(name)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -128,7 +129,7 @@ impl Files {
         }
     }
 
-    fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
+    pub(super) fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
         let folder = Folder::open(&self.0)?.make(FOLDER, 0o700)?;
         folder.write(name, &serde_json::to_vec_pretty(value)?, 0o600)?;
         // The new name is on the disk only when its folder is.

@@ -3,16 +3,16 @@
 //! Written whole or not at all; an unreadable file is an error, never a fresh node.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::pilot::{driver::Error, volume::folder::Folder};
-
-/// Folder at the volume's root that is the pilot's own.
-const FOLDER: &str = ".navigator";
+use crate::pilot::{
+    driver::Error,
+    volume::files::{FOLDER, Files},
+};
 
 /// A struct that is kept in one file.
 pub trait StateFile: Default + Serialize + DeserializeOwned {
@@ -21,26 +21,15 @@ pub trait StateFile: Default + Serialize + DeserializeOwned {
 
     /// What is remembered on this volume; a fresh one when there is nothing.
     fn load(data: &Path) -> Result<Self, Error> {
-        let path = path::<Self>(data);
-        let read = || Folder::open(data)?.at(FOLDER)?.read(Self::FILE);
-        match read() {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|error| Error::Read { path, source: io::Error::other(error) }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(Error::Read { path, source }),
-        }
+        let known = Files::of(data).read(Self::FILE);
+        let known = known.map_err(|source| Error::Read { path: path::<Self>(data), source })?;
+        Ok(known.unwrap_or_default())
     }
 
     fn save(&self, data: &Path) -> Result<(), Error> {
-        let text = serde_json::to_vec_pretty(self).expect("a struct of plain fields is JSON");
-        let write = || {
-            fs::create_dir_all(data)?;
-            let folder = Folder::open(data)?.make(FOLDER, 0o700)?;
-            folder.write(Self::FILE, &text, 0o600)?;
-            // The new name is on the disk only when its folder is.
-            folder.sync()
-        };
-        write().map_err(|source| Error::Write { path: path::<Self>(data), source })
+        fs::create_dir_all(data)
+            .and_then(|()| Files::of(data).write(Self::FILE, self))
+            .map_err(|source| Error::Write { path: path::<Self>(data), source })
     }
 }
 
