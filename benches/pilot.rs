@@ -3,7 +3,8 @@
 //! `make bench-pilot` prints a Markdown table: the median of several runs, with the least and
 //! the most. Memory and idle processor time are taken from the same processes, five of each
 //! kind at once, over two minutes; the times from rounds in which every kind has its turn. The
-//! child is this program itself, so that its own start costs the same for all.
+//! child is this program itself, so that its own start costs the same for all. The pilots run an
+//! installed copy, as in a pod.
 
 #![expect(unsafe_code, reason = "reads another process's clock; says why it is sound")]
 #![expect(clippy::print_stdout, reason = "prints a table")]
@@ -70,7 +71,7 @@ fn main() {
     if std::env::args().any(|argument| argument == CHILD) {
         be_the_child();
     }
-    let place = Place { root: tempfile::tempdir().unwrap(), api: Api::start() };
+    let place = Place::new();
     let mut columns: Vec<Column> = KINDS.map(|(kind, _)| Column::of(kind)).into();
     idle(&place, &mut columns);
     for _ in 0..ROUNDS {
@@ -128,6 +129,23 @@ struct Figures {
 struct Place {
     root: tempfile::TempDir,
     api: Api,
+    /// The program as a pod has it: how a copy was written decides how much of it is resident.
+    navigator: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let installed = root.path().join("installed");
+        fs::create_dir(&installed).unwrap();
+        let done = Command::new(env!("CARGO_BIN_EXE_navigator"))
+            .args(["install".as_ref(), installed.as_os_str()])
+            .args(["--termination-log", "/nonexistent"])
+            .status()
+            .unwrap();
+        assert!(done.success(), "navigator install: {done}");
+        Self { root, api: Api::start(), navigator: installed.join("navigator") }
+    }
 }
 
 impl Kind {
@@ -213,7 +231,7 @@ impl Running {
     /// Started, and how many milliseconds it took until its child said its first line.
     fn start(kind: Kind, place: &Place, copy: u8) -> (Self, f64) {
         let own = std::env::current_exe().unwrap();
-        let navigator = env!("CARGO_BIN_EXE_navigator");
+        let navigator = place.navigator.to_str().unwrap();
         let words: &[&str] = match kind {
             Kind::Connected | Kind::Alone => return Self::start_database(kind, place, copy),
             Kind::Exec => &[navigator, "pilot", "exec", "--"],
@@ -257,7 +275,7 @@ impl Running {
             ("--config", root.join("pilot.yaml"))
         };
         let since = Instant::now();
-        let process = Command::new(env!("CARGO_BIN_EXE_navigator"))
+        let process = Command::new(&place.navigator)
             .args(["pilot", "cassandra", "--address", &address, "--bind-address", &address])
             .args(["--pilot-name", &name])
             .args([flag.into(), intent])

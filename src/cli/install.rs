@@ -58,11 +58,28 @@ fn install(dir: &Path) -> io::Result<String> {
     Ok(installation(&fs::metadata(dir.join("navigator"))?))
 }
 
+/// Pages of a file lie in the page cache in pieces as large as the writes that brought them there,
+/// and whoever runs the file has whole pieces mapped: with writes of a megabyte and more an idle
+/// pilot has all of its program resident, with small ones only what it uses.
+const CHUNK: usize = 16 << 10;
+
+/// As [`io::copy`], in writes of at most [`CHUNK`] and never by the kernel's own copy.
+fn copy_in_chunks(from: &mut dyn io::Read, to: &mut dyn Write) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match from.read(&mut chunk) {
+            Ok(0) => return to.flush(),
+            Ok(length) => to.write_all(&chunk[..length])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.{}", std::process::id()));
     let written = File::create(&temporary).and_then(|mut file| {
-        io::copy(from, &mut file)?;
-        file.flush()?;
+        copy_in_chunks(from, &mut file)?;
         // The umask has no say in who may run it.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()
@@ -76,6 +93,29 @@ fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_is_complete_and_made_of_small_writes() {
+        #[derive(Default)]
+        struct Record(Vec<u8>, Vec<usize>);
+        impl Write for Record {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.extend(bytes);
+                self.1.push(bytes.len());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let content: Vec<u8> = (0..=250).cycle().take(3 * CHUNK + 7).collect();
+        let mut written = Record::default();
+        copy_in_chunks(&mut io::Cursor::new(&content), &mut written).unwrap();
+        assert_eq!(written.0, content);
+        assert_eq!(written.1, [CHUNK, CHUNK, CHUNK, 7]);
+        // What it is about: a piece of the page cache holds at most so much of what is unused.
+        const { assert!(CHUNK <= 64 << 10) };
+    }
 
     #[test]
     fn installing_twice_leaves_two_files_with_their_modes() {
