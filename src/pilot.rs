@@ -1,7 +1,7 @@
-//! The pilot: PID 1 beside one database process. It knows how.
+//! The pilot: PID 1 beside one database process. The controller says when, the pilot knows how.
 //!
 //! `process` owns processes and signals, `volume` the data directory, `kube` all that is said to
-//! and heard from the API; `node` decides and carries out. What it is, and how it is
+//! and heard from the API; `node` decides and carries out. What a database is, and how it is
 //! driven, lies behind `database` and `driver`.
 
 pub mod database;

@@ -5,5 +5,6 @@ pub mod files;
 pub mod folder;
 pub mod lock;
 pub mod ownership;
+pub mod records;
 pub mod ring;
 pub mod state;

@@ -28,7 +28,8 @@ use crate::{
         },
         volume::{
             files::{FOLDER, Files, Mark},
-            lock::{Hangs, Lock, Volume},
+            lock::Hangs,
+            records::Records,
             ring::{self, Belongs},
         },
     },
@@ -92,25 +93,22 @@ enum Decision {
 pub struct Applicant<'a> {
     pub database: &'static Database,
     pub pilot: &'a Pilot,
-    pub files: &'a Files,
-    pub volume: &'a Volume,
+    pub records: &'a Records,
     pub data: &'a Path,
 }
 
 impl Applicant<'_> {
     /// What the volume says of its node, and whether data of a database lie there.
     async fn found(&self) -> Result<(Mark, bool), Error> {
-        let (files, data) = (self.files.clone(), self.data.to_owned());
-        let holds = self.database.has_data;
-        let read = move |_: &mut Option<Lock>| -> io::Result<_> {
+        let (data, holds) = (self.data.to_owned(), self.database.has_data);
+        let read = move |files: &Files| -> io::Result<_> {
             Ok((files.mark()?.unwrap_or_default(), holds(&data)))
         };
-        Ok(self.volume.visit(read).await??)
+        Ok(self.records.visit(read).await??)
     }
 
     async fn write_down(&self, mark: Mark) -> Result<(), Error> {
-        let files = self.files.clone();
-        Ok(self.volume.visit(move |_| files.set_mark(&mark)).await??)
+        Ok(self.records.visit(move |files| files.set_mark(&mark)).await??)
     }
 }
 

@@ -19,10 +19,7 @@ use crate::{
     error::chain,
     pilot::{
         kube::{backoff::Backoff, cluster::Cluster},
-        volume::{
-            files::Files,
-            lock::{Lock, Volume},
-        },
+        volume::{files::Files, records::Records},
     },
     runtime::Shutdown,
 };
@@ -45,7 +42,7 @@ pub type Receiver = watch::Receiver<Option<Intent>>;
 /// hears each time that the API turns out to have no such object.
 pub async fn follow(
     cluster: Cluster,
-    (files, volume): (Files, Volume),
+    records: Records,
     seen: Sender,
     absence: Option<Arc<Notify>>,
     shutdown: Shutdown,
@@ -85,10 +82,9 @@ pub async fn follow(
             }
             Ok(None) => return,
             Err(_) => {
-                let read = (files.clone(), volume.clone());
                 tokio::select! {
                     () = shutdown.triggered() => return,
-                    () = remember(&seen, read, (cluster.namespace(), cluster.name())) => {}
+                    () = remember(&seen, &records, (cluster.namespace(), cluster.name())) => {}
                 }
                 // From here on the API is waited for without a limit.
                 let unknown = seen.borrow().is_none();
@@ -164,12 +160,12 @@ fn take(seen: &Sender, pilot: Pilot) {
 
 /// A volume may have been another node's: what that was to do is nothing to this one. `own` is
 /// this node's namespace and name.
-async fn remember(seen: &Sender, (files, volume): (Files, Volume), own: (&str, &str)) {
-    let read = move |_: &mut Option<Lock>| {
+async fn remember(seen: &Sender, records: &Records, own: (&str, &str)) {
+    let read = |files: &Files| {
         let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
         files.intent().ok().flatten().filter(|_| known)
     };
-    let Ok(Some(pilot)) = volume.visit(read).await else { return };
+    let Ok(Some(pilot)) = records.visit(read).await else { return };
     let of = (pilot.metadata.namespace.as_deref(), pilot.metadata.name.as_deref());
     if of == (Some(own.0), Some(own.1)) {
         info!("API does not answer; starting from the intent that is remembered");
@@ -182,7 +178,7 @@ async fn remember(seen: &Sender, (files, volume): (Files, Volume), own: (&str, &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::volume::files::Mark;
+    use crate::pilot::volume::{files::Mark, lock::Volume};
 
     #[tokio::test]
     async fn an_intent_that_is_remembered_for_another_node_is_not_acted_upon() {
@@ -199,8 +195,8 @@ mod tests {
             ("cass-shop-a-0", "db", true),
         ] {
             let seen = Sender::new(None);
-            let read = (files.clone(), Volume::default());
-            remember(&seen, read, (namespace, name)).await;
+            let records = Records::new(data.path(), &Volume::default());
+            remember(&seen, &records, (namespace, name)).await;
             assert_eq!(seen.borrow().is_some(), acted, "{namespace}/{name}");
         }
     }

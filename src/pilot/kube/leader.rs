@@ -1,6 +1,6 @@
 //! Which of a cluster's pilots leads: the one that has duties for the whole database cluster.
 //!
-//! Owns the pilots' side of the election: the LeaderLease as what is fought for, and who may
+//! Owns the pilots' side of the election: the LeaderLease, for which the pilots compete, and who may
 //! lead. The founder in the same object is another matter (`founding`) and stays as it is; where
 //! none is recorded, whoever leads records the ring that it serves in.
 //! Leaves what a leader does to [`Driver::lead_duties`](crate::pilot::driver::Driver::lead_duties).
@@ -25,8 +25,8 @@ use crate::{
         kube::cluster::{self, Cluster, new_lease},
         node::machine::{Life, State},
         volume::{
-            files::{Files, Mark},
-            lock::Volume,
+            files::Mark,
+            records::Records,
             ring::{self, Belongs},
         },
     },
@@ -135,21 +135,21 @@ pub struct PilotsLease {
     /// Whose cluster owns a lease that is made.
     pilot: Pilot,
     /// Where the ring's id is kept, when this cluster has one (see `ring`).
-    files: Option<(Files, Volume)>,
+    records: Option<Records>,
     /// The volume carries the id that is recorded.
     settled: AtomicBool,
 }
 
 impl PilotsLease {
     pub fn new(cluster: Cluster, name: String, pilot: Pilot) -> Self {
-        Self { cluster, name, pilot, files: None, settled: AtomicBool::new(false) }
+        Self { cluster, name, pilot, records: None, settled: AtomicBool::new(false) }
     }
 
     /// Keeps the record of the ring too: whoever leads records it when it is missing, and the
     /// volumes of nodes that serve learn its id.
     #[must_use]
-    pub fn keeping(self, files: Files, volume: Volume) -> Self {
-        Self { files: Some((files, volume)), ..self }
+    pub fn keeping(self, records: Records) -> Self {
+        Self { records: Some(records), ..self }
     }
 
     fn uid(&self) -> Option<&str> {
@@ -159,8 +159,10 @@ impl PilotsLease {
     /// A volume that was marked before rings had ids learns that of the ring in which its node
     /// serves.
     async fn learn(&self, lease: &LeaderLease) {
-        let Some(((files, volume), founder)) =
-            self.files.clone().zip(lease.spec.founder.as_ref().map(|founder| founder.id.clone()))
+        let Some((records, founder)) = self
+            .records
+            .as_ref()
+            .zip(lease.spec.founder.as_ref().map(|founder| founder.id.clone()))
         else {
             return;
         };
@@ -168,7 +170,7 @@ impl PilotsLease {
             return;
         }
         let uid = self.uid().map(str::to_owned);
-        let learned = volume.glance(move |_| {
+        let learned = records.glance(move |files| {
             let Ok(Some(mark)) = files.mark() else { return false };
             let unknown = mark.ring.is_none() && mark.node_id.is_some();
             if unknown && mark.cluster_uid == uid {
@@ -190,11 +192,11 @@ impl PilotsLease {
 
     /// What to record, when nothing is and this node has data.
     async fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
-        let (files, volume) = self.files.clone()?;
+        let records = self.records.as_ref()?;
         if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {
             return None;
         }
-        let mark = volume.glance(move |_| files.mark().ok().flatten()).await.ok().flatten()?;
+        let mark = records.glance(|files| files.mark().ok().flatten()).await.ok().flatten()?;
         let mark = mark.filter(|mark| mark.node_id.is_some())?;
         match ring::classify(&mark, self.cluster.name(), self.uid(), None) {
             Belongs::Unrecorded(founder) => Some(founder),

@@ -67,7 +67,7 @@ use crate::{
             supervisor::{Parked, Signals, Supervisor, inherited},
             takeover::{self, Handoff, Policy, Takeover},
         },
-        volume::{files::Files, lock::Volume},
+        volume::{lock::Volume, records::Records},
     },
     runtime::Runtime,
 };
@@ -94,7 +94,8 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     let open = open.collect::<io::Result<_>>()?;
     let listeners = probes::serve(&rt, settings.bind, settings.ports, &told, open).await?;
 
-    let (files, volume) = (Files::of(&settings.data), Volume::default());
+    let volume = Volume::default();
+    let records = Records::new(&settings.data, &volume);
     let (intents, intent) = watch::channel(None);
     let (reports, wanted) = watch::channel(PilotStatus::default());
     let cluster = match &settings.api {
@@ -117,7 +118,7 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
             });
             let follow = intent::follow(
                 cluster.clone(),
-                (files.clone(), volume.clone()),
+                records.clone(),
                 intents.clone(),
                 absence,
                 rt.shutdown(),
@@ -156,8 +157,8 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
         supervisor,
         rt: rt.clone(),
         cluster,
-        files,
         volume,
+        records,
         metrics,
         messages,
     };

@@ -13,7 +13,7 @@ use crate::{
         kube::cluster::{self, Cluster},
         node::metrics::Metrics,
         process::{cgroup, supervisor::Supervisor},
-        volume::{files::Files, lock::Volume},
+        volume::{lock::Volume, records::Records},
     },
     runtime::Runtime,
 };
@@ -28,8 +28,8 @@ pub(super) struct Context {
     pub(super) supervisor: Supervisor,
     pub(super) rt: Runtime,
     pub(super) cluster: Option<Cluster>,
-    pub(super) files: Files,
     pub(super) volume: Volume,
+    pub(super) records: Records,
     pub(super) metrics: Metrics,
     pub(super) messages: mpsc::Sender<Message>,
 }

@@ -66,7 +66,7 @@ impl Leading {
             let lease = if (database.joins_elsewhere)(pilot) {
                 lease
             } else {
-                lease.keeping(ctx.files.clone(), ctx.volume.clone())
+                lease.keeping(ctx.records.clone())
             };
             (lease, name)
         });

@@ -93,8 +93,7 @@ impl Ledger {
     /// Writes notes down until shutdown, and then those that wait.
     pub(super) fn new(ctx: &Context) -> Self {
         let (notes, mut taken) = mpsc::channel::<Note>(QUEUE);
-        let (files, volume) = (ctx.files.clone(), ctx.volume.clone());
-        let shutdown = ctx.rt.shutdown();
+        let (records, shutdown) = (ctx.records.clone(), ctx.rt.shutdown());
         ctx.rt.tasks().spawn("notes", async move {
             loop {
                 let next = tokio::select! {
@@ -105,8 +104,8 @@ impl Ledger {
                 let Some(note) = next else { return };
                 let what = note.what();
                 loop {
-                    let (files, note) = (files.clone(), note.clone());
-                    match volume.visit(move |_| note.write(&files)).await {
+                    let note = note.clone();
+                    match records.visit(move |files| note.write(files)).await {
                         Ok(Ok(())) => break,
                         Ok(Err(error)) => {
                             warn!(what, %error, "Not written down");
@@ -163,8 +162,8 @@ impl Ledger {
         tasks.spawn("recall", async move {
             let recalled = async {
                 loop {
-                    let (driver, files) = (ctx.driver.clone(), ctx.files.clone());
-                    let read = ctx.volume.visit(move |_| {
+                    let driver = ctx.driver.clone();
+                    let read = ctx.records.visit(move |files| {
                         driver.recall();
                         let (decommissioned, mark) = (files.is_decommissioned(), files.mark());
                         Box::new(Recalled { decommissioned, mark, run: files.open_run() })

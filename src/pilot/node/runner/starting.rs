@@ -142,11 +142,11 @@ impl Starting {
     pub(super) fn take_turn(&mut self, ctx: &Context, node: Node, attempt: Attempt) {
         let context = ctx.clone();
         self.prepare(ctx, "founding", async move {
-            let Context { settings, cluster, files, volume, messages, .. } = &context;
+            let Context { settings, cluster, records, messages, .. } = &context;
             // A full queue only delays what is said to people.
             let say = |what| drop(messages.try_send(Message::Waiting(what)));
             let (database, data) = (settings.database, &settings.data);
-            let applicant = Applicant { database, pilot: &node.pilot, files, volume, data };
+            let applicant = Applicant { database, pilot: &node.pilot, records, data };
             let turn = founding::take_turn(cluster.as_ref(), applicant, say).await;
             Message::Turn { attempt, turn }
         });

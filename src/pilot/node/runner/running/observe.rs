@@ -18,10 +18,7 @@ use crate::{
         driver::{self, Observation},
         kube::cluster::Cluster,
         process::supervisor::release_program,
-        volume::{
-            files::{Files, Mark},
-            lock::Volume,
-        },
+        volume::{files::Mark, records::Records},
     },
 };
 
@@ -48,9 +45,7 @@ pub(super) async fn observe(ctx: Context, pid: i32, mut marked: Option<String>) 
             result = Err(driver::Error::Evasive);
         }
         let mark = match &mut result {
-            Ok(observation) => {
-                establish_identity(observation, marked.as_ref(), &ctx.files, &ctx.volume).await
-            }
+            Ok(observation) => establish_identity(observation, marked.as_ref(), &ctx.records).await,
             Err(_) => None,
         };
         if let Some(mark) = &mark {
@@ -88,16 +83,15 @@ pub(super) async fn watch_peers(cluster: Cluster, pilot: Pilot, messages: mpsc::
 async fn establish_identity(
     observation: &mut Observation,
     marked: Option<&String>,
-    files: &Files,
-    volume: &Volume,
+    records: &Records,
 ) -> Option<Mark> {
     let is_member = observation.serving || observation.reason == Some(driver::JOINED_EMPTY);
     let node_id = observation.node_id.clone().filter(|_| is_member)?;
     if marked == Some(&node_id) {
         return None;
     }
-    let (files, own) = (files.clone(), observation.cluster_id.clone());
-    let written = volume.glance(move |_| {
+    let own = observation.cluster_id.clone();
+    let written = records.glance(move |files| {
         let mark = files.mark()?.unwrap_or_default();
         let cluster_id = own.or(mark.cluster_uid.clone());
         let since = Some(Time(Timestamp::now()));

@@ -1,0 +1,52 @@
+//! The pilot's own files on the data volume, reached in a way that holds nothing up.
+//!
+//! Who looks at a file or writes one does so here, on the volume's thread, and waits for only so
+//! long: a volume may hang.
+
+use std::path::Path;
+
+use crate::pilot::volume::{
+    files::Files,
+    lock::{Hangs, Volume},
+};
+
+/// Cheap to clone; all clones are of one volume.
+#[derive(Clone, Debug)]
+pub struct Records {
+    files: Files,
+    volume: Volume,
+}
+
+impl Records {
+    /// Of this data directory, which lies on this volume.
+    pub fn new(data: &Path, volume: &Volume) -> Self {
+        Self { files: Files::of(data), volume: volume.clone() }
+    }
+
+    /// Reads or writes when it is their turn.
+    ///
+    /// # Errors
+    /// As [`Volume::visit`].
+    pub async fn visit<T, W>(&self, work: W) -> Result<T, Hangs>
+    where
+        W: FnOnce(&Files) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let files = self.files.clone();
+        self.volume.visit(move |_| work(&files)).await
+    }
+
+    /// The same for somebody who does not wait: `None` when the volume is busy for a moment. The
+    /// work may still be done.
+    ///
+    /// # Errors
+    /// As [`Volume::glance`].
+    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, Hangs>
+    where
+        W: FnOnce(&Files) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let files = self.files.clone();
+        self.volume.glance(move |_| work(&files)).await
+    }
+}
