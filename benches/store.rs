@@ -10,6 +10,8 @@
 #[path = "../tests/it/storage/etcd_server.rs"]
 #[expect(dead_code, reason = "the tests use all of it")]
 mod etcd_server;
+#[path = "../tests/it/storage/keys.rs"]
+mod keys;
 #[path = "../tests/it/storage/kill.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod kill;
@@ -23,10 +25,11 @@ use bytes::Bytes;
 use futures::{StreamExt, future::join_all};
 use navigator::apiserver::storage::{
     Event, PageRequest, Revision, Storage,
-    conformance::{key, pilots},
     embedded::{Embedded, History},
     etcd::{Config, Etcd},
 };
+
+use self::keys::{key, pilots};
 
 const RUNS: usize = 301;
 /// About the size of a Pilot.

@@ -1,10 +1,9 @@
 //! Ordered, revisioned storage of bytes under keys.
 //!
-//! Owns the contract that every store keeps; [`conformance`] states it as cases. Knows no API
-//! object: encoding, defaults and validation are the registry's. Only the API server touches a
-//! store.
+//! Owns the contract that every store keeps; `tests/it/storage/conformance` states it as cases.
+//! Knows no API object: encoding, defaults and validation are the registry's. Only the API server
+//! touches a store.
 
-pub mod conformance;
 pub mod embedded;
 pub mod etcd;
 

@@ -1,9 +1,11 @@
-//! The conformance list against every store, and what is particular to each.
+//! What every store promises (`conformance`), what is particular to each, and stores to try it on.
 
+mod conformance;
 mod embedded;
 pub(crate) mod etcd_server;
 mod forms;
 mod full_disk;
+mod keys;
 mod kill;
 mod lossy;
 mod migration;
@@ -13,7 +15,6 @@ mod replaced;
 use std::{path::PathBuf, time::Duration};
 
 use navigator::apiserver::storage::{
-    conformance,
     embedded::{Embedded, History},
     etcd::{Config, Etcd},
 };
@@ -56,125 +57,4 @@ pub(crate) async fn connect(url: &str, prefix: &str) -> Etcd {
         sleep(Duration::from_millis(20)).await;
     }
     store
-}
-
-macro_rules! conformance {
-    ($($group:ident on $etcd:expr => { $($case:ident,)* })*) => {
-        mod on_embedded {
-            $(mod $group { $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $case() {
-                    let scratch = super::super::Scratch::new().await;
-                    super::super::conformance::$group::$case(&scratch.store).await;
-                }
-            )* })*
-        }
-        mod on_etcd {
-            $(mod $group { $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $case() {
-                    let etcd = $etcd;
-                    let store = super::super::connect(etcd.url(), stringify!($case)).await;
-                    super::super::conformance::$group::$case(&store).await;
-                }
-            )* })*
-        }
-        /// What runs, to be compared with what is written.
-        const RUN: &[(&str, &[&str])] = &[$((stringify!($group), &[$(stringify!($case)),*])),*];
-    };
-}
-
-conformance! {
-    writes on crate::storage::etcd_server::shared() => {
-        an_absent_key_reads_as_none,
-        a_created_value_reads_back_with_its_revision,
-        no_revision_is_zero,
-        creating_an_existing_key_fails_and_changes_nothing,
-        a_deleted_key_can_be_created_again,
-        an_empty_value_is_a_value,
-        any_byte_is_kept,
-        a_value_of_one_mebibyte_is_kept,
-        a_value_of_two_mebibytes_is_too_large,
-        an_update_replaces_the_value,
-        an_update_with_the_same_value_gets_a_new_revision,
-        updating_an_absent_key_is_not_found,
-        updating_a_deleted_key_is_not_found,
-        a_stale_update_conflicts_and_names_both_revisions,
-        an_update_at_any_other_revision_conflicts,
-        the_revision_of_an_earlier_life_conflicts,
-        a_deleted_key_is_gone,
-        deleting_an_absent_key_is_not_found,
-        a_stale_delete_conflicts,
-        revisions_grow_with_every_write_of_any_key,
-        a_failed_write_takes_no_revision_of_the_key,
-        of_concurrent_creates_one_wins,
-        of_concurrent_updates_one_wins,
-        concurrent_writes_of_many_keys_all_succeed,
-        concurrent_increments_are_all_counted,
-        the_id_stays,
-    }
-    lists on crate::storage::etcd_server::shared() => {
-        a_list_of_nothing_has_a_revision,
-        a_list_is_ordered_by_the_bytes_of_the_key,
-        a_list_shows_its_own_range_only,
-        a_list_carries_values_and_revisions,
-        pages_show_everything_once,
-        a_full_last_page_has_no_more,
-        pages_of_one_list_show_one_moment,
-        a_list_goes_on_after_a_key_that_is_gone,
-        a_list_at_an_older_revision_shows_the_state_then,
-        an_older_entry_carries_its_older_revision,
-        a_list_in_the_future_fails,
-        the_state_at_revision_zero_is_not_known,
-        a_list_of_a_thousand_keys_is_whole,
-        a_limit_of_zero_shows_nothing,
-        what_is_acknowledged_is_listed,
-    }
-    watches on crate::storage::etcd_server::shared() => {
-        a_watch_sees_creation_update_and_deletion_in_order,
-        a_watch_from_an_older_revision_replays_what_came_after,
-        a_watch_goes_from_history_to_the_present_without_a_gap,
-        a_watch_does_not_repeat_its_start,
-        a_watch_sees_its_own_range_only,
-        a_deletion_carries_the_last_value,
-        a_second_life_begins_with_a_creation,
-        a_failed_write_is_no_event,
-        a_watch_in_the_future_fails,
-        a_watch_reports_progress_when_other_keys_are_written,
-        progress_never_overtakes_an_event,
-        watchers_of_one_range_see_the_same,
-        a_slow_watcher_holds_up_nobody_and_misses_nothing,
-        a_watch_of_concurrent_writers_is_ordered_and_whole,
-        a_watch_from_a_list_misses_nothing,
-        a_watcher_that_left_harms_nobody,
-        an_event_comes_soon_after_the_write,
-        large_events_come_whole,
-    }
-    compaction on crate::storage::etcd_server::Server::start() => {
-        a_list_at_a_compacted_revision_fails_and_names_the_oldest,
-        a_list_at_the_compaction_itself_works,
-        a_watch_from_a_compacted_revision_fails_and_names_the_oldest,
-        a_watch_from_the_compaction_itself_works,
-        a_running_watch_outlives_compaction,
-        compaction_keeps_the_latest_values,
-        compaction_does_not_bring_back_the_dead,
-        compacting_twice_is_harmless,
-        compacting_the_future_fails,
-        a_page_that_waited_too_long_is_told,
-        everything_can_be_compacted,
-    }
-}
-
-#[test]
-fn every_case_that_is_written_runs() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = root.join("src/apiserver/storage/conformance");
-    for (group, run) in RUN {
-        let text = std::fs::read_to_string(folder.join(format!("{group}.rs"))).unwrap();
-        let written = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));
-        let written: Vec<_> = written.map(|line| line.split('(').next().unwrap()).collect();
-        assert_eq!(written, *run, "cases of {group}");
-    }
-    let files = std::fs::read_dir(folder).unwrap().count();
-    assert_eq!(files, RUN.len(), "groups of cases");
 }

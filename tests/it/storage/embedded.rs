@@ -7,12 +7,15 @@ use bytes::Bytes;
 use futures::{StreamExt, future::join_all};
 use navigator::apiserver::storage::{
     Error, Event, PageRequest, Revision, Storage,
-    conformance::{key, pilots},
     embedded::{Embedded, History, OpenError},
 };
 use tokio::time::Instant;
 
-use super::{Scratch, open};
+use super::{
+    Scratch,
+    keys::{key, pilots},
+    open,
+};
 
 const VALUE: Bytes = Bytes::from_static(b"value");
 

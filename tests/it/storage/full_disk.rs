@@ -11,17 +11,17 @@ use std::{
 
 use bytes::Bytes;
 use futures::StreamExt;
-use navigator::apiserver::storage::{
-    Error, Event, Revision, Storage,
-    conformance::{key, pilots},
-};
+use navigator::apiserver::storage::{Error, Event, Revision, Storage};
 use nix::sys::{
     resource::{Resource, getrlimit, setrlimit},
     signal::{SigSet, Signal},
 };
 use tokio::time::{Instant, sleep};
 
-use super::open;
+use super::{
+    keys::{key, pilots},
+    open,
+};
 
 const DIRECTORY: &str = "NAVIGATOR_TEST_FULL_DISK_DIRECTORY";
 

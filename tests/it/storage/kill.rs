@@ -16,13 +16,13 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::join_all;
-use navigator::apiserver::storage::{
-    PageRequest, Revision, Storage,
-    conformance::{key, pilots},
-};
+use navigator::apiserver::storage::{PageRequest, Revision, Storage};
 use rand::Rng;
 
-use super::open;
+use super::{
+    keys::{key, pilots},
+    open,
+};
 
 const DIRECTORY: &str = "NAVIGATOR_TEST_KILL_DIRECTORY";
 const ROUND: &str = "NAVIGATOR_TEST_KILL_ROUND";

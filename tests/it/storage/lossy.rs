@@ -13,12 +13,13 @@ use bytes::Bytes;
 use futures::future::join_all;
 use navigator::apiserver::storage::{
     Error, PageRequest, Revision, Storage,
-    conformance::{key, pilots},
     embedded::{Embedded, History},
 };
 use rand::Rng;
 use redb::StorageBackend;
 use tokio::time::timeout;
+
+use super::keys::{key, pilots};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 512;

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use navigator::apiserver::storage::{
-    Error, Event, PageRequest, Revision, Storage,
-    conformance::{key, pilots},
-};
+use navigator::apiserver::storage::{Error, Event, PageRequest, Revision, Storage};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
 
-use super::{Scratch, connect, etcd_server};
+use super::{
+    Scratch, connect, etcd_server,
+    keys::{key, pilots},
+};
 
 /// Something that a client does. Keys are few, so that histories are deep.
 #[derive(Clone, Debug)]

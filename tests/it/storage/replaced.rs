@@ -13,14 +13,17 @@ use futures::{StreamExt, future::BoxFuture};
 use navigator::{
     apiserver::storage::{
         Error, PageRequest, Revision, Storage,
-        conformance::{key, pilots},
         etcd::{Config, Etcd},
     },
     runtime::Shutdown,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{connect, etcd_server::Server};
+use super::{
+    connect,
+    etcd_server::Server,
+    keys::{key, pilots},
+};
 
 const VALUE: Bytes = Bytes::from_static(b"value");
 const PREFIX: &str = "replaced";

@@ -1,11 +1,10 @@
 //! Compaction: what is forgotten, and how that is said. Each case needs a store of its own.
 
 use futures::StreamExt;
+use navigator::apiserver::storage::{Error, PageRequest, Revision, Storage};
 
-use super::{
-    super::{Error, PageRequest, Revision, Storage},
-    Watch, bytes, create, delete, key, list, pilots, shown, update,
-};
+use super::{Watch, bytes, create, delete, list, shown, update};
+use crate::storage::keys::{key, pilots};
 
 /// Writes `a` five times and returns the revisions.
 async fn history(store: &dyn Storage) -> [Revision; 5] {
@@ -23,7 +22,7 @@ async fn watch_error(store: &dyn Storage, from: Revision) -> Option<Error> {
     }
 }
 
-pub async fn a_list_at_a_compacted_revision_fails_and_names_the_oldest(store: &dyn Storage) {
+pub(crate) async fn a_list_at_a_compacted_revision_fails_and_names_the_oldest(store: &dyn Storage) {
     let revisions = history(store).await;
     store.compact(revisions[2]).await.expect("compacts");
     let request = PageRequest { at: Some(revisions[1]), ..PageRequest::default() };
@@ -35,7 +34,7 @@ pub async fn a_list_at_a_compacted_revision_fails_and_names_the_oldest(store: &d
     }
 }
 
-pub async fn a_list_at_the_compaction_itself_works(store: &dyn Storage) {
+pub(crate) async fn a_list_at_the_compaction_itself_works(store: &dyn Storage) {
     let revisions = history(store).await;
     store.compact(revisions[2]).await.expect("compacts");
     for (n, at) in revisions.into_iter().enumerate().skip(2) {
@@ -44,7 +43,9 @@ pub async fn a_list_at_the_compaction_itself_works(store: &dyn Storage) {
     }
 }
 
-pub async fn a_watch_from_a_compacted_revision_fails_and_names_the_oldest(store: &dyn Storage) {
+pub(crate) async fn a_watch_from_a_compacted_revision_fails_and_names_the_oldest(
+    store: &dyn Storage,
+) {
     let revisions = history(store).await;
     store.compact(revisions[3]).await.expect("compacts");
     match watch_error(store, revisions[0]).await {
@@ -55,7 +56,7 @@ pub async fn a_watch_from_a_compacted_revision_fails_and_names_the_oldest(store:
     }
 }
 
-pub async fn a_watch_from_the_compaction_itself_works(store: &dyn Storage) {
+pub(crate) async fn a_watch_from_the_compaction_itself_works(store: &dyn Storage) {
     let revisions = history(store).await;
     store.compact(revisions[2]).await.expect("compacts");
     let mut watch = Watch::start(store, revisions[2]).await;
@@ -63,7 +64,7 @@ pub async fn a_watch_from_the_compaction_itself_works(store: &dyn Storage) {
     assert_eq!(watch.line().await, "put a=4 3");
 }
 
-pub async fn a_running_watch_outlives_compaction(store: &dyn Storage) {
+pub(crate) async fn a_running_watch_outlives_compaction(store: &dyn Storage) {
     let start = store.current_revision().await.expect("answers");
     let mut watch = Watch::start(store, start).await;
     let revisions = history(store).await;
@@ -75,7 +76,7 @@ pub async fn a_running_watch_outlives_compaction(store: &dyn Storage) {
     assert_eq!(watch.line().await, "put a=5 4");
 }
 
-pub async fn compaction_keeps_the_latest_values(store: &dyn Storage) {
+pub(crate) async fn compaction_keeps_the_latest_values(store: &dyn Storage) {
     let revisions = history(store).await;
     let b = create(store, "b", "1").await;
     store.compact(b).await.expect("compacts");
@@ -85,7 +86,7 @@ pub async fn compaction_keeps_the_latest_values(store: &dyn Storage) {
     update(store, "a", revisions[4], "5").await;
 }
 
-pub async fn compaction_does_not_bring_back_the_dead(store: &dyn Storage) {
+pub(crate) async fn compaction_does_not_bring_back_the_dead(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     let deleted = delete(store, "a", created).await;
     create(store, "b", "1").await;
@@ -96,7 +97,7 @@ pub async fn compaction_does_not_bring_back_the_dead(store: &dyn Storage) {
     assert_eq!(shown(&list(store, PageRequest::default()).await.entries), ["b=1"]);
 }
 
-pub async fn compacting_twice_is_harmless(store: &dyn Storage) {
+pub(crate) async fn compacting_twice_is_harmless(store: &dyn Storage) {
     let revisions = history(store).await;
     store.compact(revisions[3]).await.expect("compacts");
     store.compact(revisions[3]).await.expect("compacts");
@@ -105,7 +106,7 @@ pub async fn compacting_twice_is_harmless(store: &dyn Storage) {
     assert_eq!(shown(&page.entries), ["a=3"]);
 }
 
-pub async fn compacting_the_future_fails(store: &dyn Storage) {
+pub(crate) async fn compacting_the_future_fails(store: &dyn Storage) {
     let revisions = history(store).await;
     let asked = Revision(revisions[4].0 + 1_000);
     let compacted = store.compact(asked).await;
@@ -116,7 +117,7 @@ pub async fn compacting_the_future_fails(store: &dyn Storage) {
     list(store, PageRequest { at: Some(revisions[0]), ..PageRequest::default() }).await;
 }
 
-pub async fn a_page_that_waited_too_long_is_told(store: &dyn Storage) {
+pub(crate) async fn a_page_that_waited_too_long_is_told(store: &dyn Storage) {
     create(store, "a", "1").await;
     let b = create(store, "b", "1").await;
     let first = list(store, PageRequest { limit: Some(1), ..PageRequest::default() }).await;
@@ -133,7 +134,7 @@ pub async fn a_page_that_waited_too_long_is_told(store: &dyn Storage) {
     assert!(matches!(listed, Err(Error::Compacted { .. })), "{listed:?}");
 }
 
-pub async fn everything_can_be_compacted(store: &dyn Storage) {
+pub(crate) async fn everything_can_be_compacted(store: &dyn Storage) {
     let revisions = history(store).await;
     let latest = store.current_revision().await.expect("answers");
     store.compact(latest).await.expect("compacts");

@@ -1,19 +1,18 @@
 //! Lists: their order, their range, their pages, their age.
 
 use futures::future::join_all;
+use navigator::apiserver::storage::{Error, Key, PageRequest, Prefix, Revision, Storage};
 
-use super::{
-    super::{Error, Key, PageRequest, Prefix, Revision, Storage},
-    bytes, create, create_in, delete, key, list, pilots, shown, update,
-};
+use super::{bytes, create, create_in, delete, list, shown, update};
+use crate::storage::keys::{key, pilots};
 
-pub async fn a_list_of_nothing_has_a_revision(store: &dyn Storage) {
+pub(crate) async fn a_list_of_nothing_has_a_revision(store: &dyn Storage) {
     let page = list(store, PageRequest::default()).await;
     assert!(page.entries.is_empty() && !page.more, "{page:?}");
     assert!(page.revision > Revision(0));
 }
 
-pub async fn a_list_is_ordered_by_the_bytes_of_the_key(store: &dyn Storage) {
+pub(crate) async fn a_list_is_ordered_by_the_bytes_of_the_key(store: &dyn Storage) {
     for name in ["b", "a", "a.b", "a-b", "a0", "aa"] {
         create(store, name, "1").await;
     }
@@ -21,7 +20,7 @@ pub async fn a_list_is_ordered_by_the_bytes_of_the_key(store: &dyn Storage) {
     assert_eq!(shown(&page.entries), ["a=1", "a-b=1", "a.b=1", "a0=1", "aa=1", "b=1"]);
 }
 
-pub async fn a_list_shows_its_own_range_only(store: &dyn Storage) {
+pub(crate) async fn a_list_shows_its_own_range_only(store: &dyn Storage) {
     create_in(store, "n", "a", "1").await;
     create_in(store, "n2", "b", "1").await;
     create_in(store, "n-2", "c", "1").await;
@@ -36,7 +35,7 @@ pub async fn a_list_shows_its_own_range_only(store: &dyn Storage) {
     assert_eq!(shown(&page.entries), ["c=1", "a=1", "b=1"]);
 }
 
-pub async fn a_list_carries_values_and_revisions(store: &dyn Storage) {
+pub(crate) async fn a_list_carries_values_and_revisions(store: &dyn Storage) {
     let a = create(store, "a", "1").await;
     let b = update(store, "a", a, "2").await;
     let c = create(store, "c", "3").await;
@@ -47,7 +46,7 @@ pub async fn a_list_carries_values_and_revisions(store: &dyn Storage) {
     assert!(page.revision >= c);
 }
 
-pub async fn pages_show_everything_once(store: &dyn Storage) {
+pub(crate) async fn pages_show_everything_once(store: &dyn Storage) {
     let names: Vec<_> = (10..33).map(|n| format!("k{n}")).collect();
     for name in &names {
         create(store, name, "1").await;
@@ -71,7 +70,7 @@ pub async fn pages_show_everything_once(store: &dyn Storage) {
     }
 }
 
-pub async fn a_full_last_page_has_no_more(store: &dyn Storage) {
+pub(crate) async fn a_full_last_page_has_no_more(store: &dyn Storage) {
     create(store, "a", "1").await;
     create(store, "b", "1").await;
     let page = list(store, PageRequest { limit: Some(2), ..PageRequest::default() }).await;
@@ -80,7 +79,7 @@ pub async fn a_full_last_page_has_no_more(store: &dyn Storage) {
     assert!(page.more && page.entries.len() == 1, "{page:?}");
 }
 
-pub async fn pages_of_one_list_show_one_moment(store: &dyn Storage) {
+pub(crate) async fn pages_of_one_list_show_one_moment(store: &dyn Storage) {
     let mut revisions = Vec::new();
     for name in ["b", "d", "f", "h"] {
         revisions.push(create(store, name, "old").await);
@@ -106,7 +105,7 @@ pub async fn pages_of_one_list_show_one_moment(store: &dyn Storage) {
     assert!(second.revision == first.revision && !second.more, "{second:?}");
 }
 
-pub async fn a_list_goes_on_after_a_key_that_is_gone(store: &dyn Storage) {
+pub(crate) async fn a_list_goes_on_after_a_key_that_is_gone(store: &dyn Storage) {
     let a = create(store, "a", "1").await;
     create(store, "b", "1").await;
     delete(store, "a", a).await;
@@ -116,7 +115,7 @@ pub async fn a_list_goes_on_after_a_key_that_is_gone(store: &dyn Storage) {
     assert!(list(store, after).await.entries.is_empty());
 }
 
-pub async fn a_list_at_an_older_revision_shows_the_state_then(store: &dyn Storage) {
+pub(crate) async fn a_list_at_an_older_revision_shows_the_state_then(store: &dyn Storage) {
     let start = store.current_revision().await.expect("answers");
     let a1 = create(store, "a", "1").await;
     let b1 = create(store, "b", "1").await;
@@ -144,7 +143,7 @@ pub async fn a_list_at_an_older_revision_shows_the_state_then(store: &dyn Storag
     }
 }
 
-pub async fn an_older_entry_carries_its_older_revision(store: &dyn Storage) {
+pub(crate) async fn an_older_entry_carries_its_older_revision(store: &dyn Storage) {
     let a1 = create(store, "a", "1").await;
     let a2 = update(store, "a", a1, "2").await;
     update(store, "a", a2, "3").await;
@@ -152,7 +151,7 @@ pub async fn an_older_entry_carries_its_older_revision(store: &dyn Storage) {
     assert_eq!((shown(&page.entries), page.entries[0].revision), (vec!["a=2".to_owned()], a2));
 }
 
-pub async fn a_list_in_the_future_fails(store: &dyn Storage) {
+pub(crate) async fn a_list_in_the_future_fails(store: &dyn Storage) {
     let latest = store.current_revision().await.expect("answers");
     let asked = Revision(latest.0 + 1_000_000);
     let request = PageRequest { at: Some(asked), ..PageRequest::default() };
@@ -165,7 +164,7 @@ pub async fn a_list_in_the_future_fails(store: &dyn Storage) {
     }
 }
 
-pub async fn the_state_at_revision_zero_is_not_known(store: &dyn Storage) {
+pub(crate) async fn the_state_at_revision_zero_is_not_known(store: &dyn Storage) {
     let request = PageRequest { at: Some(Revision(0)), ..PageRequest::default() };
     let listed = store.list(&pilots(), request).await;
     assert!(
@@ -174,7 +173,7 @@ pub async fn the_state_at_revision_zero_is_not_known(store: &dyn Storage) {
     );
 }
 
-pub async fn a_list_of_a_thousand_keys_is_whole(store: &dyn Storage) {
+pub(crate) async fn a_list_of_a_thousand_keys_is_whole(store: &dyn Storage) {
     let keys: Vec<_> = (0..1_100).map(|n| key("ns", &format!("k{n:04}"))).collect();
     for result in join_all(keys.iter().map(|key| store.create(key, bytes("1")))).await {
         result.expect("creates");
@@ -187,7 +186,7 @@ pub async fn a_list_of_a_thousand_keys_is_whole(store: &dyn Storage) {
     assert!(page.entries.len() == 700 && page.more);
 }
 
-pub async fn a_limit_of_zero_shows_nothing(store: &dyn Storage) {
+pub(crate) async fn a_limit_of_zero_shows_nothing(store: &dyn Storage) {
     let request = PageRequest { limit: Some(0), ..PageRequest::default() };
     let page = list(store, request.clone()).await;
     assert!(page.entries.is_empty() && !page.more);
@@ -196,7 +195,7 @@ pub async fn a_limit_of_zero_shows_nothing(store: &dyn Storage) {
     assert!(page.entries.is_empty() && page.more);
 }
 
-pub async fn what_is_acknowledged_is_listed(store: &dyn Storage) {
+pub(crate) async fn what_is_acknowledged_is_listed(store: &dyn Storage) {
     for n in 0..50 {
         let revision = create(store, &format!("k{n}"), "1").await;
         let page = list(store, PageRequest::default()).await;

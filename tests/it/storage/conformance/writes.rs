@@ -2,28 +2,27 @@
 
 use bytes::Bytes;
 use futures::future::join_all;
+use navigator::apiserver::storage::{Error, Revision, Storage};
 
-use super::{
-    super::{Error, Revision, Storage},
-    bytes, create, delete, key, update,
-};
+use super::{bytes, create, delete, update};
+use crate::storage::keys::key;
 
-pub async fn an_absent_key_reads_as_none(store: &dyn Storage) {
+pub(crate) async fn an_absent_key_reads_as_none(store: &dyn Storage) {
     assert_eq!(store.get(&key("ns", "a")).await.expect("reads"), None);
 }
 
-pub async fn a_created_value_reads_back_with_its_revision(store: &dyn Storage) {
+pub(crate) async fn a_created_value_reads_back_with_its_revision(store: &dyn Storage) {
     let revision = create(store, "a", "1").await;
     let entry = store.get(&key("ns", "a")).await.expect("reads").expect("is there");
     assert_eq!((entry.key, entry.value, entry.revision), (key("ns", "a"), bytes("1"), revision));
 }
 
-pub async fn no_revision_is_zero(store: &dyn Storage) {
+pub(crate) async fn no_revision_is_zero(store: &dyn Storage) {
     assert!(store.current_revision().await.expect("answers") > Revision(0));
     assert!(create(store, "a", "1").await > Revision(0));
 }
 
-pub async fn creating_an_existing_key_fails_and_changes_nothing(store: &dyn Storage) {
+pub(crate) async fn creating_an_existing_key_fails_and_changes_nothing(store: &dyn Storage) {
     let revision = create(store, "a", "1").await;
     let again = store.create(&key("ns", "a"), bytes("2")).await;
     assert!(matches!(&again, Err(Error::Exists(k)) if *k == key("ns", "a")), "{again:?}");
@@ -31,33 +30,33 @@ pub async fn creating_an_existing_key_fails_and_changes_nothing(store: &dyn Stor
     assert_eq!((entry.value, entry.revision), (bytes("1"), revision));
 }
 
-pub async fn a_deleted_key_can_be_created_again(store: &dyn Storage) {
+pub(crate) async fn a_deleted_key_can_be_created_again(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     let deleted = delete(store, "a", created).await;
     assert!(create(store, "a", "2").await > deleted);
 }
 
-pub async fn an_empty_value_is_a_value(store: &dyn Storage) {
+pub(crate) async fn an_empty_value_is_a_value(store: &dyn Storage) {
     create(store, "a", "").await;
     let entry = store.get(&key("ns", "a")).await.expect("reads").expect("is there");
     assert!(entry.value.is_empty());
 }
 
-pub async fn any_byte_is_kept(store: &dyn Storage) {
+pub(crate) async fn any_byte_is_kept(store: &dyn Storage) {
     let value: Bytes = (0..=255).collect::<Vec<u8>>().into();
     store.create(&key("ns", "a"), value.clone()).await.expect("creates");
     let entry = store.get(&key("ns", "a")).await.expect("reads").expect("is there");
     assert_eq!(entry.value, value);
 }
 
-pub async fn a_value_of_one_mebibyte_is_kept(store: &dyn Storage) {
+pub(crate) async fn a_value_of_one_mebibyte_is_kept(store: &dyn Storage) {
     let value = Bytes::from(vec![7; 1 << 20]);
     store.create(&key("ns", "a"), value.clone()).await.expect("creates");
     let entry = store.get(&key("ns", "a")).await.expect("reads").expect("is there");
     assert!(entry.value == value);
 }
 
-pub async fn a_value_of_two_mebibytes_is_too_large(store: &dyn Storage) {
+pub(crate) async fn a_value_of_two_mebibytes_is_too_large(store: &dyn Storage) {
     let value = Bytes::from(vec![7; 2 << 20]);
     let created = store.create(&key("ns", "a"), value.clone()).await;
     assert!(matches!(created, Err(Error::TooLarge { size }) if size == 2 << 20), "{created:?}");
@@ -68,7 +67,7 @@ pub async fn a_value_of_two_mebibytes_is_too_large(store: &dyn Storage) {
     assert_eq!(entry.value, bytes("1"));
 }
 
-pub async fn an_update_replaces_the_value(store: &dyn Storage) {
+pub(crate) async fn an_update_replaces_the_value(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     let updated = update(store, "a", created, "2").await;
     assert!(updated > created);
@@ -76,12 +75,12 @@ pub async fn an_update_replaces_the_value(store: &dyn Storage) {
     assert_eq!((entry.value, entry.revision), (bytes("2"), updated));
 }
 
-pub async fn an_update_with_the_same_value_gets_a_new_revision(store: &dyn Storage) {
+pub(crate) async fn an_update_with_the_same_value_gets_a_new_revision(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     assert!(update(store, "a", created, "1").await > created);
 }
 
-pub async fn updating_an_absent_key_is_not_found(store: &dyn Storage) {
+pub(crate) async fn updating_an_absent_key_is_not_found(store: &dyn Storage) {
     for expected in [Revision(0), Revision(1), Revision(1 << 40)] {
         let updated = store.update(&key("ns", "a"), expected, bytes("1")).await;
         assert!(matches!(&updated, Err(Error::NotFound(k)) if *k == key("ns", "a")), "{updated:?}");
@@ -89,14 +88,14 @@ pub async fn updating_an_absent_key_is_not_found(store: &dyn Storage) {
     assert_eq!(store.get(&key("ns", "a")).await.expect("reads"), None);
 }
 
-pub async fn updating_a_deleted_key_is_not_found(store: &dyn Storage) {
+pub(crate) async fn updating_a_deleted_key_is_not_found(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     delete(store, "a", created).await;
     let updated = store.update(&key("ns", "a"), created, bytes("2")).await;
     assert!(matches!(updated, Err(Error::NotFound(_))), "{updated:?}");
 }
 
-pub async fn a_stale_update_conflicts_and_names_both_revisions(store: &dyn Storage) {
+pub(crate) async fn a_stale_update_conflicts_and_names_both_revisions(store: &dyn Storage) {
     let stale = create(store, "a", "1").await;
     let now = update(store, "a", stale, "2").await;
     let updated = store.update(&key("ns", "a"), stale, bytes("3")).await;
@@ -110,7 +109,7 @@ pub async fn a_stale_update_conflicts_and_names_both_revisions(store: &dyn Stora
     assert_eq!((entry.value, entry.revision), (bytes("2"), now));
 }
 
-pub async fn an_update_at_any_other_revision_conflicts(store: &dyn Storage) {
+pub(crate) async fn an_update_at_any_other_revision_conflicts(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     for expected in [Revision(0), Revision(created.0 - 1), Revision(created.0 + 1)] {
         let updated = store.update(&key("ns", "a"), expected, bytes("2")).await;
@@ -121,7 +120,7 @@ pub async fn an_update_at_any_other_revision_conflicts(store: &dyn Storage) {
     }
 }
 
-pub async fn the_revision_of_an_earlier_life_conflicts(store: &dyn Storage) {
+pub(crate) async fn the_revision_of_an_earlier_life_conflicts(store: &dyn Storage) {
     let first = create(store, "a", "1").await;
     delete(store, "a", first).await;
     let second = create(store, "a", "1").await;
@@ -132,21 +131,21 @@ pub async fn the_revision_of_an_earlier_life_conflicts(store: &dyn Storage) {
     );
 }
 
-pub async fn a_deleted_key_is_gone(store: &dyn Storage) {
+pub(crate) async fn a_deleted_key_is_gone(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     let deleted = delete(store, "a", created).await;
     assert!(deleted > created);
     assert_eq!(store.get(&key("ns", "a")).await.expect("reads"), None);
 }
 
-pub async fn deleting_an_absent_key_is_not_found(store: &dyn Storage) {
+pub(crate) async fn deleting_an_absent_key_is_not_found(store: &dyn Storage) {
     for expected in [Revision(0), Revision(1)] {
         let deleted = store.delete(&key("ns", "a"), expected).await;
         assert!(matches!(&deleted, Err(Error::NotFound(k)) if *k == key("ns", "a")), "{deleted:?}");
     }
 }
 
-pub async fn a_stale_delete_conflicts(store: &dyn Storage) {
+pub(crate) async fn a_stale_delete_conflicts(store: &dyn Storage) {
     let stale = create(store, "a", "1").await;
     let now = update(store, "a", stale, "2").await;
     for expected in [Revision(0), stale] {
@@ -159,7 +158,7 @@ pub async fn a_stale_delete_conflicts(store: &dyn Storage) {
     assert!(store.get(&key("ns", "a")).await.expect("reads").is_some());
 }
 
-pub async fn revisions_grow_with_every_write_of_any_key(store: &dyn Storage) {
+pub(crate) async fn revisions_grow_with_every_write_of_any_key(store: &dyn Storage) {
     let mut revisions = vec![create(store, "a", "1").await, create(store, "b", "1").await];
     revisions.push(update(store, "a", revisions[0], "2").await);
     revisions.push(delete(store, "b", revisions[1]).await);
@@ -168,14 +167,14 @@ pub async fn revisions_grow_with_every_write_of_any_key(store: &dyn Storage) {
     assert!(Some(&current) >= revisions.last(), "{current} after {revisions:?}");
 }
 
-pub async fn a_failed_write_takes_no_revision_of_the_key(store: &dyn Storage) {
+pub(crate) async fn a_failed_write_takes_no_revision_of_the_key(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     store.create(&key("ns", "a"), bytes("2")).await.expect_err("exists");
     store.update(&key("ns", "a"), Revision(1 << 40), bytes("2")).await.expect_err("conflicts");
     update(store, "a", created, "3").await;
 }
 
-pub async fn of_concurrent_creates_one_wins(store: &dyn Storage) {
+pub(crate) async fn of_concurrent_creates_one_wins(store: &dyn Storage) {
     let a = key("ns", "a");
     let results = join_all((0..16).map(|n| store.create(&a, bytes(&n.to_string())))).await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
@@ -184,7 +183,7 @@ pub async fn of_concurrent_creates_one_wins(store: &dyn Storage) {
     }
 }
 
-pub async fn of_concurrent_updates_one_wins(store: &dyn Storage) {
+pub(crate) async fn of_concurrent_updates_one_wins(store: &dyn Storage) {
     let a = key("ns", "a");
     let created = create(store, "a", "1").await;
     let results = join_all((0..16).map(|n| store.update(&a, created, bytes(&n.to_string())))).await;
@@ -199,7 +198,7 @@ pub async fn of_concurrent_updates_one_wins(store: &dyn Storage) {
     }
 }
 
-pub async fn concurrent_writes_of_many_keys_all_succeed(store: &dyn Storage) {
+pub(crate) async fn concurrent_writes_of_many_keys_all_succeed(store: &dyn Storage) {
     let keys: Vec<_> = (0..100).map(|n| key("ns", &format!("k{n}"))).collect();
     let results = join_all(keys.iter().map(|key| store.create(key, bytes("1")))).await;
     let mut revisions: Vec<_> =
@@ -209,7 +208,7 @@ pub async fn concurrent_writes_of_many_keys_all_succeed(store: &dyn Storage) {
     assert_eq!(revisions.len(), 100, "every write has a revision of its own");
 }
 
-pub async fn concurrent_increments_are_all_counted(store: &dyn Storage) {
+pub(crate) async fn concurrent_increments_are_all_counted(store: &dyn Storage) {
     create(store, "a", "0").await;
     join_all((0..10).map(|_| increment(store))).await;
     let entry = store.get(&key("ns", "a")).await.expect("reads").expect("is there");
@@ -230,7 +229,7 @@ async fn increment(store: &dyn Storage) {
     }
 }
 
-pub async fn the_id_stays(store: &dyn Storage) {
+pub(crate) async fn the_id_stays(store: &dyn Storage) {
     let id = store.id().await.expect("answers");
     assert!(id.len() >= 32, "{id:?}");
     create(store, "a", "1").await;

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use futures::future::{join, join_all};
+use navigator::apiserver::storage::{Error, Event, Key, PageRequest, Prefix, Revision, Storage};
 use tokio::time::sleep;
 
-use super::{
-    super::{Error, Event, Key, PageRequest, Prefix, Revision, Storage},
-    Watch, bytes, create, create_in, delete, key, list, pilots, update,
-};
+use super::{Watch, bytes, create, create_in, delete, list, update};
+use crate::storage::keys::{key, pilots};
 
 async fn now(store: &dyn Storage) -> Revision {
     store.current_revision().await.expect("answers")
 }
 
-pub async fn a_watch_sees_creation_update_and_deletion_in_order(store: &dyn Storage) {
+pub(crate) async fn a_watch_sees_creation_update_and_deletion_in_order(store: &dyn Storage) {
     let mut watch = Watch::start(store, now(store).await).await;
     let created = create(store, "a", "1").await;
     let updated = update(store, "a", created, "2").await;
@@ -27,7 +26,7 @@ pub async fn a_watch_sees_creation_update_and_deletion_in_order(store: &dyn Stor
     }
 }
 
-pub async fn a_watch_from_an_older_revision_replays_what_came_after(store: &dyn Storage) {
+pub(crate) async fn a_watch_from_an_older_revision_replays_what_came_after(store: &dyn Storage) {
     let start = now(store).await;
     let a1 = create(store, "a", "1").await;
     create(store, "b", "1").await;
@@ -43,7 +42,7 @@ pub async fn a_watch_from_an_older_revision_replays_what_came_after(store: &dyn 
     }
 }
 
-pub async fn a_watch_goes_from_history_to_the_present_without_a_gap(store: &dyn Storage) {
+pub(crate) async fn a_watch_goes_from_history_to_the_present_without_a_gap(store: &dyn Storage) {
     let start = now(store).await;
     let mut revision = create(store, "a", "0").await;
     let mut watch = Watch::start(store, start).await;
@@ -56,14 +55,14 @@ pub async fn a_watch_goes_from_history_to_the_present_without_a_gap(store: &dyn 
     }
 }
 
-pub async fn a_watch_does_not_repeat_its_start(store: &dyn Storage) {
+pub(crate) async fn a_watch_does_not_repeat_its_start(store: &dyn Storage) {
     let revision = create(store, "a", "1").await;
     let mut watch = Watch::start(store, revision).await;
     update(store, "a", revision, "2").await;
     assert_eq!(watch.line().await, "put a=2 1");
 }
 
-pub async fn a_watch_sees_its_own_range_only(store: &dyn Storage) {
+pub(crate) async fn a_watch_sees_its_own_range_only(store: &dyn Storage) {
     let of_namespace = Prefix::namespace("group", "pilots", "n").expect("the names are valid");
     let mut watch = Watch::of(store, &of_namespace, now(store).await).await;
     let other = Key::new("group", "pilots2", "n", "a").expect("the names are valid");
@@ -73,7 +72,7 @@ pub async fn a_watch_sees_its_own_range_only(store: &dyn Storage) {
     assert_eq!(watch.line().await, "put c=1 -");
 }
 
-pub async fn a_deletion_carries_the_last_value(store: &dyn Storage) {
+pub(crate) async fn a_deletion_carries_the_last_value(store: &dyn Storage) {
     let created = create(store, "a", "last").await;
     let mut watch = Watch::start(store, created).await;
     let deleted = delete(store, "a", created).await;
@@ -83,7 +82,7 @@ pub async fn a_deletion_carries_the_last_value(store: &dyn Storage) {
     );
 }
 
-pub async fn a_second_life_begins_with_a_creation(store: &dyn Storage) {
+pub(crate) async fn a_second_life_begins_with_a_creation(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     let mut watch = Watch::start(store, created).await;
     delete(store, "a", created).await;
@@ -92,7 +91,7 @@ pub async fn a_second_life_begins_with_a_creation(store: &dyn Storage) {
     assert_eq!(watch.line().await, "put a=2 -");
 }
 
-pub async fn a_failed_write_is_no_event(store: &dyn Storage) {
+pub(crate) async fn a_failed_write_is_no_event(store: &dyn Storage) {
     let created = create(store, "a", "1").await;
     let mut watch = Watch::start(store, created).await;
     store.create(&key("ns", "a"), bytes("x")).await.expect_err("exists");
@@ -102,7 +101,7 @@ pub async fn a_failed_write_is_no_event(store: &dyn Storage) {
     assert_eq!(watch.line().await, "put a=2 1");
 }
 
-pub async fn a_watch_in_the_future_fails(store: &dyn Storage) {
+pub(crate) async fn a_watch_in_the_future_fails(store: &dyn Storage) {
     let asked = Revision(now(store).await.0 + 1_000_000);
     let watch = store.watch(&pilots(), asked).await.err();
     assert!(
@@ -111,7 +110,7 @@ pub async fn a_watch_in_the_future_fails(store: &dyn Storage) {
     );
 }
 
-pub async fn a_watch_reports_progress_when_other_keys_are_written(store: &dyn Storage) {
+pub(crate) async fn a_watch_reports_progress_when_other_keys_are_written(store: &dyn Storage) {
     let mut watch = Watch::start(store, now(store).await).await;
     let other = Key::new("group", "other", "ns", "a").expect("the names are valid");
     let written = store.create(&other, bytes("1")).await.expect("creates");
@@ -127,7 +126,7 @@ pub async fn a_watch_reports_progress_when_other_keys_are_written(store: &dyn St
     assert_eq!(watch.line().await, "put a=1 -");
 }
 
-pub async fn progress_never_overtakes_an_event(store: &dyn Storage) {
+pub(crate) async fn progress_never_overtakes_an_event(store: &dyn Storage) {
     let mut watch = Watch::start(store, now(store).await).await;
     let write = async {
         let mut last = Revision(0);
@@ -153,7 +152,7 @@ pub async fn progress_never_overtakes_an_event(store: &dyn Storage) {
     assert_eq!(last, reached);
 }
 
-pub async fn watchers_of_one_range_see_the_same(store: &dyn Storage) {
+pub(crate) async fn watchers_of_one_range_see_the_same(store: &dyn Storage) {
     let start = now(store).await;
     let mut watches = join_all((0..8).map(|_| Watch::start(store, start))).await;
     let mut revision = create(store, "a", "0").await;
@@ -168,7 +167,7 @@ pub async fn watchers_of_one_range_see_the_same(store: &dyn Storage) {
     }
 }
 
-pub async fn a_slow_watcher_holds_up_nobody_and_misses_nothing(store: &dyn Storage) {
+pub(crate) async fn a_slow_watcher_holds_up_nobody_and_misses_nothing(store: &dyn Storage) {
     let start = now(store).await;
     let mut slow = Watch::start(store, start).await;
     let mut fast = Watch::start(store, start).await;
@@ -189,7 +188,7 @@ pub async fn a_slow_watcher_holds_up_nobody_and_misses_nothing(store: &dyn Stora
     }
 }
 
-pub async fn a_watch_of_concurrent_writers_is_ordered_and_whole(store: &dyn Storage) {
+pub(crate) async fn a_watch_of_concurrent_writers_is_ordered_and_whole(store: &dyn Storage) {
     let mut watch = Watch::start(store, now(store).await).await;
     let keys: Vec<_> = (0..200).map(|n| key("ns", &format!("k{n}"))).collect();
     let written = join_all(keys.iter().map(|key| store.create(key, bytes("1")))).await;
@@ -200,7 +199,7 @@ pub async fn a_watch_of_concurrent_writers_is_ordered_and_whole(store: &dyn Stor
     }
 }
 
-pub async fn a_watch_from_a_list_misses_nothing(store: &dyn Storage) {
+pub(crate) async fn a_watch_from_a_list_misses_nothing(store: &dyn Storage) {
     let write = async {
         for n in 0..100 {
             create(store, &format!("k{n}"), "1").await;
@@ -220,7 +219,7 @@ pub async fn a_watch_from_a_list_misses_nothing(store: &dyn Storage) {
     join(write, read).await;
 }
 
-pub async fn a_watcher_that_left_harms_nobody(store: &dyn Storage) {
+pub(crate) async fn a_watcher_that_left_harms_nobody(store: &dyn Storage) {
     let start = now(store).await;
     drop(Watch::start(store, start).await);
     let mut left = Watch::start(store, start).await;
@@ -233,7 +232,7 @@ pub async fn a_watcher_that_left_harms_nobody(store: &dyn Storage) {
     assert_eq!(stayed.line().await, "put a=2 1");
 }
 
-pub async fn an_event_comes_soon_after_the_write(store: &dyn Storage) {
+pub(crate) async fn an_event_comes_soon_after_the_write(store: &dyn Storage) {
     let mut watch = Watch::start(store, now(store).await).await;
     for n in 0..20 {
         // The deadline inside is the claim: no event waits for the next write.
@@ -242,7 +241,7 @@ pub async fn an_event_comes_soon_after_the_write(store: &dyn Storage) {
     }
 }
 
-pub async fn large_events_come_whole(store: &dyn Storage) {
+pub(crate) async fn large_events_come_whole(store: &dyn Storage) {
     let start = now(store).await;
     let value = "x".repeat(1 << 20);
     for n in 0..8 {
