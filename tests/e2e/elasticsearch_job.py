@@ -3,7 +3,7 @@ import json
 
 from bed import ROOT, claim, condition_is, get, kubectl, main, nodes_ready, say, step, wait
 from es import INDEX, Node, Writer
-from main_job import install
+from navigator import install
 
 NS, NAME = "search", "small"
 SET = f"es-{NAME}-a"

@@ -4,6 +4,7 @@ import signal
 import subprocess
 
 from bed import BED, ROOT, RUN, claim, condition_is, get, kubectl, main, pids, run, say, step, wait
+from navigator import remove
 from raw import request
 
 URL = "http://10.244.255.1:23790"
@@ -30,7 +31,7 @@ def job():
     etcd = start_etcd()
     try:
         with step("install with navigator manifest --store etcd"):
-            kubectl("delete", "-f", ROOT / "deploy/navigator.yaml", "--ignore-not-found", timeout=300)
+            remove()
             manifest = run(ROOT / "bin/navigator", "manifest", "--store", "etcd", "--etcd-servers", URL).stdout
             kubectl("apply", "-f", "-", stdin=manifest)
             wait("two ready replicas", lambda: ready_replicas() == 2 or str(ready_replicas()), 180)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bed import ROOT, RUN, Failed, away, claim, condition, condition_is, get, kubectl, main, nodes_ready, pids, say, step, wait
 from cql import Session
+from navigator import servers
 from raw import request
 
 NS, NAME = "killed", "small"
@@ -211,11 +212,6 @@ def wiped_store(writer):
 def empty(volume):
     for entry in list(volume.iterdir()):
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
-def servers(number):
-    kubectl("scale", "deployment", "-n", "navigator", "navigator-apiserver", f"--replicas={number}")
-    wait(f"{number} servers", lambda: len(pids("apiserver")) == number or str(pids("apiserver")), 120)
 
 
 def says_what_happened():

@@ -8,8 +8,9 @@ import subprocess
 import tarfile
 import time
 
-from bed import KUBECTL, ROOT, claim, condition_is, get, kubectl, lock, main, nodes_ready, pids, run, say, step, wait
+from bed import KUBECTL, ROOT, claim, condition_is, get, kubectl, main, nodes_ready, pids, run, say, step, wait
 from cql import Session
+from navigator import install
 
 NS, NAME = "shop", "small"
 SET = f"cass-{NAME}-a"
@@ -37,23 +38,6 @@ def the_image_holds_one_file():
             with tarfile.open(fileobj=archive.extractfile(member)) as files:
                 names += [entry.name for entry in files if not entry.isdir()]
     claim("the image's archive holds one file", [name.lstrip("./") for name in names] == ["navigator"], names)
-
-
-def install():
-    with lock("install"):
-        kubectl("apply", "-f", ROOT / "deploy/navigator.yaml")
-        is_installed()
-
-
-def is_installed():
-    for name in ("navigator-apiserver", "navigator-controller"):
-        wait(f"deployment {name}", condition_is("Available", "True", "deployment", "-n", "navigator", name), 180)
-    for version in ("v1beta1", "v1alpha1"):
-        service = ("apiservice", f"{version}.navigator.jetstack.io")
-        wait(f"{version} Available", condition_is("Available", "True", *service), 120)
-        spec = get(*service)["spec"]
-        claim(f"{version} is Available with a caBundle", spec.get("caBundle") and not spec.get("insecureSkipTLSVerify"), spec)
-    print(kubectl("get", "apiservice", "-l", "app.kubernetes.io/part-of=navigator"))
 
 
 def roles_are_unprivileged():

@@ -4,7 +4,7 @@ import time
 
 from bed import KUBECTL, ROOT, claim, get, kubectl, main, nodes_ready, run, say, step, wait
 from cql import Session
-from main_job import install
+from navigator import install
 
 NS = "trouble-cass"
 ROWS = 2_000

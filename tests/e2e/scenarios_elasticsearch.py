@@ -3,7 +3,7 @@ import json
 
 from bed import claim, condition, get, kubectl, main, nodes_ready, run, say, step, wait, KUBECTL, ROOT
 from es import INDEX, Node, Writer
-from main_job import install
+from navigator import install
 
 NS = "trouble-es"
 DOCUMENTS = 1_000

@@ -4,7 +4,8 @@ import os
 import re
 from pathlib import Path
 
-from bed import claim, kubectl, pids, say, step, wait
+from bed import claim, kubectl, step, wait
+from navigator import without_controller
 from raw import request
 
 NS = "twin"
@@ -164,9 +165,16 @@ def ask(group, case):
 
 def twin():
     with step(f"{len(CASES)} questions to our server and to a CRD"):
-        # Without the controller no status is written meanwhile.
-        kubectl("scale", "deployment", "-n", "navigator", "navigator-controller", "--replicas=0")
-        wait("no controller", lambda: pids("controller") == [] or "still there", 60)
+        differ, meant = answers()
+        for difference in differ:
+            print("    " + difference)
+        claim("every answer is alike but those meant to differ", not differ, f"{len(differ)} differ")
+        differ_as_meant(meant)
+
+
+def answers():
+    """Answers that differ, and both answers to each question to which they are meant to."""
+    with without_controller():
         kubectl("create", "namespace", NS)
         kubectl("apply", "-f", "-", stdin=json.dumps(CRD))
         wait("the twin", lambda: request("GET", f"/apis/{TWIN}/v1beta1/namespaces/{NS}/cassandraclusters")[0] == 200, 60)
@@ -182,11 +190,7 @@ def twin():
                 differ.append(f"{case}:\n      CRD  {json.dumps(theirs)[:900]}\n      ours {json.dumps(ours)[:900]}")
         kubectl("delete", "crd", f"cassandraclusters.{TWIN}")
         kubectl("delete", "namespace", NS, timeout=200)
-        kubectl("scale", "deployment", "-n", "navigator", "navigator-controller", "--replicas=1")
-        for difference in differ:
-            print("    " + difference)
-        claim("every answer is alike but those meant to differ", not differ, f"{len(differ)} differ")
-        differ_as_meant(meant)
+    return differ, meant
 
 
 def differ_as_meant(seen):

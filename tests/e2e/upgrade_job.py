@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bed import CTR, ROOT, RUN, away, claim, condition, condition_is, get, kubectl, main, pids, run, say, step, wait
 from cql import Session
-from main_job import install, is_installed
+from navigator import install, is_installed, remove
 
 NS, NAME = "upgraded", "small"
 SET = f"cass-{NAME}-a"
@@ -66,7 +66,7 @@ def install_older():
     run(ROOT / "tests/testbed/image.py", image, archive, '["/navigator"]', files, "65532:65532")
     run(*CTR, "images", "import", archive)
     with away("Navigator is removed"):
-        kubectl("delete", "-f", ROOT / "deploy/navigator.yaml", "--ignore-not-found", timeout=300)
+        remove()
         kubectl("apply", "-f", "-", stdin=run(OLDER, "manifest", "--image", image).stdout)
         is_installed()
 

@@ -1,0 +1,47 @@
+"""The installed Navigator: put there, taken away, and how many processes of each role run."""
+import contextlib
+
+from bed import ROOT, claim, condition_is, get, kubectl, lock, pids, wait
+
+MANIFEST = ROOT / "deploy/navigator.yaml"
+
+
+def install():
+    """As the README tells a user: the manifest, unedited."""
+    with lock("install"):
+        kubectl("apply", "-f", MANIFEST)
+        is_installed()
+
+
+def is_installed():
+    for name in ("navigator-apiserver", "navigator-controller"):
+        wait(f"deployment {name}", condition_is("Available", "True", "deployment", "-n", "navigator", name), 180)
+    for version in ("v1beta1", "v1alpha1"):
+        service = ("apiservice", f"{version}.navigator.jetstack.io")
+        wait(f"{version} Available", condition_is("Available", "True", *service), 120)
+        spec = get(*service)["spec"]
+        claim(f"{version} is Available with a caBundle", spec.get("caBundle") and not spec.get("insecureSkipTLSVerify"), spec)
+    print(kubectl("get", "apiservice", "-l", "app.kubernetes.io/part-of=navigator"))
+
+
+def remove():
+    """All of it, store and all."""
+    kubectl("delete", "-f", MANIFEST, "--ignore-not-found", timeout=300)
+
+
+def scale(role, number):
+    kubectl("scale", "deployment", "-n", "navigator", f"navigator-{role}", f"--replicas={number}")
+
+
+def servers(number):
+    scale("apiserver", number)
+    wait(f"{number} servers", lambda: len(pids("apiserver")) == number or str(pids("apiserver")), 120)
+
+
+@contextlib.contextmanager
+def without_controller():
+    """While this lasts, nothing of what is applied is run, and no status is written."""
+    scale("controller", 0)
+    wait("no controller", lambda: pids("controller") == [] or "still there", 60)
+    yield
+    scale("controller", 1)
