@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from bed import ROOT, claim, get, kubectl, main, step, wait
+from cluster import Cassandra
 from navigator import without_controller
 from raw import Watch, request
 from twin import twin
@@ -106,9 +107,10 @@ def patches(namespace, file):
     claim(f"{file.relative_to(ROOT)} has its three commands", len(commands) == 3, commands)
     for command in commands:
         kubectl(*shlex.split(command)[1:], "-n", namespace)
-    spec = get("cassandracluster", "-n", namespace, "demo")["spec"]
+    demo = Cassandra(namespace, "demo")
+    spec = demo.spec()
     claim("the patches took effect", spec["stopped"] is True and spec["restartedAt"] == "2026-11-20T10:00:00Z", spec)
-    claim("the Pilot is fenced", get("pilot", "-n", namespace, "cass-demo-ring-0")["spec"]["phase"] == "Fenced")
+    claim("the Pilot is fenced", demo.get("pilot", "cass-demo-ring-0")["spec"]["phase"] == "Fenced")
 
 
 def revisions(namespace):
@@ -119,13 +121,9 @@ def revisions(namespace):
 
 def what_cannot_run_says_so():
     kubectl("create", "-n", NS, "-f", "-", stdin=json.dumps(OLD))
-
-    def stalled():
-        for entry in get("cassandracluster", "-n", NS, "old")["status"].get("conditions", []):
-            if entry["type"] == "Stalled" and entry["status"] == "True":
-                return [entry["reason"]]
-        return "not stalled"
-    reason = wait("Stalled", stalled, 180)[0]
+    old = Cassandra(NS, "old")
+    old.tells("Stalled", "True", deadline=180)
+    reason = old.told("Stalled")[1]
     claim("a Cassandra 3.x of upstream's is Stalled/UnsupportedVersion", reason == "UnsupportedVersion", reason)
     claim("and nothing was started", get("statefulset,pod", "-n", NS) == [])
 

@@ -124,14 +124,6 @@ def condition_is(kind, status, *args):
     return check
 
 
-def nodes_ready(cluster, number):
-    """For wait(): are exactly this many nodes of a cluster ready?"""
-    def check():
-        status = get(*cluster).get("status", {})
-        return status.get("readyReplicas") == number or json.dumps(status)
-    return check
-
-
 @contextlib.contextmanager
 def lock(name):
     """Keeps jobs that run beside each other apart."""
@@ -188,7 +180,7 @@ def main(job):
     except Exception as error:  # noqa: BLE001 - everything is reported alike
         say(f"FAILED: {error}")
         keep_logs()
-        for log in sorted(LOGS.glob("navigator.*.log")) + sorted(LOGS.glob("*cass-*.log")):
+        for log in [log for pods in ("navigator.*", "*.cass-*", "*.es-*") for log in sorted(LOGS.glob(f"{pods}.log"))]:
             tail = log.read_text(errors="replace").splitlines()[-15:]
             print(f"==> {log.name}", *[re.sub(r"^\[[^]]*\] ", "", line)[:400] for line in tail if "audit.k8s.io" not in line], sep="\n")
         sys.exit(1)

@@ -13,14 +13,14 @@ import threading
 import time
 from pathlib import Path
 
-from bed import ROOT, RUN, Failed, away, claim, condition, condition_is, get, kubectl, main, nodes_ready, pids, say, step, wait
-from cql import Session
+from bed import RUN, Failed, away, claim, get, kubectl, main, pids, say, step
+from cluster import Cassandra
 from navigator import servers
 from raw import request
 
-NS, NAME = "killed", "small"
-SET = f"cass-{NAME}-a"
-CLUSTER = ("cassandracluster", "-n", NS, NAME)
+NS = "killed"
+TARGET = Cassandra(NS)
+OURS = f"/apis/navigator.jetstack.io/v1beta1/namespaces/{NS}"
 ROWS = 10_000
 
 
@@ -35,7 +35,7 @@ class Writer(threading.Thread):
         pki, number = RUN / "pki", 0
         context = ssl.create_default_context(cafile=pki / "ca.crt")
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
-        path = f"/apis/navigator.jetstack.io/v1beta1/namespaces/{NS}/leaderleases"
+        path = f"{OURS}/leaderleases"
         while not self.ended.is_set():
             number += 1
             self.write(context, path, f"written-{number}")
@@ -63,12 +63,12 @@ class Writer(threading.Thread):
 def counts():
     """How many of each kind there are in the namespace."""
     kinds = ("cassandraclusters", "pilots", "statefulsets", "pods", "services", "pvc")
-    return {kind: len(get(kind, "-n", NS)) for kind in kinds}
+    return {kind: len(TARGET.get(kind)) for kind in kinds}
 
 
 def kill(applet, during, goes_on=None):
     """Kills an applet's process, while something goes on where that can be told, and waits until another one serves."""
-    victims = wait(f"a running {applet}", lambda: pids(applet) or "none", 300)
+    victims = TARGET.wait(f"a running {applet}", lambda: pids(applet) or "none", 300)
     claim(f"one {applet} runs", len(victims) == 1, victims)
     if goes_on:
         claim(f"{during} goes on when it is killed", goes_on(), counts())
@@ -76,42 +76,34 @@ def kill(applet, during, goes_on=None):
         os.kill(pid, signal.SIGKILL)
     begun = time.monotonic()
     with away(f"{applet} is killed"):
-        wait(f"another {applet}", lambda: bool(set(pids(applet)) - set(victims)) or "none yet", 400, every=0.2)
+        TARGET.wait(f"another {applet}", lambda: bool(set(pids(applet)) - set(victims)) or "none yet", 400, every=0.2)
         if applet == "apiserver":
-            wait("the API", lambda: get("cassandraclusters", "-n", NS) is not None, 120, every=0.2)
+            TARGET.wait("the API", lambda: TARGET.get("cassandraclusters") is not None, 120, every=0.2)
         took = time.monotonic() - begun
-        seen = wait("the API, for what there is", lambda: [counts()], 60)[0]
+        seen = TARGET.wait("the API, for what there is", lambda: [counts()], 60)[0]
     say(f"    killed {applet} during {during}: away {took:.1f} s; {seen}")
 
 
 def is_not_ready():
-    return condition(get(*CLUSTER), "Ready") != "True"
+    return (TARGET.told("Ready") or [None])[0] != "True"
 
 
 def has_not(nodes):
     """For kill(): are there not yet as many nodes?"""
-    return lambda: get(*CLUSTER)["status"].get("readyReplicas") != nodes
+    return lambda: TARGET.status().get("readyReplicas") != nodes
 
 
 def has_pods():
-    return get("pods", "-n", NS) != []
+    return TARGET.pods() != []
 
 
 def nothing_twice(nodes):
     """One StatefulSet, and for each node one pod, one claim and one Pilot, no more and no other ones."""
-    names = [f"{SET}-{number}" for number in range(nodes)]
-    wanted = {"statefulsets": [SET], "pods": names, "pilots": names, "pvc": [f"cassandra-data-{name}" for name in names]}
-    seen = {kind: sorted(thing["metadata"]["name"] for thing in get(kind, "-n", NS)) for kind in wanted}
+    names = [TARGET.pod_name(number) for number in range(nodes)]
+    claims = [TARGET.claim_name(number) for number in range(nodes)]
+    wanted = {"statefulsets": [TARGET.set], "pods": names, "pilots": names, "pvc": claims}
+    seen = {kind: TARGET.names(kind) for kind in wanted}
     claim("there is each thing once, and nothing else", seen == wanted, seen)
-
-
-def scale(replicas):
-    kubectl("patch", *CLUSTER, "--type", "json",
-            "-p", json.dumps([{"op": "replace", "path": "/spec/nodePools/0/replicas", "value": replicas}]))
-
-
-def pod_ip(ordinal):
-    return get("pod", "-n", NS, f"{SET}-{ordinal}")["status"]["podIP"]
 
 
 def job():
@@ -119,42 +111,38 @@ def job():
     writer = Writer()
     writer.start()
     with step("bootstrap under kills"):
-        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
+        TARGET.apply()
         kill("controller", "bootstrap", is_not_ready)
-        wait("the first pod", lambda: get("pod", "-n", NS, f"{SET}-0") is not None or str(counts()), 300)
+        TARGET.wait("the first pod", lambda: TARGET.pod(0) is not None or str(counts()))
         kill("apiserver", "bootstrap", is_not_ready)
-        wait("Ready", condition_is("Ready", "True", *CLUSTER), 600)
+        TARGET.ready()
         nothing_twice(1)
     with step(f"write {ROWS} rows"):
-        with Session(pod_ip(0)) as session:
-            session.write(ROWS)
+        TARGET.write(ROWS)
     with step("scale-out under kills"):
-        scale(2)
+        TARGET.scale(2)
         kill("controller", "scale-out", has_not(2))
         kill("apiserver", "scale-out", has_not(2))
-        wait("the second pod", lambda: get("pod", "-n", NS, f"{SET}-1") is not None or str(counts()), 300)
+        TARGET.wait("the second pod", lambda: TARGET.pod(1) is not None or str(counts()))
     with step("join under kills"):
         kill("apiserver", "join", has_not(2))
         kill("controller", "join", has_not(2))
-        wait("2/2 nodes", nodes_ready(CLUSTER, 2), 600)
-        wait("Ready", condition_is("Ready", "True", *CLUSTER), 300)
+        TARGET.ready(nodes=2)
         nothing_twice(2)
-        with Session(pod_ip(1)) as session:
-            found = session.read(ROWS)
-        claim(f"all {ROWS} rows are read through the new node", found == ROWS, found)
+        TARGET.has_rows(ROWS, through=1, said="are read through the new node")
     with step("the store's volume is wiped under a running cluster"):
         wiped_store(writer)
     with step("deletion under kills"):
-        kubectl("delete", *CLUSTER, "--wait=false")
+        TARGET.delete("--wait=false")
         kill("controller", "deletion", has_pods)
         # As soon as the other one is back: by then nothing may be left.
         kill("apiserver", "deletion")
-        wait("nothing left", lambda: all(
+        TARGET.wait("nothing left", lambda: all(
             counts()[kind] == 0 for kind in ("cassandraclusters", "pilots", "statefulsets", "pods")) or str(counts()), 400)
         claim("the claims are left", counts()["pvc"] == 2, counts())
     writer.stop()
     with step("what was acknowledged"):
-        there = {lease["metadata"]["name"] for lease in get("leaderleases", "-n", NS)}
+        there = set(TARGET.names("leaderleases"))
         missing = writer.acknowledged - there
         say(f"    {len(writer.acknowledged)} objects acknowledged, {writer.refused} requests refused while a server was away")
         claim("no acknowledged object is missing", len(writer.acknowledged) > 50 and not missing, sorted(missing)[:10])
@@ -164,7 +152,7 @@ def job():
 def uids():
     """Every object of the namespace that must outlive the store, and ours."""
     kinds = ("statefulsets", "services", "pods", "pvc", "cassandraclusters", "pilots")
-    return {kind: sorted(thing["metadata"]["uid"] for thing in get(kind, "-n", NS)) for kind in kinds}
+    return {kind: TARGET.uids(kind) for kind in kinds}
 
 
 def wiped_store(writer):
@@ -181,16 +169,16 @@ def wiped_store(writer):
             shutil.copytree(volume, aside, dirs_exist_ok=False)
             empty(volume)
         servers(1)
-        refused = wait("a server that refuses", says_what_happened, 400)
+        refused = TARGET.wait("a server that refuses", says_what_happened, 400)
         say(f"    the server says: {refused}")
         asked, ends = 0, time.monotonic() + 90
         while time.monotonic() < ends:
-            status, _, body = request("GET", f"/apis/navigator.jetstack.io/v1beta1/namespaces/{NS}/cassandraclusters/{NAME}")
+            status, _, body = request("GET", f"{OURS}/cassandraclusters/{TARGET.name}")
             if status != 503:
                 raise Failed(f"a wiped store answered {status}: {body}")
             for kind in ("statefulsets", "services", "pods", "pvc"):
-                still = {thing["metadata"]["uid"] for thing in get(kind, "-n", NS)}
-                if set(before[kind]) - still:
+                still = TARGET.uids(kind)
+                if set(before[kind]) - set(still):
                     raise Failed(f"{kind} disappeared: {before[kind]}, {still}")
             asked += 1
             time.sleep(5)
@@ -203,9 +191,9 @@ def wiped_store(writer):
             os.chown(entry, 65532, 65532)
         shutil.rmtree(aside)
         servers(1)
-        wait("the API with the old store", lambda: get(*CLUSTER) is not None, 400)
-        wait("Ready", condition_is("Ready", "True", *CLUSTER), 300)
-        after = wait("every object", lambda: [uids()], 60)[0]
+        TARGET.wait("the API with the old store", lambda: get(*TARGET.object) is not None, 400)
+        TARGET.ready(deadline=300)
+        after = TARGET.wait("every object", lambda: [uids()], 60)[0]
     claim("the same objects are there as before", after == before, (before, after))
 
 
@@ -216,7 +204,7 @@ def empty(volume):
 
 def says_what_happened():
     """The API's own words about a store that is not the one it has been using, or what else was seen."""
-    status, _, body = request("GET", f"/apis/navigator.jetstack.io/v1beta1/namespaces/{NS}/cassandraclusters")
+    status, _, body = request("GET", f"{OURS}/cassandraclusters")
     message = body.get("message", "") if isinstance(body, dict) else str(body)
     return [message] if status == 503 and "but this installation has been using" in message else f"{status}: {message}"
 

@@ -8,23 +8,13 @@ import subprocess
 import tarfile
 import time
 
-from bed import KUBECTL, ROOT, claim, condition_is, get, kubectl, main, nodes_ready, pids, run, say, step, wait
-from cql import Session
+from bed import KUBECTL, ROOT, claim, get, kubectl, main, pids, run, say, step
+from cluster import Cassandra
 from navigator import install
 
-NS, NAME = "shop", "small"
-SET = f"cass-{NAME}-a"
-CLUSTER = ("cassandracluster", "-n", NS, NAME)
+NS = "shop"
+SHOP = Cassandra(NS)
 ROWS = 10_000
-
-
-def scale(replicas):
-    kubectl("patch", *CLUSTER, "--type", "json",
-            "-p", json.dumps([{"op": "replace", "path": "/spec/nodePools/0/replicas", "value": replicas}]))
-
-
-def pod_ip(ordinal):
-    return get("pod", "-n", NS, f"{SET}-{ordinal}")["status"]["podIP"]
 
 
 def the_image_holds_one_file():
@@ -53,17 +43,17 @@ def roles_are_unprivileged():
 def pilots_are_unprivileged():
     uid = run("ps", "-o", "uid=", "-p", pids("pilot", NS)[0]).stdout.strip()
     claim("the pilot runs as uid 999, the database's", uid == "999", uid)
-    pod = get("pod", "-n", NS, f"{SET}-0")
+    pod = SHOP.pod()
     init = next(c for c in pod["spec"]["initContainers"] if c["name"] == "install-pilot")
     context = {**pod["spec"]["securityContext"], **init.get("securityContext", {})}
     claim("install runs as uid 65532 with a read-only root",
           context.get("readOnlyRootFilesystem") is True and context.get("runAsUser") == 65532, context)
-    one = kubectl("exec", "-n", NS, f"{SET}-0", "-c", "cassandra", "--", "cat", "/proc/1/cmdline").split("\0")
+    one = kubectl("exec", "-n", NS, SHOP.pod_name(), "-c", "cassandra", "--", "cat", "/proc/1/cmdline").split("\0")
     claim("the pilot is PID 1 of the database's container", one[:3] == ["/shared/navigator", "pilot", "cassandra"], one)
 
 
 def discovery():
-    columns = kubectl("get", *CLUSTER)
+    columns = kubectl("get", *SHOP.object)
     print(columns)
     claim("kubectl get prints useful columns",
           columns.split()[:7] == ["NAME", "READY", "HEALTH", "NODES", "VERSION", "PHASE", "AGE"], columns)
@@ -76,20 +66,14 @@ def discovery():
     claim("--validate=strict names an unknown field", bad.returncode != 0 and 'unknown field "spec.nodePool"' in bad.stderr, bad.stderr)
 
 
-def leftovers():
-    kinds = "statefulset,pod,service,serviceaccount,role,rolebinding,pdb,pilots,cassandraclusters"
-    return [f"{thing['kind']}/{thing['metadata']['name']}" for thing in get(kinds, "-n", NS)
-            if thing["metadata"]["name"] != "default"]
-
-
 def process_runs():
-    status = get("pilot", "-n", NS, f"{SET}-0")["status"]
+    status = SHOP.pilot()["status"]
     return bool(status.get("process")) or json.dumps(status)
 
 
 def namespace_goes():
     """Deletes the namespace; shows that its database was stopped and not killed, and that nothing waited without need."""
-    log = subprocess.Popen([*KUBECTL, "logs", "-f", "-n", NS, f"{SET}-0", "-c", "cassandra"], stdout=subprocess.PIPE, text=True)
+    log = subprocess.Popen([*KUBECTL, "logs", "-f", "-n", NS, SHOP.pod_name(), "-c", "cassandra"], stdout=subprocess.PIPE, text=True)
     begun = time.monotonic()
     kubectl("delete", "namespace", NS, timeout=500)
     took = time.monotonic() - begun
@@ -103,10 +87,6 @@ def namespace_goes():
     claim("the database was stopped, not killed", any(re.search(r'code"?[=:] ?(0|143)\b', line) for line in stopped), said[-2000:])
 
 
-def ready(deadline=600):
-    wait(f"{NAME} Ready", condition_is("Ready", "True", *CLUSTER), deadline)
-
-
 def job():
     with step("the image"):
         the_image_holds_one_file()
@@ -115,75 +95,62 @@ def job():
         roles_are_unprivileged()
     with step("kubectl apply of a sample, until Ready"):
         kubectl("create", "namespace", NS)
-        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
-        ready()
+        SHOP.apply()
+        SHOP.ready()
     with step("what the user sees"):
         discovery()
         pilots_are_unprivileged()
     with step(f"write {ROWS} rows by CQL"):
-        with Session(pod_ip(0)) as session:
+        with SHOP.client() as session:
             session.write(ROWS)
             claim(f"{ROWS} rows are readable", session.read(ROWS) == ROWS)
             first_host_id = session.host_id()
     with step("kubectl patch to two nodes, until both are Ready"):
-        scale(2)
-        wait("2/2 nodes", nodes_ready(CLUSTER, 2), 600)
-        ready()
+        SHOP.scale(2)
+        SHOP.ready(nodes=2)
         print(kubectl("get", "cassandraclusters,pilots", "-n", NS, "-o", "wide"))
     with step("every row through the new node"):
-        received = get("pilot", "-n", NS, f"{SET}-1")["status"]["cassandra"].get("bootstrapBytesReceived", 0)
+        received = SHOP.pilot(1)["status"]["cassandra"].get("bootstrapBytesReceived", 0)
         claim("the new node's Pilot reports bytes received", received > 0, received)
         say(f"    {received} bytes received while joining")
-        with Session(pod_ip(1)) as session:
-            found = session.read(ROWS)
-        claim(f"all {ROWS} rows are read at ONE through the new node", found == ROWS, found)
+        SHOP.has_rows(ROWS, through=1, said="are read at ONE through the new node")
     with step("delete a pod; it returns on its volume"):
-        uid = get("pod", "-n", NS, f"{SET}-0")["metadata"]["uid"]
-        kubectl("delete", "pod", "-n", NS, f"{SET}-0", timeout=400)
-        wait("another pod", lambda: get("pod", "-n", NS, f"{SET}-0")["metadata"]["uid"] != uid)
-        wait("it is Ready", condition_is("Ready", "True", "pod", "-n", NS, f"{SET}-0"), 300)
-        ready()
-        with Session(pod_ip(0)) as session:
+        SHOP.replace_pod()
+        with SHOP.client() as session:
             claim("it has its host id", session.host_id() == first_host_id)
-            found = session.read(ROWS)
-        claim(f"all {ROWS} rows are there", found == ROWS, found)
+        SHOP.has_rows(ROWS)
     with step("delete the cluster; nothing is left but its claims"):
-        kubectl("delete", *CLUSTER, timeout=400)
-        wait("nothing left", lambda: leftovers() == [] or str(leftovers()), 400)
-        claims = sorted(claim_["metadata"]["name"] for claim_ in get("pvc", "-n", NS))
-        claim("the claims are left", claims == [f"cassandra-data-{SET}-0", f"cassandra-data-{SET}-1"], claims)
+        SHOP.delete()
+        SHOP.is_gone(400)
+        claims = SHOP.names("pvc")
+        claim("the claims are left", claims == [SHOP.claim_name(0), SHOP.claim_name(1)], claims)
     with step("make it again on its claims; read the rows"):
-        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
-        ready()
-        scale(2)
-        wait("2/2 nodes", nodes_ready(CLUSTER, 2), 600)
-        ready()
-        with Session(pod_ip(1)) as session:
-            found = session.read(ROWS)
-        claim(f"all {ROWS} rows are there", found == ROWS, found)
+        SHOP.apply()
+        SHOP.ready()
+        SHOP.scale(2)
+        SHOP.ready(nodes=2)
+        SHOP.has_rows(ROWS, through=1)
     with step(f"write {ROWS} more rows, one copy of each"):
-        with Session(pod_ip(0)) as session:
+        with SHOP.client() as session:
             session.write(2 * ROWS, first=ROWS)
-            alone = session.rows_on(pod_ip(1), range(ROWS, 2 * ROWS))
+            alone = session.rows_on(SHOP.address(1), range(ROWS, 2 * ROWS))
             claim("the node that is to leave holds some of them, and nobody else does", len(alone) > ROWS / 10, len(alone))
             say(f"    {len(alone)} of {ROWS}")
     with step("kubectl patch to one node; the other decommissions itself and takes no row with it"):
-        scale(1)
-        wait("1/1 nodes", nodes_ready(CLUSTER, 1), 400)
-        ready()
-        wait("its Pilot is gone", lambda: get("pilot", "-n", NS, f"{SET}-1") is None or "still there", 60)
-        claims = [claim_["metadata"]["name"] for claim_ in get("pvc", "-n", NS)]
-        claim("its claim is gone", claims == [f"cassandra-data-{SET}-0"], claims)
-        with Session(pod_ip(0)) as session:
-            claim("the node that stays is the only one", session.nodes() == [pod_ip(0)], session.nodes())
-            found = session.read(2 * ROWS)
-        claim(f"all {2 * ROWS} rows are there", found == 2 * ROWS, found)
+        SHOP.scale(1)
+        SHOP.ready(nodes=1, deadline=400)
+        SHOP.wait("its Pilot is gone", lambda: SHOP.pilot(1) is None or "still there", 60)
+        claims = SHOP.names("pvc")
+        claim("its claim is gone", claims == [SHOP.claim_name(0)], claims)
+        with SHOP.client() as session:
+            claim("the node that stays is the only one", session.nodes() == [SHOP.address()], session.nodes())
+        SHOP.has_rows(2 * ROWS)
     with step("kubectl delete namespace with a cluster in it"):
         namespace_goes()
     with step("the same while its database starts"):
         kubectl("create", "namespace", NS)
-        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
-        wait("Cassandra's process is there", process_runs)
+        SHOP.apply()
+        SHOP.wait("Cassandra's process is there", process_runs)
         namespace_goes()
 
 

@@ -8,14 +8,12 @@ import shutil
 import threading
 from pathlib import Path
 
-from bed import CTR, ROOT, RUN, away, claim, condition, condition_is, get, kubectl, main, pids, run, say, step, wait
-from cql import Session
+from bed import CTR, ROOT, RUN, away, claim, condition, kubectl, main, pids, run, say, step
+from cluster import Cassandra
 from navigator import install, is_installed, remove
 
-NS, NAME = "upgraded", "small"
-SET = f"cass-{NAME}-a"
-POD = f"{SET}-0"
-CLUSTER = ("cassandracluster", "-n", NS, NAME)
+NS = "upgraded"
+KEPT = Cassandra(NS)
 ROWS = 1_000
 NAVIGATOR = ROOT / "bin/navigator"
 OLDER = ROOT / ".cache/older/navigator"
@@ -24,12 +22,12 @@ OLDER = ROOT / ".cache/older/navigator"
 class Reader(threading.Thread):
     """Reads every row again and again; remembers each time that one was missing."""
 
-    def __init__(self, address):
+    def __init__(self):
         super().__init__(daemon=True)
-        self.address, self.rounds, self.wrong, self.ended = address, 0, [], threading.Event()
+        self.session, self.rounds, self.wrong, self.ended = KEPT.client(), 0, [], threading.Event()
 
     def run(self):
-        with Session(self.address) as session:
+        with self.session as session:
             while not self.ended.wait(0.5):
                 try:
                     found = session.read(ROWS)
@@ -42,14 +40,6 @@ class Reader(threading.Thread):
     def stop(self):
         self.ended.set()
         self.join(120)
-
-
-def pilot():
-    return get("pilot", "-n", NS, POD)["status"]
-
-
-def pod():
-    return get("pod", "-n", NS, POD)
 
 
 def began(pid):
@@ -73,7 +63,7 @@ def install_older():
 
 def stored():
     """What people and the controller wrote of ours, by kind and name."""
-    things = get("cassandraclusters,pilots", "-n", NS)
+    things = KEPT.get("cassandraclusters,pilots")
     return {f"{thing['kind']}/{thing['metadata']['name']}": (thing["metadata"]["uid"], thing["spec"]) for thing in things}
 
 
@@ -81,10 +71,10 @@ def what_stays():
     """All that an upgrade must leave as it is: processes, container, pod, and since when the cluster is Ready."""
     (one,) = pids("pilot", NS)
     (database,) = (Path("/proc") / str(one) / "task" / str(one) / "children").read_text().split()
-    status = next(c for c in pod()["status"]["containerStatuses"] if c["name"] == "cassandra")
-    ready = next(c for c in get(*CLUSTER)["status"]["conditions"] if c["type"] == "Ready")
+    status = next(c for c in KEPT.pod()["status"]["containerStatuses"] if c["name"] == "cassandra")
+    ready = next(c for c in KEPT.status()["conditions"] if c["type"] == "Ready")
     return {
-        "pilot": (one, began(one)), "database": (database, began(database)), "pod": pod()["metadata"]["uid"],
+        "pilot": (one, began(one)), "database": (database, began(database)), "pod": KEPT.pod_uid(),
         "container": status["containerID"], "restarts": status["restartCount"],
         "process": pilot()["process"], "ready": (ready["status"], ready["lastTransitionTime"]),
     }
@@ -95,21 +85,14 @@ def program():
     return os.stat(f"/proc/{pids('pilot', NS)[0]}/exe").st_ino
 
 
-def pilots_are(status, reason, deadline=300):
-    """Waits for the cluster's condition PilotsCurrent."""
-    def check():
-        for entry in get(*CLUSTER)["status"]["conditions"]:
-            if entry["type"] == "PilotsCurrent":
-                seen = f"{entry['status']}/{entry['reason']}: {entry['message']}"
-                return [seen] if (entry["status"], entry["reason"]) == (status, reason) else seen
-        return "no condition"
-    (seen,) = wait(f"PilotsCurrent {status}/{reason}", check, deadline)
-    say(f"    {seen}")
-    return seen
+def pilot():
+    return KEPT.pilot()["status"]
 
 
-def ready():
-    wait(f"{NAME} Ready", condition_is("Ready", "True", *CLUSTER), 600)
+def pilots_are(status, reason):
+    message = KEPT.tells("PilotsCurrent", status, reason)
+    say(f"    {status}/{reason}: {message}")
+    return message
 
 
 def job():
@@ -117,56 +100,52 @@ def job():
     with step("install the older one, and a Cassandra of one node"):
         install_older()
         kubectl("create", "namespace", NS)
-        kubectl("apply", "-n", NS, "-f", ROOT / "deploy/samples/cassandra-small.yaml")
-        ready()
-        with Session(pod()["status"]["podIP"]) as session:
-            session.write(ROWS)
+        KEPT.apply()
+        KEPT.ready()
+        KEPT.write(ROWS)
         pilots_are("True", "PilotsCurrent")
         before, file, installed, objects = what_stays(), program(), pilot()["pilotProgram"], stored()
-        init = pod()["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"]
+        init = KEPT.pod()["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"]
         claim("the Pilot says what the init container installed", installed == init, (installed, init))
-    reader = Reader(pod()["status"]["podIP"])
+    reader = Reader()
     reader.start()
     with step("install this one over it, until its pilot runs"), away("the server is replaced"):
         install()
-        wait("another program", lambda: pilot()["pilotProgram"] != installed or pilot()["pilotProgram"], 300)
+        KEPT.wait("another program", lambda: pilot()["pilotProgram"] != installed or installed)
         claim("every pilot is current", pilots_are("True", "PilotsCurrent").endswith(second))
     with step("nothing else has changed"):
         claim("what the older server stored is there as it was", len(objects) == 2 and stored() == objects, (objects, stored()))
         claim("the process runs another file", program() != file, file)
-        container = pod()["spec"]["ephemeralContainers"]
+        pod = KEPT.pod()
+        container = pod["spec"]["ephemeralContainers"]
         claim("one ephemeral container was added, of the other image", [c["image"] for c in container] == [second], container)
-        ended = pod()["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"]
+        ended = pod["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"]
         claim("the Pilot says what that one installed", ended["message"] == pilot()["pilotProgram"], ended)
         after = what_stays()
         claim("pilot's pid, database's process, container, pod, restarts and Ready are as before", after == before, (before, after))
         claim("the Pilot's version and conditions are there", pilot().get("pilotVersion") and condition({"status": pilot()}, "Ready") == "True", pilot())
     with step("an image that no registry has"):
-        kubectl("patch", *CLUSTER, "--type", "merge", "-p", '{"spec": {"pilotImage": {"repository": "registry.invalid/navigator", "tag": "none"}}}')
+        KEPT.patch(pilotImage={"repository": "registry.invalid/navigator", "tag": "none"})
         pilots_are("False", "ImagePullFailed")
         after = what_stays()
         claim("nothing has changed, and the cluster is Ready", after == before, (before, after))
-        kubectl("patch", *CLUSTER, "--type", "merge", "-p", '{"spec": {"pilotImage": null}}')
+        KEPT.patch(pilotImage=None)
         pilots_are("True", "PilotsCurrent")
-        claim("nothing was installed for it", len(pod()["spec"]["ephemeralContainers"]) == 2, pod()["spec"]["ephemeralContainers"])
+        container = KEPT.pod()["spec"]["ephemeralContainers"]
+        claim("nothing was installed for it", len(container) == 2, container)
     reader.stop()
     claim(f"all {ROWS} rows were there each of {reader.rounds} times", reader.rounds > 10 and not reader.wrong, (reader.rounds, reader.wrong[:5]))
     with step("delete the pod; it returns with the other image by itself"):
-        kubectl("delete", "pod", "-n", NS, POD, timeout=400)
-        wait("another pod", lambda: pod()["metadata"]["uid"] != before["pod"])
-        wait("it is Ready", condition_is("Ready", "True", "pod", "-n", NS, POD), 300)
-        ready()
-        made = pod()["spec"]
+        KEPT.replace_pod()
+        made = KEPT.pod()["spec"]
         claim("its init container is of the other image", made["initContainers"][0]["image"] == second, made["initContainers"])
         claim("nothing was delivered", not made.get("ephemeralContainers"), made.get("ephemeralContainers"))
         pilots_are("True", "PilotsCurrent")
-        with Session(pod()["status"]["podIP"]) as session:
-            found = session.read(ROWS)
-        claim(f"all {ROWS} rows are there", found == ROWS, found)
+        KEPT.has_rows(ROWS)
     with step("the end"):
         # With pods in it, a namespace would be looked at again only after half of their grace.
-        kubectl("delete", *CLUSTER, timeout=400)
-        wait("no pod", lambda: get("pods", "-n", NS) == [] or "still there", 300)
+        KEPT.delete()
+        KEPT.pods_are_gone(300)
         kubectl("delete", "namespace", NS, timeout=500)
 
 
