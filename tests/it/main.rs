@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod api;
-mod apiserver;
 mod architecture;
 mod cache;
 mod cli;
@@ -14,3 +13,4 @@ mod serve;
 mod storage;
 #[path = "../support/lib.rs"]
 mod support;
+mod surface;

@@ -1,6 +1,5 @@
 //! The pilot as a process: the real binary as PID 1 of a PID namespace and as a subreaper.
 
-mod api;
 mod away;
 mod bootstrap;
 mod configuration;
@@ -8,6 +7,8 @@ mod database;
 mod decommission;
 mod events;
 mod exits;
+mod follows;
+mod full_volume;
 mod harness;
 mod host;
 mod hung;
@@ -22,7 +23,6 @@ mod panics;
 mod preflight;
 mod signals;
 mod stalled;
-mod storage;
 // What an init owes a database, shared with the table that `make compare-inits` prints.
 #[path = "../inits/suite.rs"]
 #[allow(dead_code, reason = "the table uses all of it")]

@@ -3,12 +3,12 @@
 mod authn;
 mod filters;
 mod load;
-mod migrate_storage;
 mod process;
 mod reviews;
 mod seats;
 mod store;
 mod store_docs;
+mod store_migration;
 mod store_tools;
 mod trail;
 mod watch_prefix;

@@ -57,8 +57,8 @@ fn same<T: PartialEq + Debug + Serialize>(found: &T, expected: &T) -> Result<(),
 
 /// The three laws for a kind: hub → older → hub, older → hub → older, and edits.
 macro_rules! laws {
-    ($kind:ident, $plural:literal, $edit:ident, $expected_surplus:expr) => {
-        mod $kind {
+    ($kind:ident in $room:ident, $plural:literal, $edit:ident, $expected_surplus:expr) => {
+        mod $room {
             use super::*;
 
             #[test]
@@ -123,9 +123,9 @@ macro_rules! laws {
     };
 }
 
-laws!(elasticsearch, "elasticsearchclusters", edit_elasticsearch, cluster_surplus);
-laws!(cassandra, "cassandraclusters", edit_cassandra, cluster_surplus);
-laws!(pilot, "pilots", edit_pilot, pilot_surplus);
+laws!(elasticsearch in elasticsearch_clusters, "elasticsearchclusters", edit_elasticsearch, cluster_surplus);
+laws!(cassandra in cassandra_clusters, "cassandraclusters", edit_cassandra, cluster_surplus);
+laws!(pilot in pilots, "pilots", edit_pilot, pilot_surplus);
 
 fn kind(plural: &str) -> &'static dyn Kind {
     kind_by_plural(plural).unwrap()

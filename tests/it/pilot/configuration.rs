@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::MetadataExt};
 use navigator::api::v1beta1::{Pilot, PilotPhase};
 use serde_json::{Value, json};
 
-use super::api::PATIENCE;
+use super::follows::PATIENCE;
 use crate::support::{
     bed::{Bed, condition},
     ring::Ring,

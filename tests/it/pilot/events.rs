@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::api::PATIENCE;
+use super::follows::PATIENCE;
 use crate::support::{bed::Bed, ring::Ring, seat::signal, wait::until};
 
 fn events(bed: &Bed) -> Vec<Value> {

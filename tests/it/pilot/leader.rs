@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use navigator::api::v1beta1::LeaderLeaseSpec;
 use nix::sys::signal::Signal;
 
-use super::api::PATIENCE;
+use super::follows::PATIENCE;
 use crate::support::{
     bed::Bed,
     ring::Ring,
