@@ -1,6 +1,8 @@
 //! The binary as it is called: applets, links, exit codes.
 
-use std::{os::unix::process::CommandExt, path::Path, process::Output};
+use std::{os::unix::process::CommandExt, process::Output};
+
+use crate::golden;
 
 #[expect(clippy::disallowed_methods, reason = "a test runs the built binary")]
 fn called(name: &str, args: &[&str]) -> Output {
@@ -81,16 +83,7 @@ fn version_is_one_json_object() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "UPDATE_GOLDEN is the tests' own switch")]
 fn deploy_holds_what_manifest_prints() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/navigator.yaml");
     let printed = text(&called("navigator", &["manifest"]).stdout);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &printed).unwrap();
-    }
-    let committed = std::fs::read_to_string(&path).unwrap();
-    assert!(
-        printed == committed,
-        "deploy/navigator.yaml is stale: run make golden and read the diff"
-    );
+    golden::check_file("deploy/navigator.yaml", &printed);
 }
