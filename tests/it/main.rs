@@ -1,4 +1,4 @@
-//! One linked test binary: HTTP surface, storage conformance, process tests, architecture.
+//! One linked test binary of what needs no cluster. `tests/README.md` says what its rooms claim.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -9,6 +9,7 @@ mod cli;
 mod engine;
 mod golden;
 mod pilot;
+mod rooms;
 mod serve;
 mod storage;
 #[path = "../support/lib.rs"]
