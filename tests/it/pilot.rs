@@ -1,5 +1,6 @@
 //! The pilot as a process: the real binary as PID 1 of a PID namespace and as a subreaper.
 
+mod alone;
 mod away;
 mod bootstrap;
 mod configuration;

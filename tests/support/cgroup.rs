@@ -4,7 +4,11 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
 };
+
+/// What is left then stays behind.
+const LEAVING: Duration = Duration::from_secs(10);
 
 /// Removed when dropped, once its processes have ended.
 pub(crate) struct Cgroup {
@@ -28,6 +32,8 @@ impl Cgroup {
         let name = format!("navigator-{name}-{}-{number}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
         let (parent, limit, anonymous) = if root.join("cgroup.controllers").exists() {
+            // Refused where it is so already.
+            drop(fs::write(root.join("cgroup.subtree_control"), "+memory"));
             (root.to_owned(), "memory.max", "anon ")
         } else {
             (root.join("memory"), "memory.limit_in_bytes", "rss ")
@@ -52,6 +58,10 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        drop(fs::remove_dir(&self.folder));
+        // A process that was just killed may still be leaving.
+        let begun = Instant::now();
+        while fs::remove_dir(&self.folder).is_err() && begun.elapsed() < LEAVING {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

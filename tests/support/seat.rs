@@ -27,7 +27,7 @@ pub(crate) const USER: u32 = 9200;
 /// Where one pilot runs. Its folders outlive the process, as a volume outlives a pod.
 pub(crate) struct Seat {
     pub(crate) name: String,
-    /// The flavour's word on the command line.
+    /// The database's word on the command line.
     pub(crate) word: &'static str,
     /// What is run as the pilot.
     pub(crate) program: PathBuf,
@@ -86,7 +86,22 @@ impl Seat {
 
     /// The same with other words about where its intent comes from.
     pub(crate) fn start_with(&self, intent: &[&OsStr]) -> Running {
-        let mut command = Command::new(&self.program);
+        self.run(Command::new(&self.program), intent)
+    }
+
+    /// The same in a mount namespace of its own, after commands of a shell.
+    pub(crate) fn start_after(&self, preparation: &str, intent: &[&OsStr]) -> Running {
+        let mut command = Command::new("unshare");
+        if !nix::unistd::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let script = format!("{preparation}\nexec \"$@\"");
+        command.args(["--mount", "--", "sh", "-ec", &script, "sh"]).arg(&self.program);
+        self.run(command, intent)
+    }
+
+    /// `command` with the flags of every pilot.
+    fn run(&self, mut command: Command, intent: &[&OsStr]) -> Running {
         let address = self.address.to_string();
         command
             .args(["pilot", self.word, "--pilot-name", &self.name, "--address", &address])
@@ -104,11 +119,32 @@ impl Seat {
             command.arg(format!("--user={user}"));
             give(&self.place, user);
         }
-        let log = self.place.join("log");
+        let log = self.log();
         let output = fs::File::options().create(true).append(true).open(&log).unwrap();
         command.stdout(output.try_clone().unwrap()).stderr(output);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Running { child, log }
+    }
+
+    /// Waits until readiness is answered so.
+    pub(crate) async fn until(&self, code: u16, word: &str, deadline: Duration) {
+        let what = format!("{} answers {code} {word}", self.name);
+        until(&what, deadline, async || match self.get(12001) {
+            Some((now, body)) if now == code && body == word => Ok(()),
+            other => Err(format!("{other:?}\n{}", tail(&self.log(), 40))),
+        })
+        .await;
+    }
+
+    /// A figure among the pilot's metrics; the name goes with its labels.
+    pub(crate) fn gauge(&self, name: &str) -> Option<f64> {
+        let (_, page) = self.get(8080)?;
+        page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    }
+
+    /// What pilots and databases wrote here, over all runs.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.place.join("log")
     }
 
     /// Code and body of what the pilot answers at one of its ports: 12000 liveness, 12001
@@ -160,6 +196,14 @@ impl Running {
     pub(crate) async fn stop(mut self, deadline: Duration) -> i32 {
         self.signal(Signal::SIGTERM);
         self.ended(deadline).await
+    }
+
+    /// Waits until it or its database wrote these words.
+    pub(crate) async fn says(&self, words: &str, deadline: Duration) {
+        until(&format!("{words:?} in the log"), deadline, async || {
+            if self.log().contains(words) { Ok(()) } else { Err(self.tail()) }
+        })
+        .await;
     }
 
     /// Everything that it and its database wrote, over all runs on this seat.

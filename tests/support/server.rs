@@ -6,7 +6,7 @@ use std::{
     path::Path,
     process::{Child, ExitStatus, Stdio},
     sync::{Arc, Mutex, mpsc},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -21,6 +21,7 @@ use super::{
     client::{Client, Reply},
     kube::{APISERVICES, Kube},
     pki::{Ca, Identity},
+    wait::until,
 };
 
 /// For conditions on a loaded machine.
@@ -207,12 +208,8 @@ impl Server {
 
     /// Asks until `check` is content; says what it saw last when it never is.
     pub(crate) async fn until(&self, what: &str, check: impl AsyncFn() -> Result<(), String>) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let Err(seen) = check().await else { return };
-            assert!(Instant::now() < deadline, "never: {what}; last: {seen}\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let told = |seen| format!("{seen}\n{}", self.log());
+        until(what, PATIENCE, async || check().await.map_err(told)).await;
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -225,14 +222,11 @@ impl Server {
 
     /// Waits for its end.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the server does not end:\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let log = Arc::clone(&self.log);
+        until("the server's end", PATIENCE, async || {
+            self.child.try_wait().unwrap().ok_or_else(|| log.lock().unwrap().join("\n"))
+        })
+        .await
     }
 }
 

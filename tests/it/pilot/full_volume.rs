@@ -2,30 +2,29 @@
 
 use std::fs;
 
-use super::{
-    database::World,
-    harness::{signal, wait_for},
-};
+use nix::sys::signal::Signal;
 
-#[test]
-fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
-    let world = World::new(40);
-    let data = world.root.join("data");
+use super::alone::{Alone, PATIENCE};
+use crate::support::seat::signal;
+
+#[tokio::test]
+async fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
+    let node = Alone::new(40);
+    let data = node.seat.data();
     let mount = format!("mount -t tmpfs -o size=160m tmpfs {}", data.display());
-    let pilot = world.start_after(&mount);
-    pilot.until(200, "Running");
+    let pilot = node.start_after(&mount);
+    node.until(200, "Running").await;
     let inside = format!("/proc/{}/root{}/filler", pilot.pid(), data.display());
     fs::write(&inside, vec![1; 110 << 20]).unwrap();
-    let said = || fs::read_to_string(world.root.join("stderr")).unwrap_or_default();
-    wait_for("the full volume", || said().contains("Data volume is full").then_some(()));
-    pilot.until(200, "Running");
+    pilot.says("Data volume is full", PATIENCE).await;
+    node.until(200, "Running").await;
 
     // What a real one does of its own accord.
-    signal(pilot.database(), 9);
-    pilot.until(503, "Failed");
-    world.expect_log("of the 64 MiB that a start needs");
+    signal(pilot.database().unwrap(), Signal::SIGKILL);
+    node.until(503, "Failed").await;
+    pilot.says("of the 64 MiB that a start needs", PATIENCE).await;
 
     fs::remove_file(inside).unwrap();
-    pilot.until(200, "Running");
-    assert_eq!(pilot.stop(), Some(0));
+    node.until(200, "Running").await;
+    assert_eq!(pilot.stop(PATIENCE).await, 0);
 }

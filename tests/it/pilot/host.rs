@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::support::{
     bed::Bed,
     ring::{self, Ring},
-    seat::{Running, Seat, USER},
+    seat::{Seat, USER},
     wait::until,
 };
 
@@ -30,14 +30,6 @@ fn file(ring: &Ring, seat: &Seat) -> PathBuf {
     path
 }
 
-async fn serves(seat: &Seat, running: &Running) {
-    until("the node serves", PATIENCE, async || match seat.get(12001) {
-        Some((200, _)) => Ok(()),
-        other => Err(format!("{other:?}\n{}", running.tail())),
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn the_same_file_serves_alone_and_with_an_api_whose_spec_rules() {
     let bed = Bed::start().await;
@@ -46,7 +38,7 @@ async fn the_same_file_serves_alone_and_with_an_api_whose_spec_rules() {
     let file = file(&ring, &seat);
     let alone = ["--config".as_ref(), file.as_os_str()];
     let running = seat.start_with(&alone);
-    serves(&seat, &running).await;
+    seat.until(200, "Running", PATIENCE).await;
     assert_eq!(running.stop(PATIENCE).await, 0);
     assert!(bed.pilots().get_opt(&seat.name).await.unwrap().is_none());
 
@@ -97,11 +89,7 @@ async fn a_host_that_may_not_make_its_pilot_says_so_and_waits_for_somebody_who_m
         "--kubeconfig".as_ref(),
         credentials.as_os_str(),
     ]);
-    until("the refusal is told", PATIENCE, async || {
-        let told = running.log().contains("Pilot object cannot be made");
-        if told { Ok(()) } else { Err(running.tail()) }
-    })
-    .await;
+    running.says("Pilot object cannot be made", PATIENCE).await;
     assert_eq!(ring::count(&seat, "start"), 0);
     bed.create(&ring.pilot(&seat.name)).await;
     bed.phase(&seat.name, "Running", PATIENCE).await;
@@ -119,11 +107,7 @@ async fn a_database_that_runs_as_another_user_owns_its_folders() {
     if !nix::unistd::geteuid().is_root() {
         // An unprivileged run shows the other half of the claim.
         let running = seat.start_with(&alone);
-        until("the refusal is told", PATIENCE, async || {
-            let told = running.log().contains("to the database's user");
-            if told { Ok(()) } else { Err(running.tail()) }
-        })
-        .await;
+        running.says("to the database's user", PATIENCE).await;
         assert_eq!(running.stop(PATIENCE).await, 0);
         return;
     }
@@ -134,7 +118,7 @@ async fn a_database_that_runs_as_another_user_owns_its_folders() {
     }
     fs::set_permissions(seat.data(), fs::Permissions::from_mode(0o700)).unwrap();
     let running = seat.start_with(&alone);
-    serves(&seat, &running).await;
+    seat.until(200, "Running", PATIENCE).await;
     let owner = |path: PathBuf| fs::metadata(path).unwrap().uid();
     assert_eq!(owner(format!("/proc/{}", running.database().unwrap()).into()), USER);
     for path in ["data", "data/data", "config", "config/cassandra.yaml"] {

@@ -9,19 +9,12 @@ use serde_json::json;
 use crate::support::{
     bed::Bed,
     ring::{self, Ring},
-    seat::{Running, Seat},
+    seat::Seat,
     wait::until,
 };
 
 /// Signs of life come every 30 s.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-async fn says(running: &Running, words: &str) {
-    until(words, PATIENCE, async || {
-        if running.log().contains(words) { Ok(()) } else { Err(running.tail()) }
-    })
-    .await;
-}
 
 fn holder(pilot: &Pilot) -> Option<String> {
     pilot.status.instance.as_ref()?.uid.clone()
@@ -48,8 +41,8 @@ async fn on_hosts_the_second_waits_until_the_first_has_ended() {
     assert!(holder(&before).is_some());
 
     let late = other.start(&credentials);
-    says(&late, "Another pilot may be this node").await;
-    says(&late, "Another pilot is this node").await;
+    late.says("Another pilot may be this node", PATIENCE).await;
+    late.says("Another pilot is this node", PATIENCE).await;
     let (code, body) = other.get(12001).unwrap();
     assert_eq!(code, 503, "{body}");
     assert!(body.contains("Stop one of them"), "{body}");
@@ -64,7 +57,7 @@ async fn on_hosts_the_second_waits_until_the_first_has_ended() {
         holder(pilot).filter(|uid| Some(uid) != holder(&before).as_ref())
     })
     .await;
-    says(&late, "The other pilot is gone").await;
+    late.says("The other pilot is gone", PATIENCE).await;
     late.stop(PATIENCE).await;
 }
 
@@ -92,7 +85,7 @@ async fn a_pod_that_kubernetes_has_no_more_stops_its_database_and_reports_nothin
     let successor = new.start(&credentials);
     let is_new = |pilot: &Pilot| (holder(pilot)? == "new-uid").then_some(());
     bed.shows(name, "the new pod's pilot", PATIENCE, is_new).await;
-    says(&running, "Another pilot is this node").await;
+    running.says("Another pilot is this node", PATIENCE).await;
     until("the old pod's database is stopped", PATIENCE, async || match running.database() {
         None => Ok(()),
         Some(pid) => Err(format!("{pid} runs\n{}", running.tail())),
@@ -113,7 +106,7 @@ async fn a_pod_that_kubernetes_has_no_more_stops_its_database_and_reports_nothin
 
     // The container that the old machine starts again.
     let again = old.start(&credentials);
-    says(&again, "Another pilot is this node").await;
+    again.says("Another pilot is this node", PATIENCE).await;
     assert_eq!(ring::count(&old, "start"), 1);
     again.stop(PATIENCE).await;
     successor.stop(PATIENCE).await;

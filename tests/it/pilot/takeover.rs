@@ -12,9 +12,16 @@ use std::{
     time::Duration,
 };
 
+use nix::fcntl::{Flock, FlockArg};
+use serde_json::json;
+
 use super::{
-    database::World,
+    alone::{Alone, PATIENCE, another},
     harness::{Mode, Pilot, children, signal, start, state, until, wait_for},
+};
+use crate::support::{
+    ring::{self, phase},
+    wait,
 };
 
 /// What the plan asks for.
@@ -236,40 +243,36 @@ fn a_child_in_front_of_a_terminal_stays_there() {
     assert_eq!(script.wait().unwrap().code(), Some(5));
 }
 
-#[test]
-fn a_hundred_upgrades_of_a_database_pilot_keep_its_process_output_lock_and_ports() {
-    let world = World::new(20);
+#[tokio::test]
+async fn a_hundred_upgrades_of_a_database_pilot_keep_its_process_output_lock_and_ports() {
+    let mut node = Alone::new(20);
     let programs = Programs::new();
-    world.be_noisy();
-    let output = world.root.join("stdout");
-    let pilot =
-        world.start_program(&programs.path(), "phase: Running", fs::File::create(&output).unwrap());
-    pilot.until(200, "Running");
-    let (pid, database) = (pilot.pid(), pilot.database());
+    node.seat.program = programs.path();
+    ring::set(&node.seat, "noise", "");
+    let pilot = node.start(&phase("Running"));
+    node.until(200, "Running").await;
+    let (pid, database) = (pilot.pid(), pilot.database().unwrap());
     programs.upgrade(pid, 0);
-    pilot.until(200, "Running");
-    // Once a database was asked how it is, its connections are there.
-    wait_for("the figures", || {
-        world.get(8080)?.1.contains("navigator_cassandra_live_nodes 1").then_some(())
-    });
+    node.until(200, "Running").await;
+    figures(&node).await;
     let files = open_files(pid);
     for round in 1..=UPGRADES {
         programs.upgrade(pid, round);
         // A node that serves is never said not to.
-        assert_eq!(world.get(12001).map(|(code, _)| code), Some(200), "round {round}");
-        assert_eq!(pilot.database(), database);
+        assert_eq!(node.seat.get(12001).map(|(code, _)| code), Some(200), "round {round}");
+        assert_eq!(pilot.database(), Some(database));
     }
     wait_for("no helper", || (children(pid) == [database]).then_some(()));
-    wait_for("the figures", || {
-        world.get(8080)?.1.contains("navigator_cassandra_live_nodes 1").then_some(())
-    });
+    figures(&node).await;
     wait_for("the same number of open files", || (open_files(pid) == files).then_some(()));
     // The lock of the data is still held: a second pilot does not start on them.
-    let second = world.lock_is_held();
-    assert!(second, "the lock was lost");
-    assert_eq!(pilot.stop(), Some(0));
-    assert_eq!(world.log(), format!("start {database}\nfounds\nnormal\ndrain\nterm\n"));
-    let text = fs::read_to_string(&output).unwrap();
+    let folder = fs::File::open(node.seat.data()).unwrap();
+    let second = Flock::lock(folder, FlockArg::LockExclusiveNonblock);
+    assert!(second.is_err(), "the lock was lost");
+    assert_eq!(pilot.stop(PATIENCE).await, 0);
+    let notes = [&format!("start {database}"), "founds", "normal", "drain", "term"];
+    assert_eq!(node.notes(), notes);
+    let text = fs::read_to_string(node.seat.log()).unwrap();
     let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("line ")).collect();
     for (number, line) in lines.iter().enumerate() {
         assert_eq!(*line, number.to_string(), "lost or doubled after line {number}");
@@ -277,33 +280,41 @@ fn a_hundred_upgrades_of_a_database_pilot_keep_its_process_output_lock_and_ports
     assert!(lines.len() > UPGRADES, "only {} lines", lines.len());
 }
 
-#[test]
-fn on_restart_waits_for_the_end_of_the_database_and_never_is_never() {
+/// Once a database was asked how it is, its connections are there.
+async fn figures(node: &Alone) {
+    wait::until("the figures", PATIENCE, async || {
+        match node.seat.gauge("navigator_cassandra_live_nodes ") {
+            Some(1.0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_restart_waits_for_the_end_of_the_database_and_never_is_never() {
     let rows = [
         (21, "OnRestart", "A new program can take over", "odd"),
         (22, "Never", "A new program is left aside", "even"),
     ];
     for (host, policy, said, runs) in rows {
-        let world = World::new(host);
+        let mut node = Alone::new(host);
         let programs = Programs::new();
+        node.seat.program = programs.path();
         let inode = |name: &str| fs::metadata(programs.root.join(name)).unwrap().ino();
-        let null = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
-        let wanted = format!("pilotUpdate: {policy}");
-        let pilot = world.start_program(&programs.path(), &wanted, null);
-        pilot.until(200, "Running");
-        let database = pilot.database();
+        let pilot = node.start(&json!({"pilotUpdate": policy}));
+        node.until(200, "Running").await;
+        let database = pilot.database().unwrap();
         programs.put("odd");
-        world.expect_log(said);
+        pilot.says(said, PATIENCE).await;
         // It is looked at many times more.
-        pilot.until(200, "Running");
+        node.until(200, "Running").await;
         assert_eq!(running(pilot.pid()), inode("even"), "{policy}");
-        assert_eq!(pilot.database(), database, "{policy}");
+        assert_eq!(pilot.database(), Some(database), "{policy}");
         signal(database, 9);
-        wait_for("another process", || {
-            children(pilot.pid()).first().copied().filter(|pid| *pid != database)
-        });
-        pilot.until(200, "Running");
+        another(&pilot, database).await;
+        node.until(200, "Running").await;
         assert_eq!(running(pilot.pid()), inode(runs), "{policy}");
-        assert_eq!(pilot.stop(), Some(0), "{policy}");
+        assert_eq!(pilot.stop(PATIENCE).await, 0, "{policy}");
     }
 }
