@@ -1,8 +1,6 @@
 //! Pure facts about each database that the controller and the pilot both need: ports, files,
 //! configuration, version rules. No I/O.
 
-pub mod cassandra;
-pub mod elasticsearch;
 pub mod ending;
 pub mod heap;
 pub mod rbac;

@@ -17,7 +17,8 @@ use crate::{
             PilotCassandraSpec, PilotSpec, PodTemplate,
         },
     },
-    engine::{cassandra::Release, revision, settings},
+    databases::cassandra::facts::Release,
+    engine::{revision, settings},
 };
 
 pub(crate) static FLAVOUR: Flavour = Flavour {

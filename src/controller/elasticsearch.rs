@@ -18,10 +18,8 @@ use crate::{
             PilotElasticsearchSpec, PilotSpec, PodTemplate,
         },
     },
-    engine::{
-        elasticsearch::{Release, merged},
-        revision,
-    },
+    databases::elasticsearch::facts::{Release, merged},
+    engine::revision,
 };
 
 pub(crate) static FLAVOUR: Flavour = Flavour {

@@ -1,3 +1,4 @@
 //! Apache Cassandra.
 
+pub mod facts;
 pub mod pilot;

@@ -1,3 +1,4 @@
 //! Elasticsearch.
 
+pub mod facts;
 pub mod pilot;

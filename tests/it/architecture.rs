@@ -11,7 +11,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("runtime", &["runtime", "error"]),
     ("error", &["error"]),
     ("apiserver", &["apiserver", "engine", "runtime", "api", "error"]),
-    ("controller", &["controller", "engine", "runtime", "api", "error"]),
+    // Until what is particular in it lies in the folders of the databases.
+    ("controller", &["controller", "databases", "engine", "runtime", "api", "error"]),
     ("pilot", &["pilot", "engine", "runtime", "api", "error"]),
     ("databases", &["databases", "pilot", "engine", "runtime", "api", "error"]),
     ("manifest", &["manifest", "engine", "api", "error"]),

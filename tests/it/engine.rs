@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use navigator::engine::cassandra::{Release, Settings, render};
+use navigator::databases::cassandra::facts::{Release, Settings, render};
 use serde_json::json;
 
 use crate::golden;

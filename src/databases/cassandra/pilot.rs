@@ -35,7 +35,8 @@ use self::{
 };
 use crate::{
     api::names,
-    engine::{cassandra::explain_exit, ending::Ending},
+    databases::cassandra::facts::explain_exit,
+    engine::ending::Ending,
     error::chain,
     pilot::{
         database::Database,

@@ -30,7 +30,8 @@ use crate::{
         names::{self, port},
         v1beta1::{DatabaseStatus, Endpoint},
     },
-    engine::{self, elasticsearch::explain_exit, ending::Ending},
+    databases::elasticsearch::facts::{DEFAULT_HOME, explain_exit},
+    engine::ending::Ending,
     error::chain,
     pilot::{
         database::{Database, Preparation as Told},
@@ -54,7 +55,7 @@ pub const DATABASE: Database = Database {
     title: "Elasticsearch",
     kind: "ElasticsearchCluster",
     home_variable: "ES_HOME",
-    home: engine::elasticsearch::DEFAULT_HOME,
+    home: DEFAULT_HOME,
     data: names::elasticsearch::DATA_DIR,
     started: "ElasticsearchStarted",
     container: names::elasticsearch::CONTAINER,

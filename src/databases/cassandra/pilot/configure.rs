@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     api::names,
-    engine::{
-        cassandra::{AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, render},
-        revision::config_hash,
+    databases::cassandra::facts::{
+        AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, render,
     },
+    engine::revision::config_hash,
     pilot::{
         driver::{Error, Node, ProcessSpec},
         volume::{
@@ -215,7 +215,7 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
     // Somebody may have put anything there; what is no mapping is not repaired here.
     let mut yaml: serde_json::Map<String, serde_json::Value> =
         serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
-    let wanted = crate::engine::cassandra::seed_provider(&way.seeds);
+    let wanted = crate::databases::cassandra::facts::seed_provider(&way.seeds);
     match yaml.get("seed_provider") {
         Some(current) if *current == wanted => return Ok(false),
         Some(_) => {}

@@ -2,7 +2,7 @@
 
 use crate::{
     api::names,
-    engine::cassandra::{Release, heap_bytes},
+    databases::cassandra::facts::{Release, heap_bytes},
     pilot::driver::{Error, Node},
 };
 

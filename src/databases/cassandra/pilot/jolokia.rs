@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::names::port,
-    engine::cassandra::{AGENT_PROPERTIES, AGENT_USER},
+    databases::cassandra::facts::{AGENT_PROPERTIES, AGENT_USER},
     pilot::{
         driver::Error,
         http::{self as question, Client},

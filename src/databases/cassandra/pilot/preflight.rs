@@ -6,7 +6,7 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    engine::cassandra::{AGENT_JAR, Release},
+    databases::cassandra::facts::{AGENT_JAR, Release},
     pilot::{
         driver::{FailedCheck, Needs, Node},
         node::preflight::{installed, unresolved},

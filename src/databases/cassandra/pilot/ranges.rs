@@ -11,7 +11,7 @@ use super::{
     facts::{Facts, addresses},
     jolokia::{Jolokia, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, exec, read},
 };
-use crate::{engine::cassandra::SYSTEM_KEYSPACES, pilot::driver::Error};
+use crate::{databases::cassandra::facts::SYSTEM_KEYSPACES, pilot::driver::Error};
 
 /// What stopping this node, or nodes that are down, mean for the users' ranges.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,11 +4,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use super::{seeds, state::NodeState};
 use crate::{
-    engine::{
-        elasticsearch::{Files, Release, SEED_FILE, Settings, heap_bytes, render},
-        heap::MIB,
-        revision::config_hash,
-    },
+    databases::elasticsearch::facts::{Files, Release, SEED_FILE, Settings, heap_bytes, render},
+    engine::{heap::MIB, revision::config_hash},
     pilot::{
         driver::{Error, Node, ProcessSpec},
         volume::{
@@ -113,7 +110,7 @@ pub(super) fn environment(node: &Node, release: Release) -> BTreeMap<String, Str
 
 pub(super) fn release(node: &Node) -> Result<Release, Error> {
     let version = node.pilot.spec.version.as_deref().unwrap_or_default();
-    version.parse().map_err(|error: crate::engine::elasticsearch::UnsupportedVersion| {
+    version.parse().map_err(|error: crate::databases::elasticsearch::facts::UnsupportedVersion| {
         Error::ConfigRejected(error.to_string())
     })
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::Decommission,
-    engine::elasticsearch::Release,
+    databases::elasticsearch::facts::Release,
     pilot::{
         driver::{DecommissionState, Error, Node},
         node::blockers::now,

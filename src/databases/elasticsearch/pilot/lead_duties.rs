@@ -21,7 +21,7 @@ use tracing::info;
 use super::{api::Api, decommission::quorum};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
-    engine::elasticsearch::Release,
+    databases::elasticsearch::facts::Release,
     pilot::driver::{Error, Lead, Node},
 };
 

@@ -10,7 +10,7 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    engine::elasticsearch::Release,
+    databases::elasticsearch::facts::Release,
     pilot::{
         driver::{FailedCheck, Needs, Node},
         node::preflight::installed,

@@ -8,7 +8,7 @@
 use super::state::NodeState;
 use crate::{
     api::{names, v1beta1::Pilot},
-    engine::elasticsearch::Release,
+    databases::elasticsearch::facts::Release,
     pilot::{
         driver::{Error, Node},
         kube::peers::is_member,
