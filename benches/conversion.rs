@@ -11,9 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use navigator::api::{
-    decode,
-    scheme::{Kind, Version, kind_by_plural},
+use navigator::{
+    api::{
+        decode,
+        kind::{Kind, Version},
+    },
+    database, databases,
 };
 use serde_json::{Value, json};
 
@@ -57,7 +60,9 @@ fn timed<T>(mut run: impl FnMut() -> T) -> (Duration, Duration) {
 }
 
 fn main() {
-    let kind: &dyn Kind = kind_by_plural("cassandraclusters").expect("the kind is served");
+    let kind: &dyn Kind = database::scheme(databases::ALL)
+        .by_plural("cassandraclusters")
+        .expect("the kind is served");
     let bytes = serde_json::to_vec(&largest()).expect("JSON");
     let body = decode::json(&bytes).expect("a valid body");
     let hub = kind.decode(Version::V1beta1, body.clone(), None).expect("a valid object").hub;

@@ -5,21 +5,24 @@
 //! uses it as a library. [`v1beta1`] is the hub and the stored form: the only types that roles
 //! reason with. [`v1alpha1`] converts to and from it.
 
+pub mod cluster_kind;
 pub mod conversion;
 pub mod decode;
 mod defaults;
 pub mod field;
-mod hub;
+pub mod hub;
+pub mod kind;
 mod known;
+pub mod legacy;
 pub mod managed;
 pub mod names;
 pub mod openapi;
+pub mod pilot_part;
 pub mod printer;
 pub mod quantity;
 pub mod schema;
 pub mod scheme;
 pub mod strict;
-mod tolerant;
 pub mod v1alpha1;
 pub mod v1beta1;
 pub mod validation;

@@ -13,10 +13,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{error::exit, pilot::database::Database};
-
-/// The databases that this program has pilots for.
-pub(crate) type Databases = &'static [&'static Database];
+use crate::{database::Databases, error::exit};
 
 /// Runs databases on Kubernetes.
 #[derive(Debug, Parser)]
@@ -61,9 +58,9 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
     let code = match asked {
         Asked::Database(database) => pilot::run(database.into(), databases),
         Asked::Applet(applet) => match applet {
-            Applet::Controller(args) => controller::run(*args),
-            Applet::Apiserver(args) => apiserver::run(*args),
-            Applet::Manifest(args) => manifest::run(args),
+            Applet::Controller(args) => controller::run(*args, databases),
+            Applet::Apiserver(args) => apiserver::run(*args, databases),
+            Applet::Manifest(args) => manifest::run(args, databases),
             Applet::Pilot(args) => pilot::run(args.into(), databases),
             Applet::Install(args) => install::run(&args),
             Applet::Version(args) => version::run(&args),
@@ -74,7 +71,8 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
 
 fn parse(argv: Vec<OsString>, databases: Databases) -> Result<Asked, clap::Error> {
     let mut command = command(databases);
-    let matches = command.try_get_matches_from_mut(applet::resolve(argv, databases))?;
+    let names: Vec<_> = databases.iter().map(|database| database.pilot.name).collect();
+    let matches = command.try_get_matches_from_mut(applet::resolve(argv, &names))?;
     if let Some((PILOT, pilot)) = matches.subcommand()
         && let Some(database) = pilot::database(pilot, databases)
     {
@@ -102,6 +100,6 @@ fn complain(text: &str) {
 mod tests {
     #[test]
     fn flags_of_every_applet_are_consistent() {
-        super::command(crate::databases::PILOTS).debug_assert();
+        super::command(&[]).debug_assert();
     }
 }

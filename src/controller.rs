@@ -2,20 +2,20 @@
 //! decides when; it knows no database protocol.
 //!
 //! One look at a cluster is `observe → plan → build → apply → status`; see [`mod@reconcile`].
-//! What differs between databases is in `cassandra` and `elasticsearch`.
+//! What differs between databases is theirs to say, as a [`Database`].
 
 mod apply;
-mod build;
-mod cassandra;
+pub(crate) mod build;
+pub mod cluster;
 mod context;
-mod desired;
-mod elasticsearch;
+pub mod desired;
 mod events;
-mod flavour;
+#[cfg(test)]
+mod example;
 mod heard;
 mod metrics;
 mod namespaces;
-mod observe;
+pub(crate) mod observe;
 mod pilots;
 mod plan;
 mod queue;
@@ -26,12 +26,12 @@ mod teardown;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod world;
+pub(crate) mod world;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, runtime::reflector::ObjectRef};
+use kube::{Api, Client};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -39,10 +39,13 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
+pub use self::{
+    cluster::Runs,
+    desired::{Database, Desired, Existing, NodeLabel, Reach, Reports, Service, Settings},
+};
 use self::{
     context::Context,
     events::Events,
-    flavour::Settings,
     heard::Heard,
     metrics::Metrics,
     queue::{Key, Outcome, Queue},
@@ -115,7 +118,12 @@ const STORE_CHECK: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
+pub async fn run(
+    config: Config,
+    databases: Vec<&'static Database>,
+    client: Client,
+    runtime: Runtime,
+) -> Result<(), Error> {
     let client = bounded(client, REQUEST);
     let queue = Queue::default();
     let metrics = Metrics::register(runtime.metrics());
@@ -137,7 +145,8 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     };
     let heard = Heard::default();
     let namespace = config.namespace.clone();
-    let stores = Stores::start(&runtime, client.clone(), namespace, queue.clone(), &heard);
+    let stores =
+        Stores::start(&databases, &runtime, client.clone(), namespace, queue.clone(), &heard);
     tokio::select! {
         () = stores.filled() => {}
         () = shutdown.triggered() => return Ok(()),
@@ -319,12 +328,8 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
 }
 
 async fn look(ctx: &Context, key: &Key, failures: u32) -> (Outcome, &'static str) {
-    if key.kind == cassandra::FLAVOUR.kind {
-        let object = ctx.stores.cassandra.get(&ObjectRef::new(&key.name).within(&key.namespace));
-        reconcile::reconcile(ctx, key, object, failures).await
-    } else {
-        let object =
-            ctx.stores.elasticsearch.get(&ObjectRef::new(&key.name).within(&key.namespace));
-        reconcile::reconcile(ctx, key, object, failures).await
-    }
+    let database = ctx.stores.databases().find(|database| database.kind == key.kind);
+    let database = database.expect("keys are made of the databases that are looked after");
+    let cluster = ctx.stores.cluster(database, &key.namespace, &key.name);
+    reconcile::reconcile(ctx, database, key, cluster, failures).await
 }

@@ -1,9 +1,22 @@
-//! The databases that this build knows: a folder each, and nothing else names them all.
+//! The databases of this build: a folder each, and nothing else names them all.
 
 pub mod cassandra;
 pub mod elasticsearch;
+#[cfg(test)]
+mod tests;
 
-use crate::pilot::database::Database;
+use crate::database::{Database, Databases};
 
-/// What pilots can run.
-pub const PILOTS: &[&Database] = &[&cassandra::pilot::DATABASE, &elasticsearch::pilot::DATABASE];
+/// What `navigator` runs.
+pub const ALL: Databases = &[
+    Database {
+        api: &elasticsearch::api::DATABASE,
+        controller: &elasticsearch::controller::DATABASE,
+        pilot: &elasticsearch::pilot::DATABASE,
+    },
+    Database {
+        api: &cassandra::api::DATABASE,
+        controller: &cassandra::controller::DATABASE,
+        pilot: &cassandra::pilot::DATABASE,
+    },
+];

@@ -15,6 +15,7 @@ pub mod controller;
 pub mod manifest;
 pub mod pilot;
 
+pub mod database;
 pub mod databases;
 
 pub mod cli;

@@ -7,5 +7,5 @@ fn main() -> ExitCode {
     rustls::crypto::ring::default_provider()
         .install_default()
         .expect("nothing installed a TLS provider before main");
-    navigator::cli::main(std::env::args_os(), navigator::databases::PILOTS)
+    navigator::cli::main(std::env::args_os(), navigator::databases::ALL)
 }

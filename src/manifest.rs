@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::{
     api::{
         GROUP,
+        kind::{Kind, Version},
         names::{self, UID, label, port},
-        scheme::{Version, kinds},
+        scheme::Scheme,
     },
     engine::rbac,
 };
@@ -50,11 +51,11 @@ impl Default for Settings {
 }
 
 /// The manifest as YAML documents, in the order in which they are applied.
-pub fn yaml(settings: &Settings) -> String {
+pub fn yaml(settings: &Settings, scheme: &Scheme) -> String {
     let mut text = String::from(
         "# Installs Navigator into the namespace navigator. Made by `navigator manifest`; edit that, not this.\n",
     );
-    for object in objects(settings) {
+    for object in objects(settings, scheme) {
         text.push_str("---\n");
         text.push_str(&serde_yaml::to_string(&object).expect("JSON values are YAML values"));
     }
@@ -62,12 +63,12 @@ pub fn yaml(settings: &Settings) -> String {
 }
 
 /// The objects of an install, in the order in which they are applied.
-pub fn objects(settings: &Settings) -> Vec<Value> {
+pub fn objects(settings: &Settings, scheme: &Scheme) -> Vec<Value> {
     let mut objects = vec![object("v1", "Namespace", names::NAMESPACE, None, "namespace")];
     objects[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
     objects.extend(apiserver_access());
-    objects.extend(controller_access());
-    objects.extend(user_roles());
+    objects.extend(controller_access(scheme));
+    objects.extend(user_roles(scheme));
     if settings.store == Store::Embedded {
         objects.push(store_claim());
     }
@@ -184,9 +185,9 @@ fn apiserver_access() -> Vec<Value> {
     ]
 }
 
-fn controller_access() -> Vec<Value> {
+fn controller_access(scheme: &Scheme) -> Vec<Value> {
     let name = names::CONTROLLER;
-    let rules: Vec<PolicyRule> = rbac::controller_rules();
+    let rules: Vec<PolicyRule> = rbac::controller_rules(&clusters(scheme));
     vec![
         object("v1", "ServiceAccount", name, Some(names::NAMESPACE), "controller"),
         with(object(RBAC_V1, "ClusterRole", name, None, "controller"), json!({"rules": rules})),
@@ -199,14 +200,15 @@ fn controller_access() -> Vec<Value> {
     ]
 }
 
+/// Plurals of the kinds of clusters.
+fn clusters(scheme: &Scheme) -> Vec<&'static str> {
+    scheme.clusters().map(Kind::plural).collect()
+}
+
 /// Kubernetes' own roles `view`, `edit` and `admin` learn our kinds.
-fn user_roles() -> Vec<Value> {
-    let clusters: Vec<&str> = kinds()
-        .iter()
-        .map(|kind| kind.plural())
-        .filter(|plural| plural.ends_with("clusters"))
-        .collect();
-    let all: Vec<&str> = kinds().iter().map(|kind| kind.plural()).collect();
+fn user_roles(scheme: &Scheme) -> Vec<Value> {
+    let clusters = clusters(scheme);
+    let all: Vec<&str> = scheme.kinds().iter().map(|kind| kind.plural()).collect();
     let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
     let write = ["create", "update", "patch", "delete", "deletecollection"];
     let role = |name: &str, aggregate_to: &[&str], rules: Value| {
@@ -440,7 +442,7 @@ mod tests {
 
     #[test]
     fn the_embedded_store_has_one_recreated_replica_and_a_claim() {
-        let objects = objects(&Settings::default());
+        let objects = objects(&Settings::default(), Scheme::new(&[]));
         let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
         assert_eq!(spec["replicas"], 1);
         assert_eq!(spec["strategy"]["type"], "Recreate");
@@ -451,7 +453,7 @@ mod tests {
 
     #[test]
     fn etcd_has_two_replicas_and_no_claim() {
-        let objects = objects(&etcd());
+        let objects = objects(&etcd(), Scheme::new(&[]));
         let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
         assert_eq!(spec["replicas"], 2);
         let volumes = &spec["template"]["spec"]["volumes"];
@@ -463,7 +465,7 @@ mod tests {
 
     #[test]
     fn no_role_of_ours_may_escalate() {
-        for object in objects(&Settings::default()) {
+        for object in objects(&Settings::default(), Scheme::new(&[])) {
             let text = object["rules"].to_string();
             for verb in ["escalate", "bind", "impersonate", "*"] {
                 assert!(!text.contains(&format!("\"{verb}\"")), "{object}");

@@ -4,7 +4,7 @@
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use navigator::api::names::label;
+use navigator::databases::cassandra::names::label;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
@@ -49,7 +49,7 @@ impl Api {
             "version": "5.0.6", "jvm": {"heap": "384Mi"},
             "cassandra": {"clusterName": name, "datacenter": "d", "rack": "r"},
         });
-        let pilot = member_of(name, "CassandraCluster", label::CASSANDRA_CLUSTER, name, &spec);
+        let pilot = member_of(name, "CassandraCluster", label::CLUSTER, name, &spec);
         self.runtime.block_on(self.bed.create(&pilot));
         let path = self.bed.credentials(name);
         let ca = BASE64_STANDARD.encode(&self.certificate);

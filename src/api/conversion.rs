@@ -18,8 +18,7 @@ use serde_json::{Map, Value};
 use super::{names::annotation, v1alpha1, v1beta1};
 use crate::api::v1beta1::{PodTemplate, Retention, is_default};
 
-pub mod cassandra;
-pub mod elasticsearch;
+pub mod cluster;
 pub mod pilot;
 pub(super) mod surplus;
 
@@ -45,14 +44,6 @@ pub struct PersistenceSurplus {
     annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retention: Option<Retention>,
-}
-
-/// What the older form cannot say about a plugin of this name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PluginSurplus {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sha512: Option<String>,
 }
 
 fn project_image(
@@ -157,7 +148,7 @@ fn string_map(value: &Value) -> Option<BTreeMap<String, String>> {
 }
 
 /// Puts a surplus under its name, unless it says nothing. Of two equal names the first counts.
-fn keep<S: Default + PartialEq>(kept: &mut BTreeMap<String, S>, name: &str, surplus: S) {
+pub fn keep<S: Default + PartialEq>(kept: &mut BTreeMap<String, S>, name: &str, surplus: S) {
     if !is_default(&surplus) {
         kept.entry(name.to_owned()).or_insert(surplus);
     }

@@ -8,12 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::{
+    cluster_kind::ClusterKind,
     conversion::drop_annotation,
-    names,
     v1beta1::{
-        CassandraCluster, CassandraClusterSpec, CassandraNodePool, ElasticsearchCluster,
-        ElasticsearchClusterSpec, ElasticsearchNodePool, ImageSpec, Persistence, Pilot,
-        PilotIntent, PodTemplate, is_default,
+        Cluster, ClusterSpec, ImageSpec, NodePool, Persistence, Pilot, PilotIntent, PodTemplate,
+        is_default,
     },
 };
 
@@ -21,13 +20,10 @@ use super::{
 const NEW_POOL_REPLICAS: i32 = 1;
 
 /// Fills what is absent. A pool's absent `replicas` means "as before", by the pool's name.
-pub(super) fn elasticsearch(
-    cluster: &mut ElasticsearchCluster,
-    stored: Option<&ElasticsearchCluster>,
-) {
+pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&Cluster<K>>) {
     metadata(&mut cluster.metadata);
     let stored_pools = stored.map_or(&[][..], |stored| &stored.spec.node_pools);
-    let ElasticsearchClusterSpec {
+    let ClusterSpec {
         image,
         pilot_image,
         security_context,
@@ -40,9 +36,8 @@ pub(super) fn elasticsearch(
         paused: _,
         stopped: _,
         restarted_at: _,
-        plugins: _,
-        minimum_masters: _,
         config: _,
+        own: _,
     } = &mut cluster.spec;
     self::image(image);
     self::image(pilot_image);
@@ -52,14 +47,14 @@ pub(super) fn elasticsearch(
     no_empty(update_strategy);
     no_empty(services);
     for pool in node_pools {
-        let ElasticsearchNodePool {
+        let NodePool {
             name,
             replicas,
             resources,
             persistence,
             jvm,
             pod_template,
-            roles: _,
+            own,
             zone: _,
             restarted_at: _,
             config: _,
@@ -70,60 +65,7 @@ pub(super) fn elasticsearch(
         self::persistence(persistence);
         no_empty(jvm);
         self::pod_template(pod_template);
-    }
-}
-
-/// Fills what is absent. A pool's absent `replicas` means "as before", by the pool's name.
-pub(super) fn cassandra(cluster: &mut CassandraCluster, stored: Option<&CassandraCluster>) {
-    metadata(&mut cluster.metadata);
-    let stored_pools = stored.map_or(&[][..], |stored| &stored.spec.node_pools);
-    let CassandraClusterSpec {
-        image,
-        pilot_image,
-        security_context,
-        jvm,
-        pod_template,
-        update_strategy,
-        services,
-        node_pools,
-        version: _,
-        paused: _,
-        stopped: _,
-        restarted_at: _,
-        cluster_name: _,
-        num_tokens: _,
-        additional_seeds: _,
-        config: _,
-    } = &mut cluster.spec;
-    self::image(image);
-    self::image(pilot_image);
-    no_empty(security_context);
-    no_empty(jvm);
-    self::pod_template(pod_template);
-    no_empty(update_strategy);
-    no_empty(services);
-    for pool in node_pools {
-        let CassandraNodePool {
-            name,
-            replicas,
-            datacenter,
-            rack,
-            resources,
-            persistence,
-            jvm,
-            pod_template,
-            zone: _,
-            restarted_at: _,
-            config: _,
-        } = pool;
-        let before = stored_pools.iter().find(|stored| stored.name == *name);
-        self::replicas(replicas, before.and_then(|stored| stored.replicas));
-        fill(datacenter, names::cassandra::DEFAULT_DATACENTER);
-        fill(rack, name);
-        no_empty(resources);
-        self::persistence(persistence);
-        no_empty(jvm);
-        self::pod_template(pod_template);
+        K::default_pool(name, own);
     }
 }
 
@@ -196,52 +138,4 @@ fn pod_template(template: &mut PodTemplate) {
     }
     template
         .retain(|name, value| !(matches!(name.as_str(), "metadata" | "spec") && nothing(value)));
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn cluster(spec: &Value) -> CassandraCluster {
-        serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
-    }
-
-    fn defaulted(spec: &Value, stored: Option<&CassandraCluster>) -> Value {
-        let mut cluster = cluster(spec);
-        cassandra(&mut cluster, stored);
-        let once = cluster.clone();
-        cassandra(&mut cluster, stored);
-        assert_eq!(cluster, once, "defaulting twice equals once");
-        serde_json::to_value(cluster.spec).unwrap()
-    }
-
-    #[test]
-    fn only_the_promised_defaults_are_written() {
-        assert_eq!(
-            defaulted(
-                &json!({"version": "5.0.6", "image": {"repository": "r", "tag": ""}, "jvm": {},
-                    "services": {}, "updateStrategy": {}, "securityContext": {},
-                    "podTemplate": {"metadata": {}, "spec": {"nodeSelector": {}, "schedulerName": ""}},
-                    "nodePools": [{"name": "a", "resources": {}, "persistence": {"retention": {}}}]}),
-                None
-            ),
-            json!({"version": "5.0.6", "image": {"repository": "r", "pullPolicy": "IfNotPresent"},
-                "nodePools": [{"name": "a", "replicas": 1, "rack": "a", "persistence": {},
-                    "datacenter": "navigator-default-datacenter"}]})
-        );
-    }
-
-    #[test]
-    fn absent_replicas_keep_the_stored_value_by_pool_name() {
-        let stored = cluster(&json!({"nodePools": [
-            {"name": "a", "replicas": 5}, {"name": "b", "replicas": 0}]}));
-        let spec = defaulted(
-            &json!({"nodePools": [{"name": "b"}, {"name": "new"}, {"name": "a"}]}),
-            Some(&stored),
-        );
-        let replicas = |i: usize| spec["nodePools"][i]["replicas"].clone();
-        assert_eq!([replicas(0), replicas(1), replicas(2)], [json!(0), json!(1), json!(5)]);
-    }
 }

@@ -1,125 +1,155 @@
-//! The four kinds in hub form and what tells them apart, for the table in [`super::scheme`].
+//! What a kind is in hub form, and what tells kinds apart: [`Hub`].
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     conversion::{self, surplus},
-    defaults, printer,
-    scheme::{Column, DecodeError, Part, Verdict, Version},
+    defaults,
+    kind::{Column, DecodeError, Part, Validation, Version},
+    legacy, printer,
+    schema::Schemas,
     v1alpha1,
-    v1beta1::{CassandraCluster, ElasticsearchCluster, LeaderLease, Pilot},
-    validation,
+    v1beta1::{Cluster, LeaderLease, Pilot},
+    validation::{self, ClusterRules},
 };
 
 /// Names by which a kind is addressed.
-pub(super) struct Names {
-    pub(super) kind: &'static str,
-    pub(super) plural: &'static str,
-    pub(super) singular: &'static str,
-    pub(super) short: &'static [&'static str],
-    pub(super) categories: &'static [&'static str],
-    pub(super) versions: &'static [Version],
-    pub(super) has_status: bool,
+#[derive(Debug)]
+pub struct Names {
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub versions: &'static [Version],
+    pub has_status: bool,
     /// Field selectors beside metadata's.
-    pub(super) selectable: &'static [&'static str],
-    pub(super) columns: &'static [Column],
-    pub(super) cells: fn(&Value, i64) -> Vec<Value>,
+    pub selectable: &'static [&'static str],
+    pub columns: &'static [Column],
+    pub cells: fn(&Value, i64) -> Vec<Value>,
 }
 
+/// Categories of clusters.
+pub const CLUSTER_CATEGORIES: &[&str] = &["navigator", "databases"];
+/// Field selectors of clusters.
+pub const CLUSTER_FIELDS: &[&str] = &["status.phase", "spec.version"];
+
 /// A kind in hub form.
-pub(super) trait Hub:
-    Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> + 'static
-{
+pub trait Hub: Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> + 'static {
     const NAMES: Names;
 
+    /// Tells the generator the type that `version` shows.
+    fn schema(version: Version, generator: &mut SchemaGenerator);
+    /// Rewrites what a spec of v1alpha1 says in an older way.
+    fn normalize(
+        _schemas: &Schemas,
+        _spec: &mut Map<String, Value>,
+        _pass: &mut legacy::Pass,
+    ) -> Result<(), DecodeError> {
+        Ok(())
+    }
     /// Lifts a normalised body of v1alpha1. The surplus is that of `stored`; a new object brings
-    /// its own in the annotation.
-    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError>;
+    /// its own in the annotation. Never asked of a kind that is not served in v1alpha1.
+    fn from_older(
+        _schemas: &Schemas,
+        body: &Value,
+        _stored: Option<Self>,
+    ) -> Result<Self, DecodeError> {
+        typed(Self::NAMES.kind, Version::V1alpha1, body)
+    }
     /// The object as v1alpha1 shows it, surplus in the annotation; without apiVersion and kind.
-    fn into_older(self) -> Value;
+    /// Never asked of a kind that is not served in v1alpha1.
+    fn into_older(self, _schemas: &Schemas) -> Value {
+        serde_json::to_value(self).expect("wire types have string keys")
+    }
+    /// Brings what travels as JSON in the object into the form of its type.
+    fn canonicalize(&mut self, _schemas: &Schemas) -> Result<(), serde_json::Error> {
+        Ok(())
+    }
     /// Writes defaults and the canonical form. `stored` is the object that is being updated.
     fn default(&mut self, stored: Option<&Self>);
-    fn validate_create(&self, version: Version) -> Verdict;
-    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict;
+    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation;
+    fn validate_update(
+        &self,
+        version: Version,
+        schemas: &'static Schemas,
+        part: Part,
+        old: &Self,
+    ) -> Validation;
 }
 
 const BOTH: &[Version] = &[Version::V1beta1, Version::V1alpha1];
 
-impl Hub for ElasticsearchCluster {
+impl<K: ClusterRules> Hub for Cluster<K> {
     const NAMES: Names = Names {
-        kind: "ElasticsearchCluster",
-        plural: "elasticsearchclusters",
-        singular: "elasticsearchcluster",
-        short: &["esc", "elasticsearch"],
-        categories: &["navigator", "databases"],
+        kind: K::KIND,
+        plural: K::PLURAL,
+        singular: K::SINGULAR,
+        short: K::SHORT_NAMES,
+        categories: CLUSTER_CATEGORIES,
         versions: BOTH,
         has_status: true,
-        selectable: &["status.phase", "spec.version"],
-        columns: printer::ELASTICSEARCH,
-        cells: printer::elasticsearch,
+        selectable: CLUSTER_FIELDS,
+        columns: K::COLUMNS,
+        cells: K::cells,
     };
 
-    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError> {
-        from_older(
-            body,
-            stored,
-            conversion::elasticsearch::project,
-            conversion::elasticsearch::lift,
-        )
+    fn schema(version: Version, generator: &mut SchemaGenerator) {
+        match version {
+            Version::V1beta1 => generator.subschema_for::<Self>(),
+            Version::V1alpha1 => generator.subschema_for::<v1alpha1::Cluster<K>>(),
+        };
     }
 
-    fn into_older(self) -> Value {
-        into_older(self, conversion::elasticsearch::project)
+    fn normalize(
+        _schemas: &Schemas,
+        spec: &mut Map<String, Value>,
+        pass: &mut legacy::Pass,
+    ) -> Result<(), DecodeError> {
+        legacy::cluster(spec, pass)?;
+        K::normalize(spec, pass);
+        Ok(())
+    }
+
+    fn from_older(
+        schemas: &Schemas,
+        body: &Value,
+        stored: Option<Self>,
+    ) -> Result<Self, DecodeError> {
+        let mut older: v1alpha1::Cluster<K> = typed(K::KIND, Version::V1alpha1, body)?;
+        let surplus = match stored {
+            Some(stored) => conversion::cluster::project(stored).1,
+            None => read_surplus(schemas, &older.metadata)?,
+        };
+        conversion::drop_annotation(&mut older.metadata);
+        Ok(conversion::cluster::lift(older, surplus))
+    }
+
+    fn into_older(self, _schemas: &Schemas) -> Value {
+        let (mut older, surplus) = conversion::cluster::project(self);
+        surplus::show(&mut older.metadata, &surplus);
+        serde_json::to_value(older).expect("wire types have string keys and no failing fields")
     }
 
     fn default(&mut self, stored: Option<&Self>) {
-        defaults::elasticsearch(self, stored);
+        defaults::cluster(self, stored);
     }
 
-    fn validate_create(&self, version: Version) -> Verdict {
-        validation::elasticsearch::validate_create(version, self)
+    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation {
+        validation::cluster::validate_create(version, schemas, self)
     }
 
-    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
-        validation::elasticsearch::validate_update(version, part, self, old)
-    }
-}
-
-impl Hub for CassandraCluster {
-    const NAMES: Names = Names {
-        kind: "CassandraCluster",
-        plural: "cassandraclusters",
-        singular: "cassandracluster",
-        short: &["cassandra", "cassc"],
-        categories: &["navigator", "databases"],
-        versions: BOTH,
-        has_status: true,
-        selectable: &["status.phase", "spec.version"],
-        columns: printer::CASSANDRA,
-        cells: printer::cassandra,
-    };
-
-    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError> {
-        from_older(body, stored, conversion::cassandra::project, conversion::cassandra::lift)
-    }
-
-    fn into_older(self) -> Value {
-        into_older(self, conversion::cassandra::project)
-    }
-
-    fn default(&mut self, stored: Option<&Self>) {
-        defaults::cassandra(self, stored);
-    }
-
-    fn validate_create(&self, version: Version) -> Verdict {
-        validation::cassandra::validate_create(version, self)
-    }
-
-    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
-        validation::cassandra::validate_update(version, part, self, old)
+    fn validate_update(
+        &self,
+        version: Version,
+        schemas: &'static Schemas,
+        part: Part,
+        old: &Self,
+    ) -> Validation {
+        validation::cluster::validate_update(version, schemas, part, self, old)
     }
 }
 
@@ -143,24 +173,75 @@ impl Hub for Pilot {
         cells: printer::pilot,
     };
 
-    fn from_older(body: &Value, stored: Option<Self>) -> Result<Self, DecodeError> {
-        from_older(body, stored, conversion::pilot::project, conversion::pilot::lift)
+    fn schema(version: Version, generator: &mut SchemaGenerator) {
+        match version {
+            Version::V1beta1 => generator.subschema_for::<Self>(),
+            Version::V1alpha1 => generator.subschema_for::<v1alpha1::Pilot>(),
+        };
     }
 
-    fn into_older(self) -> Value {
-        into_older(self, conversion::pilot::project)
+    fn normalize(
+        schemas: &Schemas,
+        spec: &mut Map<String, Value>,
+        pass: &mut legacy::Pass,
+    ) -> Result<(), DecodeError> {
+        for part in schemas.parts() {
+            if let Some(Value::Object(own)) = spec.get_mut(part.word) {
+                (part.normalize)(own, pass);
+            }
+        }
+        legacy::pilot(spec, pass);
+        Ok(())
+    }
+
+    fn from_older(
+        schemas: &Schemas,
+        body: &Value,
+        stored: Option<Self>,
+    ) -> Result<Self, DecodeError> {
+        let mut older: v1alpha1::Pilot = typed("Pilot", Version::V1alpha1, body)?;
+        let malformed = |error| malformed("Pilot", Version::V1alpha1, &error);
+        let surplus = match stored {
+            Some(stored) => {
+                conversion::pilot::project(stored, schemas.parts()).map_err(malformed)?.1
+            }
+            None => surplus::read(&older.metadata, schemas.pilot_surplus())
+                .map_err(|error| DecodeError::Invalid(vec![error]))?,
+        };
+        conversion::drop_annotation(&mut older.metadata);
+        conversion::pilot::lift(older, surplus, schemas.parts()).map_err(malformed)
+    }
+
+    fn into_older(self, schemas: &Schemas) -> Value {
+        let (mut older, surplus) = conversion::pilot::project(self, schemas.parts())
+            .expect("hub values were brought into the form of their types");
+        surplus::show(&mut older.metadata, &surplus);
+        serde_json::to_value(older).expect("wire types have string keys and no failing fields")
+    }
+
+    fn canonicalize(&mut self, schemas: &Schemas) -> Result<(), serde_json::Error> {
+        for part in schemas.parts() {
+            part.canonicalize(&mut self.spec.parts, &mut self.status.parts)?;
+        }
+        Ok(())
     }
 
     fn default(&mut self, _stored: Option<&Self>) {
         defaults::pilot(self);
     }
 
-    fn validate_create(&self, version: Version) -> Verdict {
-        validation::pilot::validate_create(version, self)
+    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation {
+        validation::pilot::validate_create(version, schemas, self)
     }
 
-    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
-        validation::pilot::validate_update(version, part, self, old)
+    fn validate_update(
+        &self,
+        version: Version,
+        schemas: &'static Schemas,
+        part: Part,
+        old: &Self,
+    ) -> Validation {
+        validation::pilot::validate_update(version, schemas, part, self, old)
     }
 }
 
@@ -178,59 +259,35 @@ impl Hub for LeaderLease {
         cells: printer::lease,
     };
 
-    /// Never asked for: `versions` does not name v1alpha1.
-    fn from_older(body: &Value, _stored: Option<Self>) -> Result<Self, DecodeError> {
-        typed("LeaderLease", Version::V1alpha1, body)
-    }
-
-    /// Never asked for: `versions` does not name v1alpha1.
-    fn into_older(self) -> Value {
-        serde_json::to_value(self).expect("wire types have string keys")
+    fn schema(_version: Version, generator: &mut SchemaGenerator) {
+        generator.subschema_for::<Self>();
     }
 
     fn default(&mut self, _stored: Option<&Self>) {
         defaults::metadata(&mut self.metadata);
     }
 
-    fn validate_create(&self, version: Version) -> Verdict {
-        validation::lease::validate_create(version, self)
+    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation {
+        validation::lease::validate_create(version, schemas, self)
     }
 
-    fn validate_update(&self, version: Version, part: Part, old: &Self) -> Verdict {
-        validation::lease::validate_update(version, part, self, old)
+    fn validate_update(
+        &self,
+        version: Version,
+        schemas: &'static Schemas,
+        part: Part,
+        old: &Self,
+    ) -> Validation {
+        validation::lease::validate_update(version, schemas, part, self, old)
     }
 }
 
-fn from_older<H, A, S>(
-    body: &Value,
-    stored: Option<H>,
-    project: fn(H) -> (A, S),
-    lift: fn(A, S) -> H,
-) -> Result<H, DecodeError>
+fn read_surplus<S>(schemas: &Schemas, metadata: &ObjectMeta) -> Result<S, DecodeError>
 where
-    H: Hub,
-    A: DeserializeOwned + OlderMetadata,
     S: Default + DeserializeOwned + JsonSchema,
 {
-    let mut older: A = typed(H::NAMES.kind, Version::V1alpha1, body)?;
-    let surplus = match stored {
-        Some(stored) => project(stored).1,
-        None => {
-            surplus::read(older.metadata()).map_err(|error| DecodeError::Invalid(vec![error]))?
-        }
-    };
-    conversion::drop_annotation(older.metadata());
-    Ok(lift(older, surplus))
-}
-
-fn into_older<H, A, S>(hub: H, project: fn(H) -> (A, S)) -> Value
-where
-    A: Serialize + OlderMetadata,
-    S: Serialize + Default + PartialEq,
-{
-    let (mut older, surplus) = project(hub);
-    surplus::show(older.metadata(), &surplus);
-    serde_json::to_value(older).expect("wire types have string keys and no failing fields")
+    surplus::read(metadata, &schemas.root_of::<S>())
+        .map_err(|error| DecodeError::Invalid(vec![error]))
 }
 
 /// The typed object, or why the body is none.
@@ -239,33 +296,13 @@ pub(super) fn typed<T: DeserializeOwned>(
     version: Version,
     value: &Value,
 ) -> Result<T, DecodeError> {
-    T::deserialize(value).map_err(|error| {
-        DecodeError::Malformed(format!(
-            "{kind} in version {:?} cannot be handled as a {kind}: {error}",
-            version.as_str()
-        ))
-    })
+    T::deserialize(value).map_err(|error| malformed(kind, version, &error))
 }
 
-/// Metadata of an object of the older version.
-trait OlderMetadata {
-    fn metadata(&mut self) -> &mut ObjectMeta;
-}
-
-impl OlderMetadata for v1alpha1::ElasticsearchCluster {
-    fn metadata(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl OlderMetadata for v1alpha1::CassandraCluster {
-    fn metadata(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl OlderMetadata for v1alpha1::Pilot {
-    fn metadata(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+/// A body that is no object of this kind.
+pub(super) fn malformed(kind: &str, version: Version, error: &serde_json::Error) -> DecodeError {
+    DecodeError::Malformed(format!(
+        "{kind} in version {:?} cannot be handled as a {kind}: {error}",
+        version.as_str()
+    ))
 }

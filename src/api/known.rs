@@ -3,15 +3,10 @@
 //! Unknown fields of a request are dropped. Unknown fields of stored bytes were written by a
 //! newer server: they are kept, carried over every update, and never served.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::{Timestamp, fmt::strtime};
 use serde_json::Value;
-
-use super::{schema, scheme::Version};
 
 /// What a schema says about a value, as far as the walks here need it.
 #[derive(Debug)]
@@ -29,16 +24,6 @@ pub(super) enum Known {
 const MAX_DEPTH: usize = 32;
 
 impl Known {
-    /// What is known of `kind` in `version`.
-    pub(super) fn kind(version: Version, kind: &'static str) -> &'static Self {
-        static KINDS: LazyLock<Mutex<HashMap<(Version, &'static str), &'static Known>>> =
-            LazyLock::new(Mutex::default);
-        let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
-        kinds
-            .entry((version, kind))
-            .or_insert_with(|| Box::leak(Box::new(Self::of(schema::schema(version, kind)))))
-    }
-
     /// Reads a root schema. apiVersion and kind are known at its top, whether it says so or not.
     pub(super) fn of(root: &Value) -> Self {
         let mut known = Self::read(root, root, 0);
@@ -157,26 +142,26 @@ impl Known {
     }
 
     /// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.
-    pub(super) fn mend_times(&self, value: &mut Value) {
+    pub(super) fn repair_times(&self, value: &mut Value) {
         match (self, value) {
             (Self::Object(fields), Value::Object(object)) => {
                 for (name, value) in object {
                     if let Some(known) = fields.get(name) {
-                        known.mend_times(value);
+                        known.repair_times(value);
                     }
                 }
             }
             (Self::Map(known), Value::Object(object)) => {
-                object.values_mut().for_each(|value| known.mend_times(value));
+                object.values_mut().for_each(|value| known.repair_times(value));
             }
             (Self::List(known, _), Value::Array(items)) => {
                 for item in items {
-                    known.mend_times(item);
+                    known.repair_times(item);
                 }
             }
             (Self::Time, Value::String(text)) => {
-                if let Some(mended) = mend_time(text) {
-                    *text = mended;
+                if let Some(repaired) = repair_time(text) {
+                    *text = repaired;
                 }
             }
             _ => {}
@@ -185,7 +170,7 @@ impl Known {
 }
 
 /// The time in UTC, when its offset is one that RFC 3339 does not know.
-fn mend_time(text: &str) -> Option<String> {
+fn repair_time(text: &str) -> Option<String> {
     let (date, time) = text.split_once(['T', 't'])?;
     let sign = time.rfind(['+', '-'])?;
     let (time, offset) = time.split_at(sign);
@@ -209,18 +194,29 @@ mod tests {
 
     use super::*;
 
-    fn cassandra() -> &'static Known {
-        Known::kind(Version::V1beta1, "CassandraCluster")
+    /// Pools by name, settings of any content, and a name.
+    fn known() -> Known {
+        let any = json!({"x-kubernetes-preserve-unknown-fields": true});
+        Known::of(&json!({"properties": {
+            "metadata": {"properties": {"name": {"type": "string"}}},
+            "spec": {"properties": {
+                "config": any,
+                "nodePools": {
+                    "items": {"properties": {"name": {"type": "string"}}},
+                    "x-kubernetes-list-map-keys": ["name"],
+                },
+            }},
+        }}))
     }
 
     #[test]
     fn unknown_fields_are_pruned_at_any_depth() {
-        let mut value = json!({"kind": "CassandraCluster", "new": 1, "metadata": {"name": "a", "new": 1},
+        let mut value = json!({"kind": "ExampleCluster", "new": 1, "metadata": {"name": "a", "new": 1},
             "spec": {"new": 1, "config": {"any": 1}, "nodePools": [{"name": "p", "new": 1}]}});
-        cassandra().prune(&mut value);
+        known().prune(&mut value);
         assert_eq!(
             value,
-            json!({"kind": "CassandraCluster", "metadata": {"name": "a"},
+            json!({"kind": "ExampleCluster", "metadata": {"name": "a"},
                 "spec": {"config": {"any": 1}, "nodePools": [{"name": "p"}]}})
         );
     }
@@ -230,7 +226,7 @@ mod tests {
         let old = json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
             {"name": "a", "new": 1}, {"name": "b", "new": 2}, {"name": "c", "new": 3}]}});
         let mut new = json!({"spec": {"nodePools": [{"name": "c"}, {"name": "a"}, {"name": "d"}]}});
-        cassandra().carry(&old, &mut new);
+        known().carry(&old, &mut new);
         assert_eq!(
             new,
             json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
@@ -239,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn odd_offsets_are_mended_and_all_else_is_left() {
-        assert_eq!(mend_time("2017-10-01T19:00:00+00").unwrap(), "2017-10-01T19:00:00Z");
-        assert_eq!(mend_time("2017-10-01T19:00:00+0230").unwrap(), "2017-10-01T16:30:00Z");
-        assert_eq!(mend_time("2017-10-01T19:00:00-07").unwrap(), "2017-10-02T02:00:00Z");
+    fn odd_offsets_are_repaired_and_all_else_is_left() {
+        assert_eq!(repair_time("2017-10-01T19:00:00+00").unwrap(), "2017-10-01T19:00:00Z");
+        assert_eq!(repair_time("2017-10-01T19:00:00+0230").unwrap(), "2017-10-01T16:30:00Z");
+        assert_eq!(repair_time("2017-10-01T19:00:00-07").unwrap(), "2017-10-02T02:00:00Z");
         for text in ["2017-10-01T19:00:00Z", "2017-10-01T19:00:00+02:00", "2017-10-01", "soon", ""]
         {
-            assert_eq!(mend_time(text), None, "{text}");
+            assert_eq!(repair_time(text), None, "{text}");
         }
     }
 }

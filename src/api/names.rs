@@ -6,17 +6,9 @@ pub const DOMAIN: &str = "navigator.jetstack.io";
 
 /// Labels on generated objects, pods and Pilots. Selectors use the cluster and pool labels only.
 pub mod label {
-    pub const CASSANDRA_CLUSTER: &str = "navigator.jetstack.io/cassandra-cluster-name";
-    pub const CASSANDRA_NODE_POOL: &str = "navigator.jetstack.io/cassandra-node-pool-name";
-    /// `"true"` on the pods of ordinal 0 and on the seeds Service. It only marks.
-    pub const CASSANDRA_SEED: &str = "navigator.jetstack.io/cassandra-seed";
-    pub const ELASTICSEARCH_CLUSTER: &str = "navigator.jetstack.io/elasticsearch-cluster-name";
-    pub const ELASTICSEARCH_NODE_POOL: &str = "navigator.jetstack.io/elasticsearch-node-pool-name";
-    /// Followed by the role; the value is `"true"`.
-    pub const ELASTICSEARCH_ROLE_PREFIX: &str = "navigator.jetstack.io/elasticsearch-role-";
     /// Empty value, on every pod that a pilot runs in.
     pub const HAS_PILOT: &str = "navigator.jetstack.io/has-pilot";
-    /// `app: cassandracluster`, as upstream has it.
+    /// As upstream has it.
     pub const APP: &str = "app";
 
     pub const K8S_NAME: &str = "app.kubernetes.io/name";
@@ -43,7 +35,6 @@ pub mod annotation {
     /// Identity of our store, on every object that we own.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";
-    pub const ELASTICSEARCH_VERSION: &str = "navigator.jetstack.io/elasticsearch-version";
 }
 
 /// Finalizer of clusters whose deletion needs work that garbage collection cannot do.
@@ -61,76 +52,6 @@ pub mod port {
     pub const METRICS: u16 = 8080;
     /// API server, HTTPS; its Service listens on 443.
     pub const APISERVER: u16 = 8443;
-    pub const CASSANDRA_STORAGE: u16 = 7000;
-    pub const CASSANDRA_STORAGE_TLS: u16 = 7001;
-    pub const CASSANDRA_JMX: u16 = 7199;
-    pub const CASSANDRA_CQL: u16 = 9042;
-    /// Jolokia agent, loopback only.
-    pub const JOLOKIA: u16 = 8778;
-    pub const ELASTICSEARCH_HTTP: u16 = 9200;
-    pub const ELASTICSEARCH_TRANSPORT: u16 = 9300;
-}
-
-/// Names of the objects of a CassandraCluster.
-pub mod cassandra {
-    /// Headless Service over all nodes, and the ServiceAccount's prefix.
-    pub fn nodes_service(cluster: &str) -> String {
-        format!("cass-{cluster}-nodes")
-    }
-    /// Headless Service over the nodes of ordinal 0; publishes addresses that are not ready.
-    pub fn seeds_service(cluster: &str) -> String {
-        format!("cass-{cluster}-seeds")
-    }
-    /// Service for clients, made only when `spec.services.client.type` is set.
-    pub fn client_service(cluster: &str) -> String {
-        format!("cass-{cluster}-client")
-    }
-    pub fn service_account(cluster: &str) -> String {
-        format!("cass-{cluster}")
-    }
-    /// Role and RoleBinding of the pilots.
-    pub fn pilot_role(cluster: &str) -> String {
-        format!("cass-{cluster}-pilot")
-    }
-    /// StatefulSet and PodDisruptionBudget of a pool; pods and Pilots are `<set>-<ordinal>`.
-    pub fn stateful_set(cluster: &str, pool: &str) -> String {
-        format!("cass-{cluster}-{pool}")
-    }
-    /// LeaderLease of the cluster's pilots.
-    pub fn leader_lease(cluster: &str) -> String {
-        format!("cassandra-{cluster}-leaderelection")
-    }
-    pub const CONTAINER: &str = "cassandra";
-    pub const DATA_VOLUME: &str = "cassandra-data";
-    /// Uid and gid when the user sets none.
-    pub const DEFAULT_UID: i64 = 999;
-    pub const DEFAULT_DATACENTER: &str = "navigator-default-datacenter";
-    pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.io/cassandra";
-    /// Where the vendor's image keeps its data.
-    pub const DATA_DIR: &str = "/var/lib/cassandra";
-}
-
-/// Names of the objects of an ElasticsearchCluster.
-pub mod elasticsearch {
-    /// Client Service, ServiceAccount, Role and RoleBinding.
-    pub fn cluster_object(cluster: &str) -> String {
-        format!("es-{cluster}")
-    }
-    pub fn discovery_service(cluster: &str) -> String {
-        format!("es-{cluster}-discovery")
-    }
-    /// StatefulSet, ConfigMap and PodDisruptionBudget of a pool.
-    pub fn stateful_set(cluster: &str, pool: &str) -> String {
-        format!("es-{cluster}-{pool}")
-    }
-    pub fn leader_lease(cluster: &str) -> String {
-        format!("elastic-{cluster}-leaderelection")
-    }
-    pub const CONTAINER: &str = "elasticsearch";
-    pub const DATA_VOLUME: &str = "elasticsearch-data";
-    pub const DEFAULT_UID: i64 = 1000;
-    pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.elastic.co/elasticsearch/elasticsearch";
-    pub const DATA_DIR: &str = "/usr/share/elasticsearch/data";
 }
 
 /// Headless Service that gives the pods of a StatefulSet their DNS names.

@@ -8,15 +8,14 @@
 
 mod paths;
 
-use std::{collections::BTreeMap, sync::LazyLock};
-
 use serde_json::{Map, Value, json};
 
 use self::paths::{Operation, Parameter, Route};
 use super::{
     GROUP,
+    kind::{Kind, Version},
     schema::{self, REF_PREFIX},
-    scheme::{Kind, Version, kinds},
+    scheme::Scheme,
 };
 
 /// Where version 3 keeps what version 2 calls definitions.
@@ -25,27 +24,14 @@ const COMPONENTS: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// The document served at `/openapi/v2`: both versions.
-pub fn v2() -> &'static Value {
-    static DOCUMENT: LazyLock<Value> = LazyLock::new(build_v2);
-    &DOCUMENT
-}
-
-/// The document served at `/openapi/v3/apis/navigator.jetstack.io/<version>`.
-pub fn v3(version: Version) -> &'static Value {
-    static DOCUMENTS: LazyLock<BTreeMap<Version, Value>> = LazyLock::new(|| {
-        Version::ALL.into_iter().map(|version| (version, build_v3(version))).collect()
-    });
-    &DOCUMENTS[&version]
-}
-
-fn build_v2() -> Value {
+pub fn v2(scheme: &Scheme) -> Value {
     let mut paths = Map::new();
     let mut definitions = Map::new();
     for version in Version::ALL {
-        for route in paths::routes(version) {
+        for route in paths::routes(scheme, version) {
             paths.insert(route.path.clone(), route_v2(&route));
         }
-        definitions.extend(all_definitions(version));
+        definitions.extend(all_definitions(scheme, version));
     }
     json!({
         "swagger": "2.0",
@@ -57,12 +43,13 @@ fn build_v2() -> Value {
     })
 }
 
-fn build_v3(version: Version) -> Value {
-    let paths: Map<String, Value> = paths::routes(version)
+/// The document served at `/openapi/v3/apis/navigator.jetstack.io/<version>`.
+pub fn v3(scheme: &Scheme, version: Version) -> Value {
+    let paths: Map<String, Value> = paths::routes(scheme, version)
         .into_iter()
         .map(|route| (route.path.clone(), route_v3(&route)))
         .collect();
-    let mut schemas = all_definitions(version);
+    let mut schemas = all_definitions(scheme, version);
     for (name, definition) in &mut schemas {
         match name.as_str() {
             "io.k8s.apimachinery.pkg.api.resource.Quantity" => {
@@ -99,10 +86,10 @@ fn bearer_token() -> Value {
 }
 
 /// Definitions of `version`, of its lists, and of what its paths take and answer.
-fn all_definitions(version: Version) -> Map<String, Value> {
-    let mut all = schema::definitions(version).clone();
-    for kind in kinds().iter().filter(|kind| kind.versions().contains(&version)) {
-        all.insert(format!("{}List", definition(version, *kind)), list_of(version, *kind));
+fn all_definitions(scheme: &Scheme, version: Version) -> Map<String, Value> {
+    let mut all = scheme.schemas().definitions(version).clone();
+    for kind in scheme.kinds().iter().filter(|kind| kind.versions().contains(&version)) {
+        all.insert(format!("{}List", definition(version, *kind)), list_of(scheme, version, *kind));
     }
     for name in ["APIGroup", "APIResourceList", "DeleteOptions", "ListMeta", "Patch", "Status"] {
         let reference = json!({ "$ref": format!("{REF_PREFIX}{META}{name}") });
@@ -119,9 +106,9 @@ fn definition(version: Version, kind: &dyn Kind) -> String {
     schema::name(version, kind.kind())
 }
 
-fn list_of(version: Version, kind: &dyn Kind) -> Value {
+fn list_of(scheme: &Scheme, version: Version, kind: &dyn Kind) -> Value {
     let item = definition(version, kind);
-    let head = &schema::definitions(version)[&item]["properties"];
+    let head = &scheme.schemas().definitions(version)[&item]["properties"];
     json!({
         "description": format!("{kind}List is a list of {kind}", kind = kind.kind()),
         "type": "object",
@@ -288,82 +275,4 @@ fn parameter_head(parameter: &Parameter) -> Value {
         written["required"] = true.into();
     }
     written
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patch_offers_what_kubectl_looks_for() {
-        for version in Version::ALL {
-            let path = format!("/apis/{GROUP}/{version}/namespaces/{{namespace}}/pilots/{{name}}");
-            let patch = &v3(version)["paths"][&path]["patch"];
-            assert_eq!(patch["x-kubernetes-action"], "patch");
-            assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Pilot");
-            let names: Vec<&str> = patch["parameters"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter(|parameter| parameter["in"] == "query")
-                .map(|parameter| parameter["name"].as_str().unwrap())
-                .collect();
-            assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
-            let types = patch["requestBody"]["content"].as_object().unwrap();
-            assert!(!types.contains_key("application/strategic-merge-patch+json"), "{types:?}");
-        }
-    }
-
-    #[test]
-    fn kubernetes_definitions_are_word_for_word_upstreams_in_version_2() {
-        let mut compared = 0;
-        for (name, definition) in v2()["definitions"].as_object().unwrap() {
-            if let Some(upstream) = schema::kubernetes().get(name) {
-                let mut ours = definition.clone();
-                ours.as_object_mut().unwrap().remove("x-kubernetes-group-version-kind");
-                assert_eq!(&ours, upstream, "{name}");
-                compared += 1;
-            }
-        }
-        assert!(compared > 50, "{compared} definitions compared");
-    }
-
-    #[test]
-    fn every_reference_of_the_documents_has_a_target() {
-        fn walk(document: &Value, value: &Value) {
-            match value {
-                Value::Object(fields) => {
-                    if let Some(Value::String(target)) = fields.get("$ref") {
-                        let pointer = target.trim_start_matches('#');
-                        assert!(document.pointer(pointer).is_some(), "{target} is missing");
-                    }
-                    fields.values().for_each(|value| walk(document, value));
-                }
-                Value::Array(items) => items.iter().for_each(|item| walk(document, item)),
-                _ => {}
-            }
-        }
-        for document in [v2(), v3(Version::V1beta1), v3(Version::V1alpha1)] {
-            walk(document, document);
-        }
-    }
-
-    #[test]
-    fn operation_ids_are_unique() {
-        let mut seen = std::collections::BTreeSet::new();
-        for (path, item) in v2()["paths"].as_object().unwrap() {
-            for operation in item.as_object().unwrap().values().filter(|value| value.is_object()) {
-                let id = operation["operationId"].as_str().unwrap();
-                assert!(seen.insert(id.to_owned()), "{id} occurs again at {path}");
-            }
-        }
-    }
-
-    #[test]
-    fn lease_is_served_in_v1beta1_only() {
-        let served = |version: Version| {
-            v3(version)["paths"].as_object().unwrap().keys().any(|path| path.contains("leases"))
-        };
-        assert!(served(Version::V1beta1) && !served(Version::V1alpha1));
-    }
 }

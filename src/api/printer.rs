@@ -4,44 +4,33 @@
 
 use serde_json::{Value, json};
 
-use super::scheme::Column;
+use super::kind::Column;
 
-const fn column(name: &'static str, type_: &'static str, description: &'static str) -> Column {
+/// A column that is always shown.
+pub const fn column(name: &'static str, type_: &'static str, description: &'static str) -> Column {
     Column { name, type_, priority: 0, description }
 }
 
-const fn wide(name: &'static str, type_: &'static str, description: &'static str) -> Column {
+/// A column that is shown with `-o wide`.
+pub const fn wide(name: &'static str, type_: &'static str, description: &'static str) -> Column {
     Column { name, type_, priority: 1, description }
 }
 
-const NAME: Column = column("Name", "string", "Name of the object, unique in its namespace.");
-const AGE: Column = column("Age", "string", "Time since the object was created.");
-const READY: Column = column("Ready", "string", "Status of the condition Ready.");
-const MESSAGE: Column = wide("Message", "string", "Message of the condition Ready.");
-const HEALTH: Column = column("Health", "string", "Health of the database cluster.");
-const NODES: Column = column("Nodes", "string", "Ready nodes of wanted nodes.");
-const VERSION: Column = column("Version", "string", "Lowest version that runs.");
-const PHASE: Column = column("Phase", "string", "Where the object is in its life.");
-const OPERATION: Column = wide("Operation", "string", "What is being done now.");
-const BLOCKED_BY: Column =
+pub const NAME: Column = column("Name", "string", "Name of the object, unique in its namespace.");
+pub const AGE: Column = column("Age", "string", "Time since the object was created.");
+pub const READY: Column = column("Ready", "string", "Status of the condition Ready.");
+pub const MESSAGE: Column = wide("Message", "string", "Message of the condition Ready.");
+pub const HEALTH: Column = column("Health", "string", "Health of the database cluster.");
+pub const NODES: Column = column("Nodes", "string", "Ready nodes of wanted nodes.");
+pub const VERSION: Column = column("Version", "string", "Lowest version that runs.");
+pub const PHASE: Column = column("Phase", "string", "Where the object is in its life.");
+pub const OPERATION: Column = wide("Operation", "string", "What is being done now.");
+pub const BLOCKED_BY: Column =
     wide("Blocked-by", "string", "The predicate that the operation waits for.");
 
-pub(super) const ELASTICSEARCH: &[Column] =
+/// Columns of a cluster.
+pub const CLUSTER: &[Column] =
     &[NAME, READY, HEALTH, NODES, VERSION, PHASE, AGE, OPERATION, BLOCKED_BY, MESSAGE];
-
-pub(super) const CASSANDRA: &[Column] = &[
-    NAME,
-    READY,
-    HEALTH,
-    NODES,
-    VERSION,
-    PHASE,
-    AGE,
-    wide("Datacenters", "string", "Datacenters of the node pools."),
-    OPERATION,
-    BLOCKED_BY,
-    MESSAGE,
-];
 
 pub(super) const PILOT: &[Column] = &[
     NAME,
@@ -65,19 +54,6 @@ pub(super) const LEASE: &[Column] = &[
     column("Transitions", "integer", "Changes of holder so far."),
     AGE,
 ];
-
-pub(super) fn elasticsearch(hub: &Value, now: i64) -> Vec<Value> {
-    let mut cells = cluster(hub, now);
-    cells.extend(operation(hub));
-    cells
-}
-
-pub(super) fn cassandra(hub: &Value, now: i64) -> Vec<Value> {
-    let mut cells = cluster(hub, now);
-    cells.push(datacenters(hub).into());
-    cells.extend(operation(hub));
-    cells
-}
 
 pub(super) fn pilot(hub: &Value, now: i64) -> Vec<Value> {
     let phase = text(hub, "/status/phase");
@@ -107,8 +83,8 @@ pub(super) fn lease(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-/// The columns that both cluster kinds begin with.
-fn cluster(hub: &Value, now: i64) -> Vec<Value> {
+/// Cells of [`CLUSTER`].
+pub fn cluster(hub: &Value, now: i64) -> Vec<Value> {
     let version = match text(hub, "/status/version") {
         "" => text(hub, "/spec/version"),
         running => running,
@@ -121,19 +97,14 @@ fn cluster(hub: &Value, now: i64) -> Vec<Value> {
         version.into(),
         text(hub, "/status/phase").into(),
         age(hub, "/metadata/creationTimestamp", now).into(),
-    ]
-}
-
-/// The wide columns that both cluster kinds end with.
-fn operation(hub: &Value) -> [Value; 3] {
-    [
         text(hub, "/status/operation/type").into(),
         text(hub, "/status/operation/blockedBy/0/predicate").into(),
         condition(hub, "message").into(),
     ]
 }
 
-fn pools(hub: &Value) -> &[Value] {
+/// The node pools of a cluster.
+pub fn pools(hub: &Value) -> &[Value] {
     hub.pointer("/spec/nodePools").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
@@ -145,17 +116,6 @@ fn nodes(hub: &Value) -> String {
         .map(|pool| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1))
         .fold(0, i64::saturating_add);
     format!("{ready}/{desired}")
-}
-
-fn datacenters(hub: &Value) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for pool in pools(hub) {
-        let name = text(pool, "/datacenter");
-        if !name.is_empty() && !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names.join(",")
 }
 
 /// A field of the condition Ready; its status is `Unknown` while nobody wrote the condition.
@@ -182,7 +142,8 @@ fn last_exit(hub: &Value) -> String {
     }
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+/// The text at a JSON pointer; empty where there is none.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -260,8 +221,7 @@ mod tests {
     #[test]
     fn every_kind_has_one_cell_for_each_column() {
         let empty = json!({});
-        assert_eq!(elasticsearch(&empty, 0).len(), ELASTICSEARCH.len());
-        assert_eq!(cassandra(&empty, 0).len(), CASSANDRA.len());
+        assert_eq!(cluster(&empty, 0).len(), CLUSTER.len());
         assert_eq!(pilot(&empty, 0).len(), PILOT.len());
         assert_eq!(lease(&empty, 0).len(), LEASE.len());
     }
@@ -271,19 +231,19 @@ mod tests {
         let hub = json!({
             "metadata": {"name": "shop", "creationTimestamp": "2026-11-20T10:00:00Z"},
             "spec": {"version": "5.0.6", "nodePools": [
-                {"name": "a", "replicas": 3, "datacenter": "eu"},
-                {"name": "b", "replicas": 3, "datacenter": "eu"},
-                {"name": "c", "replicas": 1, "datacenter": "us"}]},
+                {"name": "a", "replicas": 3},
+                {"name": "b", "replicas": 3},
+                {"name": "c", "replicas": 1}]},
             "status": {"phase": "Updating", "health": "Yellow", "version": "4.1.7", "readyReplicas": 6,
                 "operation": {"type": "Upgrade", "blockedBy": [{"predicate": "PeersUp"}]},
                 "conditions": [{"type": "Ready", "status": "False", "message": "6 of 7"}]}
         });
         let created: k8s_openapi::jiff::Timestamp = "2026-11-20T10:00:00Z".parse().unwrap();
         assert_eq!(
-            cassandra(&hub, created.as_second() + 300),
+            cluster(&hub, created.as_second() + 300),
             [
-                "shop", "False", "Yellow", "6/7", "4.1.7", "Updating", "5m", "eu,us", "Upgrade",
-                "PeersUp", "6 of 7"
+                "shop", "False", "Yellow", "6/7", "4.1.7", "Updating", "5m", "Upgrade", "PeersUp",
+                "6 of 7"
             ]
         );
     }

@@ -9,7 +9,7 @@ mod normal;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::LazyLock,
+    sync::{LazyLock, OnceLock},
 };
 
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
@@ -17,39 +17,218 @@ use serde_json::{Map, Value, json};
 
 pub use closed::*;
 
-use super::{scheme::Version, v1alpha1, v1beta1};
+use super::{
+    conversion::pilot::Surplus as PilotSurplus, kind::Version, known::Known, pilot_part::Part,
+};
 
 /// Where definitions refer to each other.
 pub const REF_PREFIX: &str = "#/definitions/";
 
-/// The schema of `kind` in `version`, with all `definitions` that it needs.
-///
-/// # Panics
-/// When the version does not serve the kind: callers have it from the table of kinds.
-pub fn schema(version: Version, kind: &str) -> &'static Value {
-    static SCHEMAS: LazyLock<BTreeMap<(Version, String), Value>> = LazyLock::new(|| {
-        let mut schemas = BTreeMap::new();
-        for version in Version::ALL {
-            for kind in kinds(version) {
-                schemas.insert((version, kind.to_owned()), root(version, kind));
-            }
+/// What schemas need of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct KindSchema {
+    pub kind: &'static str,
+    versions: &'static [Version],
+    selectable: &'static [&'static str],
+    is_cluster: bool,
+    generate: fn(Version, &mut SchemaGenerator),
+}
+
+impl KindSchema {
+    pub(super) const fn new(
+        kind: &'static str,
+        versions: &'static [Version],
+        selectable: &'static [&'static str],
+        is_cluster: bool,
+        generate: fn(Version, &mut SchemaGenerator),
+    ) -> Self {
+        Self { kind, versions, selectable, is_cluster, generate }
+    }
+}
+
+/// The schemas of the kinds that are served together.
+#[derive(Debug)]
+pub struct Schemas {
+    kinds: Vec<KindSchema>,
+    parts: Vec<&'static Part>,
+    rows: Vec<&'static Rows>,
+    versions: [OnceLock<OfVersion>; Version::ALL.len()],
+    pilot_surplus: OnceLock<Value>,
+}
+
+/// The schemas of one version.
+#[derive(Debug)]
+struct OfVersion {
+    definitions: Map<String, Value>,
+    kinds: BTreeMap<&'static str, (Value, Known)>,
+}
+
+impl Schemas {
+    pub(super) fn new(
+        kinds: Vec<KindSchema>,
+        parts: Vec<&'static Part>,
+        rows: Vec<&'static Rows>,
+    ) -> Self {
+        let (versions, pilot_surplus) = Default::default();
+        Self { kinds, parts, rows, versions, pilot_surplus }
+    }
+
+    fn of(&self, version: Version) -> &OfVersion {
+        self.versions[version as usize].get_or_init(|| {
+            let definitions = self.generate(version);
+            let kinds = self.kinds_of(version).map(|kind| {
+                let root = root(version, kind.kind, &definitions);
+                let known = Known::of(&root);
+                (kind.kind, (root, known))
+            });
+            OfVersion { kinds: kinds.collect(), definitions: definitions.clone() }
+        })
+    }
+
+    /// The schema of `kind` in `version`, with all `definitions` that it needs.
+    ///
+    /// # Panics
+    /// When the version does not serve the kind: callers have it from the scheme.
+    pub fn kind(&self, version: Version, kind: &str) -> &Value {
+        &self.of(version).kinds.get(kind).expect("every served kind has a schema").0
+    }
+
+    /// Which fields the schema of a kind knows.
+    ///
+    /// # Panics
+    /// As [`Self::kind`].
+    pub(super) fn known(&self, version: Version, kind: &str) -> &Known {
+        &self.of(version).kinds.get(kind).expect("every served kind has a schema").1
+    }
+
+    /// Every definition of `version` by name: our own types and what they refer to.
+    pub fn definitions(&self, version: Version) -> &Map<String, Value> {
+        &self.of(version).definitions
+    }
+
+    /// The parts of Pilots that are one database's own.
+    pub fn parts(&self) -> &[&'static Part] {
+        &self.parts
+    }
+
+    /// Names of those parts.
+    pub fn words(&self) -> impl Iterator<Item = &'static str> {
+        self.parts.iter().map(|part| part.word)
+    }
+
+    /// Most bytes of a text, or of each text of a list.
+    pub fn max_bytes(&self, type_name: &str, field: &str) -> Option<usize> {
+        let rows = self.all_rows().flat_map(|rows| rows.max_bytes);
+        rows.filter(|row| row.0 == type_name && row.1 == field).map(|row| row.2).next()
+    }
+
+    /// Rows of all types, and of those of each database.
+    fn all_rows(&self) -> impl Iterator<Item = &Rows> {
+        [&SHARED].into_iter().chain(self.rows.iter().copied())
+    }
+
+    /// Kinds that `version` serves.
+    fn kinds_of(&self, version: Version) -> impl Iterator<Item = &KindSchema> {
+        self.kinds.iter().filter(move |kind| kind.versions.contains(&version))
+    }
+
+    fn generate(&self, version: Version) -> Map<String, Value> {
+        let mut generator = generator();
+        for kind in self.kinds_of(version) {
+            (kind.generate)(version, &mut generator);
         }
-        schemas
-    });
-    SCHEMAS.get(&(version, kind.to_owned())).expect("every served kind has a schema")
+        // What a part's field says is in its type's description.
+        let mut parts = Vec::new();
+        for part in &self.parts {
+            let spec = match version {
+                Version::V1beta1 => (part.spec)(&mut generator),
+                Version::V1alpha1 => (part.older)(&mut generator),
+            };
+            parts.push((part, spec.to_value(), (part.status)(&mut generator).to_value()));
+        }
+        let mut own = generated(generator);
+        for (part, spec, status) in parts {
+            let described = |schema: &Value, verb: &str| {
+                let mut schema = schema.clone();
+                schema["description"] = format!("What only {} {verb}.", part.title).into();
+                schema
+            };
+            own["PilotSpec"]["properties"][part.word] = described(&spec, "needs");
+            own["PilotStatus"]["properties"][part.word] = described(&status, "reports");
+        }
+        let mut all = self.own_definitions(own, version);
+        for kind in self.kinds_of(version) {
+            add_head(&mut all[&name(version, kind.kind)], version, kind);
+        }
+        for definition in all.clone().values() {
+            close_over(definition, kubernetes(), &mut all);
+        }
+        all
+    }
+
+    /// What the generator met, in the form that Kubernetes takes.
+    fn own_definitions(&self, mut own: Map<String, Value>, version: Version) -> Map<String, Value> {
+        if version == Version::V1beta1 {
+            own.insert("PodTemplate".into(), pod_template(version));
+            own.insert("PodOverlay".into(), pod_overlay());
+        }
+        let clusters: Vec<&str> =
+            self.kinds.iter().filter(|kind| kind.is_cluster).map(|kind| kind.kind).collect();
+        let mut all = Map::new();
+        for (type_name, mut definition) in own {
+            for rows in self.all_rows() {
+                rows.add_to(&type_name, &mut definition);
+            }
+            if type_name == "ClusterRef" {
+                definition["properties"]["kind"]["enum"] = clusters.clone().into();
+            }
+            normal::normalise(&mut definition, version);
+            all.insert(name(version, &type_name), definition);
+        }
+        all
+    }
+
+    /// The schema of what v1alpha1 cannot say of a Pilot.
+    pub(super) fn pilot_surplus(&self) -> &Value {
+        self.pilot_surplus.get_or_init(|| {
+            let mut generator = generator();
+            let root = generator.subschema_for::<PilotSurplus>();
+            let parts: Vec<(&str, Value)> = self
+                .parts
+                .iter()
+                .map(|part| (part.word, (part.surplus)(&mut generator).to_value()))
+                .collect();
+            let mut own = generated(generator);
+            let type_name = root.as_value()["$ref"].as_str().and_then(|r| r.rsplit('/').next());
+            let type_name = type_name.expect("a struct has a definition").to_owned();
+            for (word, schema) in parts {
+                own[&type_name]["properties"][word] = schema;
+            }
+            self.rooted(&type_name, own)
+        })
+    }
+
+    /// The root schema of a type that is no kind and is checked like one.
+    pub(super) fn root_of<T: JsonSchema>(&self) -> Value {
+        let mut generator = generator();
+        generator.subschema_for::<T>();
+        self.rooted(&T::schema_name(), generated(generator))
+    }
+
+    fn rooted(&self, type_name: &str, own: Map<String, Value>) -> Value {
+        let mut all = self.own_definitions(own, Version::V1beta1);
+        let mut root = all[&name(Version::V1beta1, type_name)].clone();
+        for definition in all.clone().values() {
+            close_over(definition, kubernetes(), &mut all);
+        }
+        root["definitions"] = all.into();
+        root
+    }
 }
 
 /// Name of the definition of one of our types.
 pub fn name(version: Version, type_name: &str) -> String {
     format!("com.jetstack.navigator.{version}.{type_name}")
-}
-
-/// Every definition of `version` by name: our own types and what they refer to.
-pub fn definitions(version: Version) -> &'static Map<String, Value> {
-    static DEFINITIONS: LazyLock<BTreeMap<Version, Map<String, Value>>> = LazyLock::new(|| {
-        Version::ALL.into_iter().map(|version| (version, generate(version))).collect()
-    });
-    &DEFINITIONS[&version]
 }
 
 /// Kubernetes' own definitions, without the lists of groups that use them.
@@ -76,16 +255,7 @@ pub fn close_over(schema: &Value, from: &Map<String, Value>, into: &mut Map<Stri
     }
 }
 
-/// Kinds that `version` serves.
-fn kinds(version: Version) -> impl Iterator<Item = &'static str> {
-    super::scheme::kinds()
-        .iter()
-        .filter(move |kind| kind.versions().contains(&version))
-        .map(|kind| kind.kind())
-}
-
-fn root(version: Version, kind: &str) -> Value {
-    let all = definitions(version);
+fn root(version: Version, kind: &str, all: &Map<String, Value>) -> Value {
     let mut root = all[&name(version, kind)].clone();
     let mut needed = Map::new();
     close_over(&root, all, &mut needed);
@@ -110,72 +280,20 @@ fn references(schema: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-fn generate(version: Version) -> Map<String, Value> {
-    let mut generator = generator();
-    match version {
-        Version::V1beta1 => {
-            generator.subschema_for::<v1beta1::CassandraCluster>();
-            generator.subschema_for::<v1beta1::ElasticsearchCluster>();
-            generator.subschema_for::<v1beta1::Pilot>();
-            generator.subschema_for::<v1beta1::LeaderLease>();
-        }
-        Version::V1alpha1 => {
-            generator.subschema_for::<v1alpha1::CassandraCluster>();
-            generator.subschema_for::<v1alpha1::ElasticsearchCluster>();
-            generator.subschema_for::<v1alpha1::Pilot>();
-        }
-    }
-    let mut all = own_definitions(generator, version);
-    for kind in kinds(version) {
-        add_head(&mut all[&name(version, kind)], version, kind);
-    }
-    for definition in all.clone().values() {
-        close_over(definition, kubernetes(), &mut all);
-    }
-    all
-}
-
-/// The root schema of a type that is no kind and is checked like one: the surplus annotation's.
-pub(super) fn part<T: JsonSchema>() -> Value {
-    let mut generator = generator();
-    generator.subschema_for::<T>();
-    let mut all = own_definitions(generator, Version::V1beta1);
-    let mut root = all[&name(Version::V1beta1, &T::schema_name())].clone();
-    for definition in all.clone().values() {
-        close_over(definition, kubernetes(), &mut all);
-    }
-    root["definitions"] = all.into();
-    root
-}
-
 fn generator() -> SchemaGenerator {
     let settings =
         SchemaSettings::draft2019_09().with(|s| s.definitions_path = "/definitions".into());
     SchemaGenerator::new(settings)
 }
 
-/// What the generator met, without Kubernetes' own types, in the form that Kubernetes takes.
-fn own_definitions(mut generator: SchemaGenerator, version: Version) -> Map<String, Value> {
-    let mut own: Map<String, Value> = generator
-        .take_definitions(false)
-        .into_iter()
-        .filter(|(name, _)| !name.starts_with("io.k8s."))
-        .collect();
-    if version == Version::V1beta1 {
-        own.insert("PodTemplate".into(), pod_template(version));
-        own.insert("PodOverlay".into(), pod_overlay());
-    }
-    let mut all = Map::new();
-    for (type_name, mut definition) in own {
-        closed::add_to(&type_name, &mut definition);
-        normal::normalise(&mut definition, version);
-        all.insert(name(version, &type_name), definition);
-    }
-    all
+/// What the generator met, without Kubernetes' own types.
+fn generated(mut generator: SchemaGenerator) -> Map<String, Value> {
+    let definitions = generator.take_definitions(false).into_iter();
+    definitions.filter(|(name, _)| !name.starts_with("io.k8s.")).collect()
 }
 
 /// What every served object has beside its own fields.
-fn add_head(definition: &mut Value, version: Version, kind: &str) {
+fn add_head(definition: &mut Value, version: Version, kind: &KindSchema) {
     let text = |name: &str| {
         kubernetes()["io.k8s.apimachinery.pkg.apis.meta.v1.Status"]["properties"][name].clone()
     };
@@ -184,14 +302,9 @@ fn add_head(definition: &mut Value, version: Version, kind: &str) {
     properties["kind"] = text("kind");
     properties["metadata"]["description"] = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata".into();
     definition["x-kubernetes-group-version-kind"] =
-        json!([{ "group": super::GROUP, "kind": kind, "version": version.as_str() }]);
-    let selectable = super::scheme::kinds().iter().find(|candidate| candidate.kind() == kind);
-    let fields: Vec<Value> = selectable
-        .expect("kind is one of the table's")
-        .selectable_fields()
-        .iter()
-        .map(|path| json!({ "jsonPath": format!(".{path}") }))
-        .collect();
+        json!([{ "group": super::GROUP, "kind": kind.kind, "version": version.as_str() }]);
+    let fields: Vec<Value> =
+        kind.selectable.iter().map(|path| json!({ "jsonPath": format!(".{path}") })).collect();
     if !fields.is_empty() {
         definition["x-kubernetes-selectable-fields"] = fields.into();
     }
@@ -213,83 +326,4 @@ fn pod_overlay() -> Value {
     schema["description"] = "Part of a core/v1 PodSpec; nothing in it is required.".into();
     schema.as_object_mut().expect("PodSpec is an object").remove("required");
     schema
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn every_schema(visit: &mut dyn FnMut(&str, &Map<String, Value>)) {
-        fn walk(path: &str, schema: &Value, visit: &mut dyn FnMut(&str, &Map<String, Value>)) {
-            let fields = schema.as_object().expect(path);
-            visit(path, fields);
-            for (name, property) in
-                fields.get("properties").and_then(Value::as_object).into_iter().flatten()
-            {
-                walk(&format!("{path}.{name}"), property, visit);
-            }
-            for key in ["items", "additionalProperties"] {
-                if let Some(inner) = fields.get(key).filter(|inner| inner.is_object()) {
-                    walk(&format!("{path}[]"), inner, visit);
-                }
-            }
-        }
-        for version in Version::ALL {
-            for (name, definition) in definitions(version) {
-                walk(name, definition, visit);
-            }
-        }
-    }
-
-    #[test]
-    fn schemas_are_structural() {
-        every_schema(&mut |path, fields| {
-            if path.starts_with("io.k8s.") {
-                return;
-            }
-            for word in ["anyOf", "oneOf", "allOf", "not", "$schema", "title", "const", "nullable"]
-            {
-                assert!(!fields.contains_key(word), "{path} has {word}");
-            }
-            assert!(
-                fields.get("type").is_some_and(Value::is_string) != fields.contains_key("$ref"),
-                "{path} has neither one type nor a reference: {fields:?}"
-            );
-            if fields.get("type").is_some_and(|type_| type_ == "array") {
-                assert!(fields.contains_key("items"), "{path} has no items");
-            }
-        });
-    }
-
-    #[test]
-    fn every_field_of_ours_is_described() {
-        every_schema(&mut |path, fields| {
-            let ours = path.starts_with("com.jetstack.") && !path.contains("[]");
-            assert!(!ours || fields.contains_key("description"), "{path} has no doc comment");
-        });
-    }
-
-    #[test]
-    fn every_list_of_ours_says_how_it_merges() {
-        every_schema(&mut |path, fields| {
-            let list = fields.get("type").is_some_and(|type_| type_ == "array");
-            let overlay = path.contains(".PodOverlay.");
-            if path.starts_with("com.jetstack.") && list && !overlay {
-                assert!(fields.contains_key("x-kubernetes-list-type"), "{path} has no list type");
-            }
-        });
-    }
-
-    #[test]
-    fn every_reference_has_its_definition() {
-        for version in Version::ALL {
-            for (name, definition) in definitions(version) {
-                let mut names = BTreeSet::new();
-                references(definition, &mut names);
-                for target in names {
-                    assert!(definitions(version).contains_key(&target), "{name} → {target}");
-                }
-            }
-        }
-    }
 }

@@ -1,178 +1,101 @@
-//! The table of kinds: what the API server needs to know to serve each of them.
-//!
-//! Handlers and registry are written once over [`Kind`]; what differs between kinds and versions
-//! lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object, defaulted.
-
-use std::fmt;
-
-use serde_json::Value;
+//! The kinds that are served: those of the databases that were handed in, Pilot and LeaderLease.
 
 use super::{
-    field::ErrorList,
-    v1beta1::{CassandraCluster, ElasticsearchCluster, LeaderLease, Pilot},
+    hub::{CLUSTER_CATEGORIES, Hub},
+    kind::Kind,
+    pilot_part::Part,
+    schema::{KindSchema, Rows, Schemas},
+    v1beta1::{LeaderLease, Pilot},
 };
 
 mod served;
 
 use served::Served;
 
-/// Every kind that is served.
-pub fn kinds() -> &'static [&'static dyn Kind] {
-    static ELASTICSEARCH: Served<ElasticsearchCluster> = Served::new();
-    static CASSANDRA: Served<CassandraCluster> = Served::new();
-    static PILOT: Served<Pilot> = Served::new();
-    static LEASE: Served<LeaderLease> = Served::new();
-    static KINDS: [&dyn Kind; 4] = [&ELASTICSEARCH, &CASSANDRA, &PILOT, &LEASE];
-    &KINDS
+/// A database, as the API knows it.
+#[derive(Debug)]
+pub struct Database {
+    /// Its kind of cluster.
+    pub cluster: Entry,
+    /// Its part of a Pilot.
+    pub part: Part,
+    /// What its schemas say beyond its types.
+    pub rows: Rows,
 }
 
-/// The kind whose plural, as it stands in URLs, is this.
-pub fn kind_by_plural(plural: &str) -> Option<&'static dyn Kind> {
-    kinds().iter().copied().find(|kind| kind.plural() == plural)
+/// A kind that can be served.
+#[derive(Debug)]
+pub struct Entry {
+    schema: KindSchema,
+    serve: fn(&'static Schemas) -> &'static dyn Kind,
 }
 
-/// A served version, in the order of preference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
-    V1beta1,
-    V1alpha1,
-}
-
-impl Version {
-    pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1alpha1];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V1beta1 => "v1beta1",
-            Self::V1alpha1 => "v1alpha1",
-        }
+impl Entry {
+    pub const fn new<T: Hub>() -> Self {
+        let names = T::NAMES;
+        let is_cluster = names.categories.len() == CLUSTER_CATEGORIES.len();
+        let schema =
+            KindSchema::new(names.kind, names.versions, names.selectable, is_cluster, T::schema);
+        Self { schema, serve: Served::<T>::leaked }
     }
 
-    /// `navigator.jetstack.io/<version>`
-    pub fn api_version(self) -> &'static str {
-        match self {
-            Self::V1beta1 => "navigator.jetstack.io/v1beta1",
-            Self::V1alpha1 => "navigator.jetstack.io/v1alpha1",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.as_str() == text)
+    /// The name of the kind.
+    pub fn kind(&self) -> &'static str {
+        self.schema.kind
     }
 }
 
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+const PILOT: Entry = Entry::new::<Pilot>();
+const LEASE: Entry = Entry::new::<LeaderLease>();
+
+/// What a server serves. Made once, for as long as the process lives.
+pub struct Scheme {
+    kinds: Vec<&'static dyn Kind>,
+    schemas: &'static Schemas,
+}
+
+impl std::fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.kinds.iter().map(|kind| kind.kind())).finish()
     }
 }
 
-/// A column of `kubectl get`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub name: &'static str,
-    /// `string`, `integer` or `date`.
-    pub type_: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
-    pub priority: i32,
-    pub description: &'static str,
-}
+impl Scheme {
+    /// The kinds of these databases, in their order, and those that belong to none.
+    pub fn new(databases: &[&'static Database]) -> &'static Self {
+        let entries: Vec<&'static Entry> =
+            databases.iter().map(|database| &database.cluster).chain([&PILOT, &LEASE]).collect();
+        let schemas = Schemas::new(
+            entries.iter().map(|entry| entry.schema).collect(),
+            databases.iter().map(|database| &database.part).collect(),
+            databases.iter().map(|database| &database.rows).collect(),
+        );
+        let schemas: &'static Schemas = Box::leak(Box::new(schemas));
+        let kinds = entries.iter().map(|entry| (entry.serve)(schemas)).collect();
+        Box::leak(Box::new(Self { kinds, schemas }))
+    }
 
-/// What of an object a request means to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Everything but status.
-    Main,
-    /// `/status`: status and nothing else.
-    Status,
-}
+    /// Every kind that is served.
+    pub fn kinds(&self) -> &[&'static dyn Kind] {
+        &self.kinds
+    }
 
-/// A request body that was understood.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
-    /// The object in hub form, defaulted, with unknown fields dropped.
-    pub hub: Value,
-    /// Unknown and duplicate fields, as `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
-    /// The caller refuses, warns or ignores, by `fieldValidation`.
-    pub strict: Vec<String>,
-    /// What was accepted although it deserves a word (W1–W3 …).
-    pub warnings: Vec<String>,
-}
+    /// The kind whose plural, as it stands in URLs, is this.
+    pub fn by_plural(&self, plural: &str) -> Option<&'static dyn Kind> {
+        self.kinds.iter().copied().find(|kind| kind.plural() == plural)
+    }
 
-/// A request body that was not understood.
-#[derive(Debug, thiserror::Error)]
-pub enum DecodeError {
-    /// 400.
-    #[error("{0}")]
-    Malformed(String),
-    /// 422 with these causes.
-    #[error("{} problems", .0.len())]
-    Invalid(ErrorList),
-}
+    /// The kind of this name: `Pilot`.
+    pub fn by_kind(&self, name: &str) -> Option<&'static dyn Kind> {
+        self.kinds.iter().copied().find(|kind| kind.kind() == name)
+    }
 
-/// The outcome of validation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdict {
-    /// 422 with these causes, unless empty.
-    pub errors: ErrorList,
-    /// One Warning header each.
-    pub warnings: Vec<String>,
-}
+    /// Kinds of clusters: those of the databases.
+    pub fn clusters(&self) -> impl Iterator<Item = &'static dyn Kind> {
+        self.kinds.iter().copied().filter(|kind| kind.categories().contains(&"databases"))
+    }
 
-/// A kind that is served. Object-safe; one static per kind, listed by [`kinds`].
-pub trait Kind: Send + Sync {
-    /// Plural, lower case: `pilots`.
-    fn plural(&self) -> &'static str;
-    /// Singular, lower case: `pilot`.
-    fn singular(&self) -> &'static str;
-    /// `Pilot`.
-    fn kind(&self) -> &'static str;
-    fn short_names(&self) -> &'static [&'static str];
-    fn categories(&self) -> &'static [&'static str];
-    /// Served versions in the order of preference.
-    fn versions(&self) -> &'static [Version];
-    fn has_status(&self) -> bool;
-
-    /// Rewrites what a patch (merge, strategic, apply) of `version` says in an older way; returns
-    /// warnings. `decode` does it by itself with whole objects, and with what a JSON patch made.
-    fn tolerate(
-        &self,
-        version: Version,
-        body: &mut super::decode::Document,
-    ) -> Result<Vec<String>, DecodeError>;
-
-    /// Understands a request body of `version`: tolerant normalisation, strict check, defaulting,
-    /// lifting to the hub. `stored` is the hub object that an update is about: the surplus that
-    /// an older form cannot say, and values whose absence means "as before", come from it.
-    fn decode(
-        &self,
-        version: Version,
-        body: super::decode::Document,
-        stored: Option<&Value>,
-    ) -> Result<Decoded, DecodeError>;
-
-    /// The hub object as `version` shows it, with apiVersion and kind.
-    fn encode(&self, version: Version, hub: &Value) -> Value;
-
-    /// Reads what a store holds, in any version that was ever stored, into hub form. Unknown
-    /// fields are kept.
-    fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError>;
-
-    /// What an update through `part` may touch is taken from `new`, all else from `old`:
-    /// status ignores spec and most metadata, the main resource ignores status. Unknown fields
-    /// of `old` (written by a newer server) are carried over. Bumps no generation.
-    fn merge_update(&self, part: Part, new: Value, old: &Value) -> Value;
-
-    fn validate_create(&self, version: Version, hub: &Value) -> Verdict;
-    fn validate_update(&self, version: Version, part: Part, new: &Value, old: &Value) -> Verdict;
-
-    /// Columns of `kubectl get`, the same in every version.
-    fn columns(&self) -> &'static [Column];
-    /// One cell for each column. `now` is in seconds since the epoch, for ages.
-    fn cells(&self, hub: &Value, now: i64) -> Vec<Value>;
-
-    /// Field selectors beside `metadata.name` and `metadata.namespace`.
-    fn selectable_fields(&self) -> &'static [&'static str];
-    /// Value of a selectable field; absent counts as empty.
-    fn field(&self, hub: &Value, path: &str) -> String;
+    pub fn schemas(&self) -> &'static Schemas {
+        self.schemas
+    }
 }

@@ -1,19 +1,17 @@
 //! Version `v1alpha1`: what upstream released, frozen, served for ever beside v1beta1.
 //!
 //! Wire types only; nothing reasons with them. [`super::conversion`] turns them into the hub and
-//! back, [`super::tolerant`] accepts the older ways of writing them. `status` is the hub's own
+//! back, [`super::legacy`] accepts the older ways of writing them. `status` is the hub's own
 //! type: the older version gained fields and lost none.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-mod cassandra;
-mod elasticsearch;
+mod cluster;
 mod pilot;
 
-pub use cassandra::*;
-pub use elasticsearch::*;
+pub use cluster::*;
 pub use pilot::*;
 
 /// `navigator.jetstack.io/v1alpha1`
@@ -23,7 +21,7 @@ pub const API_VERSION: &str = "navigator.jetstack.io/v1alpha1";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpec {
-    /// Repository without tag, for example `docker.io/cassandra`.
+    /// Repository without tag, for example `docker.io/library/example`.
     #[serde(default)]
     pub repository: String,
     /// Tag of the image.

@@ -59,15 +59,13 @@ macro_rules! open_enum {
     };
 }
 
-mod cassandra;
-mod elasticsearch;
+mod cluster;
 mod lease;
 mod pilot;
 mod shared;
 mod status;
 
-pub use cassandra::*;
-pub use elasticsearch::*;
+pub use cluster::*;
 pub use lease::*;
 pub use pilot::*;
 pub use shared::*;
@@ -103,7 +101,5 @@ macro_rules! kind {
         }
     };
 }
-kind!(ElasticsearchCluster, "ElasticsearchCluster", "elasticsearchclusters");
-kind!(CassandraCluster, "CassandraCluster", "cassandraclusters");
 kind!(Pilot, "Pilot", "pilots");
 kind!(LeaderLease, "LeaderLease", "leaderleases");

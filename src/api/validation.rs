@@ -1,18 +1,16 @@
 //! What an object must satisfy to be stored, and what deserves a warning.
 //!
-//! Judges hub objects only and reports everything that is wrong at once. An update judges only
+//! Validates hub objects only and reports everything that is wrong at once. An update validates only
 //! what it changes, so a rule that was added later never blocks an old object. Rule numbers in
-//! comments (V1 …, W4 …) are those of the API contract; `tests/data/api/invalid` has a case for
+//! comments (V1 …, W4 …) are those of docs/rules.md; `tests/data/api/invalid` has a case for
 //! each.
 
-pub mod cassandra;
-mod cluster;
+pub mod cluster;
+mod cluster_rules;
 mod config;
 mod database_version;
-pub mod elasticsearch;
 mod form;
-mod format;
-mod judge;
+pub mod format;
 pub mod lease;
 mod metadata;
 pub mod pilot;
@@ -20,4 +18,12 @@ mod pod_template;
 mod ratchet;
 mod status;
 mod transition;
+mod validator;
+mod view;
 pub mod warning;
+
+pub use cluster_rules::ClusterRules;
+pub use database_version::DatabaseVersion;
+pub use transition::{Allowed, immutable};
+pub use validator::Validator;
+pub use view::pool_path;

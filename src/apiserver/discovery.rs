@@ -17,7 +17,7 @@ use super::{
     options::first,
     status::{ApiError, Result},
 };
-use crate::api::{GROUP, openapi, scheme::Version};
+use crate::api::{GROUP, kind::Version, openapi, scheme::Scheme};
 
 /// Aggregated discovery keeps its parameters, or clients read it as another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -51,7 +51,7 @@ impl Document {
 }
 
 impl Discovery {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(scheme: &Scheme) -> Self {
         let mut documents = BTreeMap::new();
         let mut add = |path: String, value: Value| {
             documents.insert(path, Document::new(value));
@@ -59,7 +59,7 @@ impl Discovery {
         add("/apis".into(), documents::groups());
         add(format!("/apis/{GROUP}"), documents::group());
         for version in Version::ALL {
-            add(format!("/apis/{}", version.api_version()), documents::resources(version));
+            add(format!("/apis/{}", version.api_version()), documents::resources(scheme, version));
         }
         add("/version".into(), documents::version());
 
@@ -67,18 +67,18 @@ impl Discovery {
         let mut paths = BTreeMap::new();
         for version in Version::ALL {
             let name = format!("apis/{}", version.api_version());
-            let document = Document::new(openapi::v3(version).clone());
+            let document = Document::new(openapi::v3(scheme, version));
             paths.insert(name.clone(), document.hash.clone());
             specs.insert(format!("/openapi/v3/{name}"), document);
         }
-        specs.insert("/openapi/v2".into(), Document::new(openapi::v2().clone()));
+        specs.insert("/openapi/v2".into(), Document::new(openapi::v2(scheme)));
         specs.insert("/openapi/v3".into(), Document::new(documents::openapi_index(&paths)));
 
         let mut all: Vec<String> = documents.keys().chain(specs.keys()).cloned().collect();
         all.extend(["/healthz", "/livez", "/metrics", "/readyz"].map(str::to_owned));
         all.sort();
         documents.insert("/".into(), Document::new(serde_json::json!({"paths": all})));
-        let aggregated = Document::new(documents::aggregated());
+        let aggregated = Document::new(documents::aggregated(scheme));
         Self { aggregated, documents, openapi: specs }
     }
 

@@ -32,7 +32,8 @@ use super::{
 use crate::{
     api::{
         GROUP,
-        scheme::{self, Part, Version},
+        kind::{Part, Version},
+        scheme::Scheme,
     },
     runtime::{Runtime, Shutdown},
 };
@@ -56,6 +57,7 @@ impl AppState {
     /// Serves every kind of the scheme out of `storage`, and starts to fill the caches.
     /// Watches end with `closing`, before what they read from does.
     pub fn start(
+        scheme: &'static Scheme,
         storage: &Arc<dyn Storage>,
         admission: &Arc<dyn Admit>,
         guard: Guard,
@@ -63,7 +65,7 @@ impl AppState {
         closing: &Shutdown,
     ) -> Self {
         let mut registries = BTreeMap::new();
-        for kind in scheme::kinds() {
+        for kind in scheme.kinds() {
             let registry = Registry::new(*kind, Arc::clone(storage), Arc::clone(admission));
             let ready = rt.readiness().add("informer-sync");
             rt.tasks().spawn_vital("cache", Arc::clone(registry.cache()).run(rt.shutdown(), ready));
@@ -75,8 +77,8 @@ impl AppState {
             registries,
             guard,
             health,
-            discovery: Discovery::new(),
-            requests: RequestMetrics::register(rt.metrics()),
+            discovery: Discovery::new(scheme),
+            requests: RequestMetrics::register(rt.metrics(), scheme),
             metrics: rt.metrics().clone(),
             shutdown: closing.clone(),
         }))

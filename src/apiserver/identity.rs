@@ -22,7 +22,11 @@ use super::{
     status::ApiError,
     storage::{self, Storage},
 };
-use crate::{api::names, error::chain, runtime::Runtime};
+use crate::{
+    api::{names, scheme::Scheme},
+    error::chain,
+    runtime::Runtime,
+};
 
 /// Between looks while the verdict keeps us from serving.
 const SOON: Duration = Duration::from_secs(3);
@@ -127,7 +131,13 @@ impl Guard {
 
 /// Starts judging `store`; the guard says what came of it. The last verdict holds while nobody
 /// can look.
-pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Runtime) -> Guard {
+pub fn start(
+    store: Arc<dyn Storage>,
+    scheme: &'static Scheme,
+    client: &Client,
+    namespace: &str,
+    rt: &Runtime,
+) -> Guard {
     let waiting = Verdict::Unknown(
         "the API server has not yet compared its store with what this installation used before"
             .to_owned(),
@@ -136,7 +146,7 @@ pub fn start(store: Arc<dyn Storage>, client: &Client, namespace: &str, rt: &Run
     let guard = Guard(verdicts.clone());
     let alarmed = sender.clone();
     store.on_replaced(Box::new(move |reason| raise(&alarmed, reason)));
-    let mut judge = Judge::new(store, client, namespace);
+    let mut judge = Judge::new(store, scheme, client, namespace);
     let shutdown = rt.shutdown();
     rt.tasks().spawn("store-identity", async move {
         loop {

@@ -12,7 +12,7 @@ use super::{
     run::Store,
     storage::{self, Storage, embedded, etcd},
 };
-use crate::api::scheme;
+use crate::api::scheme::Scheme;
 
 /// Why a migration ended early. What was rewritten until then stays rewritten.
 #[derive(Debug, thiserror::Error)]
@@ -26,12 +26,15 @@ pub enum Error {
 }
 
 /// Migrates every kind and returns what it found of each, by plural.
-pub async fn run(store: &Store) -> Result<Vec<(&'static str, Migrated)>, Error> {
+pub async fn run(
+    store: &Store,
+    scheme: &'static Scheme,
+) -> Result<Vec<(&'static str, Migrated)>, Error> {
     let store = open(store).await?;
     // A migration asks nobody's leave: it changes no object, only how it is written.
     let admission: Arc<dyn Admit> = Arc::new(Plugins::default());
     let mut found = Vec::new();
-    for &kind in scheme::kinds() {
+    for &kind in scheme.kinds() {
         let registry = Registry::new(kind, Arc::clone(&store), Arc::clone(&admission));
         let resource = kind.plural();
         let migrated = registry.migrate().await;

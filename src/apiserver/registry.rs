@@ -40,7 +40,7 @@ use crate::{
     api::{
         GROUP,
         decode::Document,
-        scheme::{DecodeError, Decoded, Kind, Part, Verdict, Version},
+        kind::{DecodeError, Decoded, Kind, Part, Validation, Version},
     },
     error,
 };
@@ -216,8 +216,8 @@ impl Registry {
     }
 
     /// Refuses with every error, or passes the warnings on.
-    fn judge(&self, call: &mut Call<'_>, name: &str, verdict: Verdict) -> Result<()> {
-        let Verdict { errors, warnings } = verdict;
+    fn accept(&self, call: &mut Call<'_>, name: &str, validation: Validation) -> Result<()> {
+        let Validation { errors, warnings } = validation;
         if !errors.is_empty() {
             return Err(ApiError::invalid(GROUP, self.kind.kind(), name, &errors));
         }

@@ -29,6 +29,7 @@ use super::{
     storage::{Storage, embedded, etcd},
 };
 use crate::{
+    api::scheme::Scheme,
     error::chain,
     runtime::{Runtime, Shutdown, signals},
 };
@@ -101,7 +102,7 @@ impl Error {
 }
 
 /// Serves until SIGTERM, SIGINT or a failure, and ends in order.
-pub async fn run(config: Config, rt: Runtime) -> Result<(), Error> {
+pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result<(), Error> {
     let metrics = Arc::new(Metrics::new());
     metrics.register(rt.metrics());
     let starting = rt.readiness().add("start");
@@ -137,7 +138,7 @@ pub async fn run(config: Config, rt: Runtime) -> Result<(), Error> {
             let certificates = follow_certificates(&config, files, serving, &client, &rt);
             let install = Box::pin(async {
                 let (installed, mut guard, store) =
-                    install(&config, &client, &metrics, &rt, &closing).await?;
+                    install(&config, scheme, &client, &metrics, &rt, &closing).await?;
                 chain.install(installed);
                 drop(starting);
                 info!("Serving");
@@ -212,6 +213,7 @@ async fn follow_certificates(
 /// Builds everything that a request needs. Waits for kube-apiserver and for the store.
 async fn install(
     config: &Config,
+    scheme: &'static Scheme,
     client: &kube::Client,
     metrics: &Arc<Metrics>,
     rt: &Runtime,
@@ -221,7 +223,7 @@ async fn install(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
     )?;
-    let mut guard = identity::start(Arc::clone(&store), client, &config.namespace, rt);
+    let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     guard.until_decided().await;
     let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
         Arc::new(NamespaceLifecycle::start(client, rt)),
@@ -229,7 +231,7 @@ async fn install(
     ]));
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
-    let state = AppState::start(&store, &admission, guard.clone(), rt, closing);
+    let state = AppState::start(scheme, &store, &admission, guard.clone(), rt, closing);
     let installed = Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
         authorizer: Authorizer::new(reviews, Arc::clone(metrics)),

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub use label::LabelSelector;
 
 use super::status::{ApiError, Result};
-use crate::api::scheme::Kind;
+use crate::api::kind::Kind;
 
 /// Both selectors of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,10 +176,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::scheme::kind_by_plural;
+    use crate::api::scheme::Scheme;
 
     fn pilots() -> &'static dyn Kind {
-        kind_by_plural("pilots").unwrap()
+        Scheme::new(&[]).by_plural("pilots").unwrap()
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::{
     run::Store,
     storage::{self, Entry, Key, PageRequest, Prefix, Storage, embedded, etcd},
 };
-use crate::api::{GROUP, scheme};
+use crate::api::{GROUP, scheme::Scheme};
 
 /// Objects that one request to the store reads.
 const PAGE: usize = 500;
@@ -71,14 +71,14 @@ pub struct Identity {
 }
 
 /// What the store is, and what of it cannot be read.
-pub async fn identity(store: &Store) -> Result<Identity, Error> {
+pub async fn identity(store: &Store, scheme: &Scheme) -> Result<Identity, Error> {
     let store = open(store).await?;
     let sight = store.sight().await?;
     let id = sight.id.ok_or(Error::NoStore)?;
     let mut found = Identity { id, revision: sight.revision.0, objects: 0, unreadable: Vec::new() };
     each(&*store, |entry| {
         found.objects += 1;
-        if let Some(why) = unreadable(&entry) {
+        if let Some(why) = unreadable(scheme, &entry) {
             found.unreadable.push((entry.key.as_str().to_owned(), why));
         }
         Ok(())
@@ -89,7 +89,7 @@ pub async fn identity(store: &Store) -> Result<Identity, Error> {
 
 /// Removes an object that cannot be read, for which every list that covers it fails. Returns its
 /// line of an export.
-pub async fn forget(store: &Store, name: &str) -> Result<String, Error> {
+pub async fn forget(store: &Store, scheme: &Scheme, name: &str) -> Result<String, Error> {
     let name_of = |name: &str| Error::Name(name.to_owned());
     let path = name.strip_prefix(GROUP).map_or(name, |rest| rest.trim_start_matches('/'));
     let [resource, namespace, object] = path.split('/').collect::<Vec<_>>()[..] else {
@@ -98,7 +98,7 @@ pub async fn forget(store: &Store, name: &str) -> Result<String, Error> {
     let key = Key::new(GROUP, resource, namespace, object).map_err(|_| name_of(name))?;
     let store = open(store).await?;
     let entry = store.get(&key).await?.ok_or_else(|| Error::NotFound(key.as_str().to_owned()))?;
-    if unreadable(&entry).is_none() {
+    if unreadable(scheme, &entry).is_none() {
         return Err(Error::Readable(key.as_str().to_owned()));
     }
     let line = export::line(&entry);
@@ -137,9 +137,9 @@ async fn each(
 }
 
 /// Why this binary cannot read an object.
-fn unreadable(entry: &Entry) -> Option<String> {
+fn unreadable(scheme: &Scheme, entry: &Entry) -> Option<String> {
     let plural = entry.key.as_str().split('/').nth(1).unwrap_or_default();
-    let Some(kind) = scheme::kind_by_plural(plural) else {
+    let Some(kind) = scheme.by_plural(plural) else {
         return Some(format!("this release knows no {plural}"));
     };
     let read = serde_json::from_slice::<Value>(&entry.value).map_err(|error| error.to_string());

@@ -12,7 +12,7 @@ use super::{
     options::first,
     status::{ApiError, Result},
 };
-use crate::api::scheme::{Kind, Version};
+use crate::api::kind::{Kind, Version};
 
 /// What goes into `rows[].object`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -215,7 +215,7 @@ impl Viewer {
     }
 
     fn columns(&self) -> Value {
-        let describe = |column: &crate::api::scheme::Column| {
+        let describe = |column: &crate::api::kind::Column| {
             // kubectl shows the name column as the object's name in `-o name` and in errors.
             let format = if column.name == "Name" { "name" } else { "" };
             json!({

@@ -21,6 +21,7 @@ use crate::{
         filters::{Deadlines, Limits, audit::Target},
         run::Config,
     },
+    database::{Databases, scheme},
     error::{chain, exit},
     runtime::Runtime,
 };
@@ -153,15 +154,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
-pub(crate) fn run(mut args: Args) -> u8 {
+pub(crate) fn run(mut args: Args, databases: Databases) -> u8 {
     match args.task.take() {
-        Some(Task::MigrateStorage(args)) => migrate_storage::run(args),
-        Some(Task::Store(args)) => store_tasks::run(args),
-        None => serve(args),
+        Some(Task::MigrateStorage(args)) => migrate_storage::run(args, databases),
+        Some(Task::Store(args)) => store_tasks::run(args, databases),
+        None => serve(args, databases),
     }
 }
 
-fn serve(args: Args) -> u8 {
+fn serve(args: Args, databases: Databases) -> u8 {
     if let Err(text) = args.logging.init() {
         complain(&text);
         return exit::USAGE;
@@ -182,7 +183,7 @@ fn serve(args: Args) -> u8 {
     };
     runtime.block_on(async {
         let rt = Runtime::new();
-        let outcome = Box::pin(apiserver::run::run(config, rt.clone())).await;
+        let outcome = Box::pin(apiserver::run::run(config, scheme(databases), rt.clone())).await;
         match outcome {
             Ok(()) if rt.tasks().panicked() => exit::SOFTWARE,
             Ok(()) => exit::OK,

@@ -14,6 +14,7 @@ use super::{complain, logging};
 use crate::{
     api::names,
     controller::{self, Config},
+    database::{Databases, controllers},
     error::{chain, exit},
     runtime::{Runtime, build, signals},
 };
@@ -91,7 +92,7 @@ pub(crate) struct Args {
     logging: logging::Args,
 }
 
-pub(crate) fn run(args: Args) -> u8 {
+pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     if let Err(text) = args.logging.init() {
         complain(&text);
         return exit::USAGE;
@@ -110,13 +111,13 @@ pub(crate) fn run(args: Args) -> u8 {
             return exit::FAILURE;
         }
     };
-    let code = runtime.block_on(act(config, kubeconfig.as_deref()));
+    let code = runtime.block_on(act(config, databases, kubeconfig.as_deref()));
     // A name that is being resolved holds its thread; the process does not wait for it.
     runtime.shutdown_background();
     code
 }
 
-async fn act(config: Config, kubeconfig: Option<&Path>) -> u8 {
+async fn act(config: Config, databases: Databases, kubeconfig: Option<&Path>) -> u8 {
     let client = match client(kubeconfig).await {
         Ok(client) => client,
         Err(text) => {
@@ -133,7 +134,7 @@ async fn act(config: Config, kubeconfig: Option<&Path>) -> u8 {
         }
     }
     info!(version = build::VERSION, identity = config.identity, "Starting the controller");
-    let ended = controller::run(config, client, runtime.clone()).await;
+    let ended = controller::run(config, controllers(databases), client, runtime.clone()).await;
     runtime.shutdown().trigger();
     // Whoever hangs on the admin port must not keep a deposed leader alive.
     if timeout(ENDING, runtime.tasks().join()).await.is_err() {

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use super::complain;
 use crate::{
     api::names,
+    database::{Databases, scheme},
     error::exit,
     manifest::{self, Settings, Store},
 };
@@ -46,7 +47,7 @@ enum StoreKind {
     Etcd,
 }
 
-pub(crate) fn run(args: Args) -> u8 {
+pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     let Args { image, store, etcd_servers, etcd_secret, print_image } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
         Ok(store) => store,
@@ -55,8 +56,11 @@ pub(crate) fn run(args: Args) -> u8 {
             return exit::USAGE;
         }
     };
-    let text =
-        if print_image { format!("{image}\n") } else { manifest::yaml(&Settings { image, store }) };
+    let text = if print_image {
+        format!("{image}\n")
+    } else {
+        manifest::yaml(&Settings { image, store }, scheme(databases))
+    };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => exit::OK,
         Err(_) => exit::FAILURE,

@@ -11,8 +11,8 @@ use std::{
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
-use super::Databases;
 use crate::{
+    database::Databases,
     error::{chain, exit},
     pilot::{
         database::Database,
@@ -69,8 +69,11 @@ impl From<Chosen> for Role {
 
 /// Adds a subcommand for each database, with the same flags for all, before the others.
 pub(super) fn with(command: Command, databases: Databases) -> Command {
-    let one = |database: &&Database| {
-        database::Args::augment_args(Command::new(database.name)).display_order(0)
+    let one = |database: &crate::database::Database| {
+        let name = database.pilot.name;
+        database::Args::augment_args(Command::new(name))
+            .after_help(database::examples(name))
+            .display_order(0)
     };
     command.subcommands(databases.iter().map(one))
 }
@@ -81,7 +84,8 @@ pub(super) fn database(
     databases: Databases,
 ) -> Option<Result<Chosen, clap::Error>> {
     let (name, given) = pilot.subcommand()?;
-    let database = databases.iter().find(|database| database.name == name)?;
+    let mut all = databases.iter().map(|database| database.pilot);
+    let database = all.find(|database| database.name == name)?;
     let args = database::Args::from_arg_matches(given);
     Some(args.map(|args| Chosen(database, Box::new(args))))
 }

@@ -35,7 +35,7 @@ use super::{
     plan::{Step, told_alone},
 };
 use crate::api::{
-    names::{self, annotation, label},
+    names::{self, annotation},
     quantity,
     v1beta1::{PilotIntent, PilotSpec},
 };
@@ -67,7 +67,7 @@ pub(crate) async fn ensure(
     for prepared in build::build(desired, observed, &ctx.settings) {
         note(ensure_object(ctx, desired, observed, prepared).await)?;
     }
-    note(remove_client_service(ctx, desired).await)?;
+    note(remove_services(ctx, desired).await)?;
     for pool in &observed.pools {
         note(adopt::members(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
@@ -75,7 +75,7 @@ pub(crate) async fn ensure(
             note(ensure_pilot(ctx, desired, wanted, ordinal, member).await)?;
         }
     }
-    note(mark_seeds(ctx, desired).await)?;
+    note(label_nodes(ctx, desired).await)?;
     Ok(first)
 }
 
@@ -213,20 +213,18 @@ async fn change(
     Ok(())
 }
 
-/// The client Service of Cassandra exists only while a type is asked for.
-async fn remove_client_service(ctx: &Context, desired: &Desired) -> Result<(), Error> {
-    let client = desired.services.client.as_ref();
-    if desired.flavour.word != "cassandra" || client.is_some_and(|c| c.type_.is_some()) {
-        return Ok(());
-    }
+/// Services that the cluster does not want any more.
+async fn remove_services(ctx: &Context, desired: &Desired) -> Result<(), Error> {
     let resource = ApiResource::erase::<Service>(&());
-    let name = names::cassandra::client_service(&desired.name);
-    match ctx.stores.other(&resource, &desired.namespace, &name) {
-        Some(found) if owned(&found.metadata, desired) => {
-            delete(ctx, desired, &resource, &name, exactly(&found.metadata)).await
+    for service in (desired.database.services)(desired) {
+        let found = ctx.stores.other(&resource, &desired.namespace, &service.name);
+        if let Some(found) =
+            found.filter(|found| !service.wanted && owned(&found.metadata, desired))
+        {
+            delete(ctx, desired, &resource, &service.name, exactly(&found.metadata)).await?;
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// Makes the Pilot of a node, or brings it up to date where that restarts nothing.
@@ -310,29 +308,39 @@ async fn patch_pilot(
     Ok(())
 }
 
-/// Pods of ordinal 0 carry the seed label; a pod template cannot say that.
-async fn mark_seeds(ctx: &Context, desired: &Desired) -> Result<(), Error> {
-    if desired.flavour.word != "cassandra" {
-        return Ok(());
-    }
-    for pod in ctx.stores.objects(desired).pods {
+/// Gives pods the labels of single nodes, which a pod template cannot say.
+async fn label_nodes(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+    let objects = ctx.stores.objects(desired);
+    for pod in &objects.pods {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
-        let seed = desired.pools.iter().any(|pool| names::pilot(&pool.set, 0) == name);
-        let labels = meta.labels.as_ref();
-        let marked = labels.is_some_and(|labels| labels.contains_key(label::CASSANDRA_SEED));
-        if !seed || marked || meta.deletion_timestamp.is_some() {
+        let ordinal = desired.pools.iter().find_map(|pool| ordinal(&pool.set, name));
+        let Some(ordinal) = ordinal.filter(|_| meta.deletion_timestamp.is_none()) else { continue };
+        let pilot =
+            objects.pilots.iter().find(|pilot| pilot.metadata.name.as_deref() == Some(name));
+        let mut labels = serde_json::Map::new();
+        let wanted = (desired.database.node_labels)(ordinal, pilot.map(|pilot| &pilot.status));
+        for (key, value) in wanted {
+            let found = meta.labels.as_ref().and_then(|labels| labels.get(key));
+            if found.map(String::as_str) != value {
+                labels.insert(key.to_owned(), json!(value));
+            }
+        }
+        if labels.is_empty() {
             continue;
         }
-        let patch = json!({
-            "metadata": {"uid": meta.uid, "labels": {label::CASSANDRA_SEED: "true"}},
-        });
+        let patch = json!({"metadata": {"uid": meta.uid, "labels": labels}});
         let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
         api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .map_err(|error| Error::request("patch", "Pod", name, error))?;
     }
     Ok(())
+}
+
+/// The ordinal of a pod of this StatefulSet.
+fn ordinal(set: &str, pod: &str) -> Option<u32> {
+    pod.strip_prefix(set)?.strip_prefix('-')?.parse().ok()
 }
 
 /// This very object, as it was read.
@@ -381,7 +389,12 @@ pub(crate) async fn execute(
             resize(ctx, desired, observed, pool, *to).await
         }
         Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
-        Step::Tell { pilot } => tell(ctx, desired, observed, pilot, told_alone).await,
+        Step::Tell { pilot } => {
+            tell(ctx, desired, observed, pilot, |pilot, wanted| {
+                told_alone(desired.database, pilot, wanted)
+            })
+            .await
+        }
         Step::Mend { pilot, pod } | Step::Restart { pilot, pod } => {
             let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
             tell(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;

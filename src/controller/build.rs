@@ -6,9 +6,7 @@
 
 mod merge;
 mod pilot;
-mod pod;
-#[cfg(test)]
-mod tests;
+pub(crate) mod pod;
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -20,8 +18,7 @@ use kube::api::ApiResource;
 use serde_json::{Map, Value, json};
 
 use super::{
-    desired::{Desired, Pool, hash},
-    flavour::Settings,
+    desired::{self, Desired, Pool, Reach, Settings, hash},
     observe::{Observed, ObservedPool},
 };
 use crate::{
@@ -110,23 +107,23 @@ fn finish(object: &mut Prepared, desired: &Desired, settings: &Settings) {
 
 /// Labels of everything that belongs to a cluster.
 pub(crate) fn cluster_labels(desired: &Desired) -> Map<String, Value> {
-    let word = desired.flavour.word;
+    let word = desired.database.word;
     let mut labels = Map::new();
-    labels.insert(desired.flavour.cluster_label.to_owned(), json!(desired.name));
+    labels.insert(desired.database.cluster_label.to_owned(), json!(desired.name));
     labels.insert(label::K8S_NAME.to_owned(), json!(word));
     labels.insert(label::K8S_INSTANCE.to_owned(), json!(desired.name));
     labels.insert(label::K8S_COMPONENT.to_owned(), json!("database"));
     labels.insert(label::K8S_PART_OF.to_owned(), json!(desired.name));
     labels.insert(label::K8S_MANAGED_BY.to_owned(), json!("navigator"));
-    if word == "cassandra" {
-        labels.insert(label::APP.to_owned(), json!("cassandracluster"));
+    for (key, value) in desired.database.labels {
+        labels.insert((*key).to_owned(), json!(value));
     }
     labels
 }
 
 pub(crate) fn pool_labels(desired: &Desired, pool: &Pool) -> Map<String, Value> {
     let mut labels = cluster_labels(desired);
-    labels.insert(desired.flavour.pool_label.to_owned(), json!(pool.name));
+    labels.insert(desired.database.pool_label.to_owned(), json!(pool.name));
     for (key, value) in &pool.labels {
         labels.insert(key.clone(), json!(value));
     }
@@ -136,15 +133,15 @@ pub(crate) fn pool_labels(desired: &Desired, pool: &Pool) -> Map<String, Value> 
 /// Selectors use the cluster and pool labels only.
 fn selector(desired: &Desired, pool: Option<&Pool>) -> Map<String, Value> {
     let mut selector = Map::new();
-    selector.insert(desired.flavour.cluster_label.to_owned(), json!(desired.name));
+    selector.insert(desired.database.cluster_label.to_owned(), json!(desired.name));
     if let Some(pool) = pool {
-        selector.insert(desired.flavour.pool_label.to_owned(), json!(pool.name));
+        selector.insert(desired.database.pool_label.to_owned(), json!(pool.name));
     }
     selector
 }
 
 fn service_ports(desired: &Desired, wanted: &[&str]) -> Vec<Value> {
-    let ports = desired.flavour.ports.iter().filter(|(name, _)| wanted.contains(name));
+    let ports = desired.database.ports.iter().filter(|(name, _)| wanted.contains(name));
     ports
         .map(|(name, port)| {
             json!({"name": name, "port": port, "targetPort": port, "protocol": "TCP"})
@@ -163,61 +160,29 @@ fn headless(name: &str, labels: &Map<String, Value>, spec: &Value) -> Prepared {
     Prepared::new::<Service>(body)
 }
 
+/// Services beside those of the pools.
 fn services(desired: &Desired) -> Vec<Prepared> {
-    match desired.flavour.word {
-        "cassandra" => cassandra_services(desired),
-        _ => elasticsearch_services(desired),
-    }
+    let wanted = (desired.database.services)(desired).into_iter().filter(|service| service.wanted);
+    wanted.map(|service| self::service(desired, &service)).collect()
 }
 
-fn cassandra_services(desired: &Desired) -> Vec<Prepared> {
-    let name = &desired.name;
-    let all = ["cql", "intra-node", "intra-node-tls"];
-    let mut seeds_labels = cluster_labels(desired);
-    seeds_labels.insert(label::CASSANDRA_SEED.to_owned(), json!("true"));
-    let mut seeds_selector = selector(desired, None);
-    seeds_selector.insert(label::CASSANDRA_SEED.to_owned(), json!("true"));
-    let mut services = vec![
-        // A joining node must find seeds that are not ready yet.
-        headless(
-            &names::cassandra::seeds_service(name),
-            &seeds_labels,
-            &json!({
-                "selector": seeds_selector,
-                "ports": service_ports(desired, &all),
-                "publishNotReadyAddresses": true,
-            }),
-        ),
-        headless(
-            &names::cassandra::nodes_service(name),
-            &cluster_labels(desired),
-            &json!({"selector": selector(desired, None), "ports": service_ports(desired, &all)}),
-        ),
-    ];
-    let client = desired.services.client.as_ref();
-    if let Some(client) = client.filter(|client| client.type_.is_some()) {
-        let name = names::cassandra::client_service(name);
-        services.push(client_service(desired, &name, client, &["cql"], &selector(desired, None)));
+fn service(desired: &Desired, service: &desired::Service) -> Prepared {
+    let desired::Service { name, ports, reach, marks, wanted: _ } = service;
+    let marked = |mut map: Map<String, Value>| {
+        map.extend(marks.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+        map
+    };
+    let (labels, selector) = (marked(cluster_labels(desired)), marked(selector(desired, None)));
+    let mut spec = json!({"selector": selector, "ports": service_ports(desired, ports)});
+    match reach {
+        Reach::Client => {
+            let client = desired.services.client.clone().unwrap_or_default();
+            return client_service(desired, name, &client, ports, &selector);
+        }
+        Reach::AllPods => spec["publishNotReadyAddresses"] = json!(true),
+        Reach::Pods => {}
     }
-    services
-}
-
-fn elasticsearch_services(desired: &Desired) -> Vec<Prepared> {
-    let name = names::elasticsearch::cluster_object(&desired.name);
-    let client = desired.services.client.clone().unwrap_or_default();
-    let discovery = names::elasticsearch::discovery_service(&desired.name);
-    vec![
-        client_service(desired, &name, &client, &["transport", "http"], &selector(desired, None)),
-        headless(
-            &discovery,
-            &cluster_labels(desired),
-            &json!({
-                "selector": selector(desired, None),
-                "ports": service_ports(desired, &["transport"]),
-                "publishNotReadyAddresses": true,
-            }),
-        ),
-    ]
+    headless(name, &labels, &spec)
 }
 
 fn client_service(
@@ -262,9 +227,9 @@ fn client_service(
 
 /// ServiceAccount, Role and RoleBinding of the pilots.
 fn identity(desired: &Desired) -> Vec<Prepared> {
-    let account = (desired.flavour.service_account)(&desired.name);
-    let role = (desired.flavour.pilot_role)(&desired.name);
-    let lease = (desired.flavour.leader_lease)(&desired.name);
+    let account = (desired.database.service_account)(&desired.name);
+    let role = (desired.database.pilot_role)(&desired.name);
+    let lease = (desired.database.leader_lease)(&desired.name);
     let metadata =
         |name: &str| json!({"name": name, "labels": cluster_labels(desired), "annotations": {}});
     vec![
@@ -293,7 +258,7 @@ fn identity(desired: &Desired) -> Vec<Prepared> {
 
 /// Gives each pod of a pool its DNS name, ready or not: peers must find a node that joins.
 fn pods_service(desired: &Desired, pool: &Pool) -> Prepared {
-    let ports: Vec<_> = desired.flavour.ports.iter().map(|(name, _)| *name).collect();
+    let ports: Vec<_> = desired.database.ports.iter().map(|(name, _)| *name).collect();
     headless(
         &names::pods_service(&pool.set),
         &pool_labels(desired, pool),
@@ -359,8 +324,8 @@ fn stateful_set(
     if claims {
         body["spec"]["volumeClaimTemplates"] = templates;
     }
-    if desired.flavour.word == "elasticsearch" {
-        body["metadata"]["annotations"][annotation::ELASTICSEARCH_VERSION] = json!(desired.version);
+    for (key, value) in (desired.database.set_annotations)(desired) {
+        body["metadata"]["annotations"][key] = json!(value);
     }
     Prepared::new::<StatefulSet>(body)
 }
@@ -385,7 +350,7 @@ fn claim_templates(desired: &Desired, pool: &Pool) -> Value {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
-            "name": desired.flavour.data_volume,
+            "name": desired.database.data_volume,
             "labels": labels,
             "annotations": persistence.annotations,
         },

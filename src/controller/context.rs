@@ -7,7 +7,10 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{
-    desired::Stalled, events::Events, flavour::Settings, heard::Heard, metrics::Metrics,
+    desired::{Settings, Stalled},
+    events::Events,
+    heard::Heard,
+    metrics::Metrics,
     stores::Stores,
 };
 use crate::{
@@ -46,6 +49,9 @@ pub(crate) enum Error {
     Conflict { kind: String, name: String },
     #[error("failed to {verb} {kind} {name:?}")]
     Request { verb: &'static str, kind: String, name: String, source: Box<kube::Error> },
+    /// Our own API server lets no such object in.
+    #[error("failed to understand {kind} {name:?}")]
+    Unreadable { kind: &'static str, name: String, source: serde_json::Error },
     /// Nothing is made in a namespace that is being deleted.
     #[error("namespace {0:?} is being deleted")]
     NamespaceTerminating(String),
@@ -81,7 +87,7 @@ impl Error {
     pub(crate) fn outcome(&self) -> &'static str {
         match self {
             Self::Conflict { .. } => "conflict",
-            Self::Request { .. } => "error",
+            Self::Request { .. } | Self::Unreadable { .. } => "error",
             Self::NamespaceTerminating(_) => "terminating",
             Self::Foreign(_) => "foreign",
             Self::NotLeading => "fenced",

@@ -1,8 +1,7 @@
 //! What a cluster shall look like, in terms that every database shares.
 //!
-//! Owns the words of the plan: pools, members, images, hashes. Each flavour turns its own
-//! kind into a [`Desired`] (see `cassandra`, `elasticsearch`); everything after that is the same
-//! code for all. Pure.
+//! Owns the words of the plan: pools, members, images, hashes. Each database turns its own
+//! kind into a [`Desired`]; everything after that is the same code for all. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,100 +12,189 @@ use k8s_openapi::{
     api::core::v1::ResourceRequirements,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
+use kube::api::{ApiResource, DynamicObject};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::api::{
-    quantity,
+    GROUP, quantity,
     v1beta1::{
-        ClusterStatus, ImageSpec, Persistence, PilotSpec, PodTemplate, Services, UpdateStrategy,
+        API_VERSION, ClusterStatus, ImageSpec, Persistence, PilotSpec, PilotStatus, PodTemplate,
+        Services, UpdateStrategy, VERSION,
     },
 };
 
-/// What the controller reads of a cluster, whatever its kind.
+/// What the controller was told that ends up in objects.
 #[derive(Clone, Debug)]
-pub(crate) struct Desired {
-    pub(crate) flavour: &'static Flavour,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) generation: i64,
-    /// The cluster is being deleted: nothing is created or changed any more.
-    pub(crate) deleted: bool,
-    pub(crate) force_delete: bool,
-    pub(crate) finalizers: Vec<String>,
-    pub(crate) paused: bool,
-    pub(crate) stopped: bool,
-    pub(crate) version: String,
-    /// What is run, resolved from spec and defaults.
-    pub(crate) image: Image,
-    pub(crate) pilot_image: Image,
-    pub(crate) run_as_user: i64,
-    pub(crate) services: Services,
-    pub(crate) pools: Vec<Pool>,
-    pub(crate) strategy: Strategy,
-    /// Why nothing can be done for this cluster, found in its spec alone.
-    pub(crate) stalled: Option<Stalled>,
-    /// Status as it was last written.
-    pub(crate) status: ClusterStatus,
+pub struct Settings {
+    /// Image that holds the pilot, unless a cluster names one.
+    pub pilot_image: String,
+    /// Identity of our store, put on every object that we own.
+    pub store_id: String,
 }
 
-/// The facts by which one kind of database differs from another.
+/// What the controller reads of a cluster, whatever its kind.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    pub database: &'static Database,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub generation: i64,
+    /// The cluster is being deleted: nothing is created or changed any more.
+    pub deleted: bool,
+    pub force_delete: bool,
+    pub finalizers: Vec<String>,
+    pub paused: bool,
+    pub stopped: bool,
+    pub version: String,
+    /// What is run, resolved from spec and defaults.
+    pub image: Image,
+    pub pilot_image: Image,
+    pub run_as_user: i64,
+    pub services: Services,
+    pub pools: Vec<Pool>,
+    pub strategy: Strategy,
+    /// Why nothing can be done for this cluster, found in its spec alone.
+    pub stalled: Option<Stalled>,
+    /// Status as it was last written.
+    pub status: ClusterStatus,
+}
+
+/// What the controller must know of a database.
 #[derive(Debug)]
-pub(crate) struct Flavour {
-    pub(crate) kind: &'static str,
-    /// Word in commands, labels and metrics: `cassandra`.
-    pub(crate) word: &'static str,
-    pub(crate) container: &'static str,
-    pub(crate) data_volume: &'static str,
-    pub(crate) data_dir: &'static str,
-    pub(crate) cluster_label: &'static str,
-    pub(crate) pool_label: &'static str,
-    /// Prefix of the names of generated objects: `cass`.
-    pub(crate) prefix: &'static str,
-    pub(crate) termination_grace: Duration,
+pub struct Database {
+    /// The kind of its clusters, and its plural as it stands in URLs.
+    pub kind: &'static str,
+    pub plural: &'static str,
+    /// Name of the task that watches them.
+    pub watch: &'static str,
+    /// Word in commands, labels and metrics: `example`.
+    pub word: &'static str,
+    pub container: &'static str,
+    pub data_volume: &'static str,
+    pub data_dir: &'static str,
+    pub cluster_label: &'static str,
+    pub pool_label: &'static str,
+    /// Labels that all objects of a cluster carry beside Navigator's own.
+    pub labels: &'static [(&'static str, &'static str)],
+    /// Prefix of the names of StatefulSets: `ex`.
+    pub prefix: &'static str,
+    pub termination_grace: Duration,
     /// Name and number of the ports that the database container shows.
-    pub(crate) ports: &'static [(&'static str, u16)],
-    pub(crate) service_account: fn(&str) -> String,
+    pub ports: &'static [(&'static str, u16)],
+    pub service_account: fn(&str) -> String,
     /// Role and RoleBinding of the pilots.
-    pub(crate) pilot_role: fn(&str) -> String,
-    pub(crate) leader_lease: fn(&str) -> String,
+    pub pilot_role: fn(&str) -> String,
+    pub leader_lease: fn(&str) -> String,
+    /// A cluster object in the terms that every database shares.
+    pub desired: fn(&DynamicObject, &Settings) -> Result<Desired, serde_json::Error>,
+    /// Services beside the one that each pool has.
+    pub services: fn(&Desired) -> Vec<Service>,
+    /// Annotations of StatefulSets that only this database has.
+    pub set_annotations: fn(&Desired) -> Vec<(&'static str, String)>,
+    /// Labels of one node's pod and Pilot beside those of its pool, by its ordinal and what its
+    /// pilot reports. One without a value is taken off.
+    pub node_labels: fn(u32, Option<&PilotStatus>) -> Vec<NodeLabel>,
     /// Turns what nodes are told to what fits the nodes that there are.
-    pub(crate) fit: fn(&mut Desired, &[Existing]),
+    pub fit: fn(&mut Desired, &[Existing]),
+    /// Hash of what in a Pilot's spec needs a restart of the node.
+    pub config_hash: fn(&PilotSpec) -> String,
+    /// May a node that was told this be elected to lead its peers?
+    pub eligible: fn(&PilotSpec) -> bool,
+    /// Has a node that was told this a state that matters?
+    pub keeps_data: fn(&PilotSpec) -> bool,
+    /// What a pilot reports of its node.
+    pub reports: fn(&PilotStatus) -> Reports,
+    /// Fields of the database's part of a Pilot's status that change all the time: no reason to
+    /// look at a cluster.
+    pub gauges: &'static [&'static str],
+    /// Its pilots report `DataOutlivesPod` where no other node has a copy: silence is a yes.
+    pub knows_copies: bool,
+    /// The cluster's id, where the database has none of its own, is the cluster object's uid.
+    pub id_is_uid: bool,
+    /// Quorum of masters that a node was told, where the database has one.
+    pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
+    /// Who can reach the data: status, reason and message of the condition Secured.
+    pub secured: fn(&Desired) -> (&'static str, &'static str, &'static str),
+}
+
+/// A label, and its value where the node shall have it.
+pub type NodeLabel = (&'static str, Option<&'static str>);
+
+/// What a pilot reports of its node, in the terms that every database shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reports {
+    /// It is the one that leads its peers.
+    pub elected: bool,
+    /// The database said something of itself.
+    pub answered: bool,
+    /// Data come in or go out.
+    pub moves_data: bool,
+}
+
+/// A Service of a cluster.
+#[derive(Clone, Debug)]
+pub struct Service {
+    pub name: String,
+    /// Names of the [`Database::ports`] that it shows.
+    pub ports: &'static [&'static str],
+    pub reach: Reach,
+    /// Labels that it carries, and selects by, beside the cluster's own.
+    pub marks: &'static [(&'static str, &'static str)],
+    /// One that is not wanted is removed.
+    pub wanted: bool,
+}
+
+/// How a Service is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// By the addresses of its pods.
+    Pods,
+    /// By the addresses of its pods, ready or not.
+    AllPods,
+    /// In the way that `spec.services.client` says.
+    Client,
 }
 
 /// A pool as it is, as far as it decides what nodes are told.
 #[derive(Clone, Debug)]
-pub(crate) struct Existing {
-    pub(crate) pool: String,
+pub struct Existing {
+    pub pool: String,
     /// Nodes that are there, or come back, and were not told to leave.
-    pub(crate) staying: u32,
-    /// May its nodes be elected master by what they were told?
-    pub(crate) eligible: bool,
+    pub staying: u32,
+    /// May its nodes be elected to lead by what they were told?
+    pub eligible: bool,
 }
 
-/// May a node that was told this be elected master by its peers? Never, where a database has no
-/// masters.
-pub(crate) fn eligible(spec: &PilotSpec) -> bool {
-    spec.elasticsearch.as_ref().is_some_and(|es| es.roles.iter().any(|role| role == "master"))
-}
+impl Database {
+    /// Its clusters as a resource of Kubernetes.
+    pub fn resource(&self) -> ApiResource {
+        let (group, version) = (GROUP.to_owned(), VERSION.to_owned());
+        ApiResource {
+            group,
+            version,
+            api_version: API_VERSION.to_owned(),
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+        }
+    }
 
-impl Flavour {
     /// Name of the StatefulSet of a pool.
-    pub(crate) fn stateful_set(&self, cluster: &str, pool: &str) -> String {
+    pub fn stateful_set(&self, cluster: &str, pool: &str) -> String {
         format!("{}-{cluster}-{pool}", self.prefix)
     }
 }
 
 /// An image and when it is pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Image {
-    pub(crate) reference: String,
-    pub(crate) pull_policy: String,
+pub struct Image {
+    pub reference: String,
+    pub pull_policy: String,
 }
 
 impl Image {
-    pub(crate) fn of(spec: &ImageSpec) -> Self {
+    pub fn of(spec: &ImageSpec) -> Self {
         let ImageSpec { repository, tag, digest, pull_policy } = spec;
         let reference = match (digest, tag) {
             (Some(digest), _) => format!("{repository}@{digest}"),
@@ -117,60 +205,57 @@ impl Image {
         Self { reference, pull_policy }
     }
 
-    pub(crate) fn named(reference: impl Into<String>) -> Self {
+    pub fn named(reference: impl Into<String>) -> Self {
         Self { reference: reference.into(), pull_policy: "IfNotPresent".to_owned() }
     }
 }
 
 /// Nodes that are equal to each other.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool {
-    pub(crate) name: String,
+pub struct Pool {
+    pub name: String,
     /// Name of the StatefulSet.
-    pub(crate) set: String,
-    pub(crate) replicas: u32,
-    pub(crate) zone: Option<String>,
-    pub(crate) resources: ResourceRequirements,
-    pub(crate) persistence: Option<Persistence>,
+    pub set: String,
+    pub replicas: u32,
+    pub zone: Option<String>,
+    pub resources: ResourceRequirements,
+    pub persistence: Option<Persistence>,
     /// Overlays of the cluster and of the pool, in the order in which they are merged.
-    pub(crate) overlays: Vec<PodTemplate>,
+    pub overlays: Vec<PodTemplate>,
     /// Spec of every Pilot of the pool; `phase` is not part of it.
-    pub(crate) pilot: PilotSpec,
+    pub pilot: PilotSpec,
     /// Hash of what a person said that the pods are made of; see [`PodInputs::hash`].
-    pub(crate) pod_hash: String,
+    pub pod_hash: String,
     /// Hashes of pods that were made of the same, said in other words; see [`PodInputs::alike`].
-    pub(crate) pods_alike: Vec<String>,
-    /// Labels that only this flavour knows, for example a role.
-    pub(crate) labels: Vec<(String, String)>,
+    pub pods_alike: Vec<String>,
+    /// Its nodes may be elected to lead the others.
+    pub eligible: bool,
+    /// Labels that only this database knows, for example a role.
+    pub labels: Vec<(String, String)>,
 }
 
 impl Pool {
     /// Hash that a Pilot carries as `spec.configHash`.
-    pub(crate) fn config_hash(&self) -> &str {
+    pub fn config_hash(&self) -> &str {
         self.pilot.config_hash.as_deref().unwrap_or_default()
     }
 
     /// Is a pod of this hash made of what is wanted?
-    pub(crate) fn makes(&self, pod_hash: &str) -> bool {
+    pub fn makes(&self, pod_hash: &str) -> bool {
         self.pod_hash == pod_hash || self.pods_alike.iter().any(|alike| alike == pod_hash)
     }
 
-    /// May its nodes be elected master, see [`eligible`]?
-    pub(crate) fn eligible(&self) -> bool {
-        eligible(&self.pilot)
-    }
-
     /// Are data kept on a claim, rather than in the pod?
-    pub(crate) fn persistent(&self) -> bool {
+    pub fn persistent(&self) -> bool {
         self.persistence.as_ref().is_some_and(|p| p.enabled != Some(false) && p.size.is_some())
     }
 
-    pub(crate) fn delete_claim_when_scaled(&self) -> bool {
+    pub fn delete_claim_when_scaled(&self) -> bool {
         let retention = self.persistence.as_ref().and_then(|p| p.retention.as_ref());
         retention.and_then(|r| r.when_scaled.as_deref()) != Some("Retain")
     }
 
-    pub(crate) fn delete_claim_when_deleted(&self) -> bool {
+    pub fn delete_claim_when_deleted(&self) -> bool {
         let retention = self.persistence.as_ref().and_then(|p| p.retention.as_ref());
         self.persistent() && retention.and_then(|r| r.when_deleted.as_deref()) == Some("Delete")
     }
@@ -178,19 +263,19 @@ impl Pool {
 
 /// How changes reach running nodes.
 #[derive(Clone, Debug)]
-pub(crate) struct Strategy {
+pub struct Strategy {
     /// Changes wait until somebody restarts a pod.
-    pub(crate) on_delete: bool,
+    pub on_delete: bool,
     /// A newer pilot is brought into running pods.
-    pub(crate) deliver_pilots: bool,
+    pub deliver_pilots: bool,
     /// Pools and number of nodes at which a roll is held.
-    pub(crate) canary: Option<(BTreeSet<String>, u32)>,
-    pub(crate) skip_predicates: BTreeSet<String>,
-    pub(crate) progress_deadline: Duration,
+    pub canary: Option<(BTreeSet<String>, u32)>,
+    pub skip_predicates: BTreeSet<String>,
+    pub progress_deadline: Duration,
 }
 
 impl Strategy {
-    pub(crate) fn of(spec: Option<&UpdateStrategy>) -> Self {
+    pub fn of(spec: Option<&UpdateStrategy>) -> Self {
         let spec = spec.cloned().unwrap_or_default();
         let canary = spec.canary.map(|canary| {
             let replicas = u32::try_from(canary.replicas).unwrap_or_default();
@@ -207,28 +292,28 @@ impl Strategy {
     }
 
     /// Does a person override this predicate, which `*` does not include?
-    pub(crate) fn skips_by_name(&self, predicate: &str) -> bool {
+    pub fn skips_by_name(&self, predicate: &str) -> bool {
         self.skip_predicates.contains(predicate)
     }
 
     /// Does a person override this predicate?
-    pub(crate) fn skips(&self, predicate: &str) -> bool {
+    pub fn skips(&self, predicate: &str) -> bool {
         self.skip_predicates.contains("*") || self.skip_predicates.contains(predicate)
     }
 }
 
 /// Why nothing can be done for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stalled {
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
+pub struct Stalled {
+    pub reason: &'static str,
+    pub message: String,
 }
 
 impl Desired {
-    pub(crate) fn owner(&self) -> OwnerReference {
+    pub fn owner(&self) -> OwnerReference {
         OwnerReference {
             api_version: crate::api::v1beta1::API_VERSION.to_owned(),
-            kind: self.flavour.kind.to_owned(),
+            kind: self.database.kind.to_owned(),
             name: self.name.clone(),
             uid: self.uid.clone(),
             controller: Some(true),
@@ -237,23 +322,24 @@ impl Desired {
     }
 
     /// What nodes are told while there are these nodes.
-    pub(crate) fn fitting(mut self, existing: &[Existing]) -> Self {
-        (self.flavour.fit)(&mut self, existing);
+    #[must_use]
+    pub fn fitting(mut self, existing: &[Existing]) -> Self {
+        (self.database.fit)(&mut self, existing);
         self
     }
 
-    pub(crate) fn pool(&self, name: &str) -> Option<&Pool> {
+    pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name == name)
     }
 
     /// Does deletion need work that garbage collection cannot do?
-    pub(crate) fn needs_teardown(&self) -> bool {
+    pub fn needs_teardown(&self) -> bool {
         self.pools.iter().any(Pool::delete_claim_when_deleted)
     }
 }
 
 /// 16 hexadecimal digits over anything that serialises; object keys are sorted by `Value`.
-pub(crate) fn hash(value: &impl Serialize) -> String {
+pub fn hash(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).expect("our own types have string keys only");
     let digest = Sha256::digest(value.to_string());
     digest.iter().take(8).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
@@ -271,14 +357,14 @@ pub(crate) fn hash(value: &impl Serialize) -> String {
 /// say the same goes into [`PodInputs::alike`]. The literal hashes in the tests hold that.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PodInputs<'a> {
-    pub(crate) version: &'a str,
-    pub(crate) image: Option<&'a ImageSpec>,
-    pub(crate) run_as_user: Option<i64>,
-    pub(crate) zone: Option<&'a str>,
-    pub(crate) resources: Option<&'a ResourceRequirements>,
-    pub(crate) persistent: bool,
-    pub(crate) overlays: &'a [PodTemplate],
+pub struct PodInputs<'a> {
+    pub version: &'a str,
+    pub image: Option<&'a ImageSpec>,
+    pub run_as_user: Option<i64>,
+    pub zone: Option<&'a str>,
+    pub resources: Option<&'a ResourceRequirements>,
+    pub persistent: bool,
+    pub overlays: &'a [PodTemplate],
 }
 
 /// When an image is pulled says nothing about what runs. These are the words for it.
@@ -286,14 +372,14 @@ const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 
 impl PodInputs<'_> {
     /// What a new pod carries: without the words that make no difference.
-    pub(crate) fn hash(&self) -> String {
+    pub fn hash(&self) -> String {
         let image = self.image.map(|image| pulled(image, None));
         let resources = self.resources.map(plain);
         hash(&PodInputs { image: image.as_ref(), resources: resources.as_ref(), ..self.clone() })
     }
 
     /// What pods of the same carry that were made while such words still counted.
-    pub(crate) fn alike(&self) -> Vec<String> {
+    pub fn alike(&self) -> Vec<String> {
         let resources = self.resources.map(plain);
         let mut hashes = Vec::new();
         for resources in [self.resources, resources.as_ref()] {
@@ -425,12 +511,12 @@ mod tests {
     #[test]
     fn a_digest_wins_over_the_tag() {
         let spec = ImageSpec {
-            repository: "docker.io/cassandra".into(),
+            repository: "docker.io/example".into(),
             tag: Some("5.0.6".into()),
             digest: Some("sha256:abc".into()),
             pull_policy: None,
         };
-        assert_eq!(Image::of(&spec).reference, "docker.io/cassandra@sha256:abc");
+        assert_eq!(Image::of(&spec).reference, "docker.io/example@sha256:abc");
         assert_eq!(Image::of(&spec).pull_policy, "IfNotPresent");
     }
 }

@@ -20,7 +20,7 @@ use k8s_openapi::{
 
 pub(crate) use self::installer::{Installer, Installing, installer_name};
 use super::{
-    desired::{Desired, Existing, Stalled, eligible},
+    desired::{Database, Desired, Existing, Reports, Stalled},
     heard::Hearing,
 };
 use crate::api::{
@@ -115,7 +115,10 @@ pub(crate) struct PilotFacts {
     /// Owned by this cluster; false for one that can be adopted.
     pub(crate) owned: bool,
     /// The node is the one that its peers follow, where a database has such a one.
+    /// It leads its peers, or may be elected to, or has a state that matters.
     pub(crate) elected: bool,
+    pub(crate) eligible: bool,
+    pub(crate) keeps_data: bool,
     pub(crate) ready: bool,
     /// When its pilot was heard, which no object says; see [`Observed::hear`].
     pub(crate) hearing: Hearing,
@@ -238,13 +241,13 @@ impl Member {
     pub(crate) fn dies_with_pod(&self) -> bool {
         // Without a Pilot nobody says that there are none.
         let has = self.pilot.as_ref().is_none_or(|pilot| pilot.identity && !pilot.decommissioned);
-        let keeps = self.pilot.as_ref().is_none_or(|pilot| keeps_data(&pilot.spec));
+        let keeps = self.pilot.as_ref().is_none_or(|pilot| pilot.keeps_data);
         has && keeps && self.pod.as_ref().is_some_and(|pod| pod.holds_data && pod.started)
     }
 
-    /// May the others elect this node? See [`eligible`].
+    /// May the others elect this node?
     pub(crate) fn eligible(&self) -> bool {
-        self.pilot.as_ref().is_some_and(|pilot| eligible(&pilot.spec))
+        self.pilot.as_ref().is_some_and(|pilot| pilot.eligible)
     }
 
     pub(crate) fn decommissioned(&self) -> bool {
@@ -290,14 +293,6 @@ impl Member {
     }
 }
 
-/// Has a node that was told this a state that matters? Elasticsearch nodes that only coordinate or
-/// ingest have none.
-fn keeps_data(spec: &PilotSpec) -> bool {
-    spec.elasticsearch
-        .as_ref()
-        .is_none_or(|es| es.roles.iter().any(|role| role == "master" || role.starts_with("data")))
-}
-
 impl ObservedPool {
     /// Nodes that are there, or come back, and were not told to leave.
     fn staying(&self) -> u32 {
@@ -307,7 +302,7 @@ impl ObservedPool {
         nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
     }
 
-    /// Do its nodes hold the quorum, see [`eligible`]?
+    /// Do its nodes hold the quorum?
     pub(crate) fn eligible(&self) -> bool {
         self.members.values().any(Member::eligible)
     }
@@ -369,7 +364,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
         let known = pools.iter().position(|pool| pool.set_name == name);
         let index = known.unwrap_or_else(|| {
             pools.push(ObservedPool {
-                name: label(&set.metadata, desired.flavour.pool_label),
+                name: label(&set.metadata, desired.database.pool_label),
                 set_name: name,
                 ..ObservedPool::default()
             });
@@ -394,9 +389,9 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
             stalled = stalled.or_else(|| Some(foreign("Pilot", &pilot.metadata, desired)));
             continue;
         }
-        member.pilot = Some(pilot_facts(pilot, controller.is_some()));
+        member.pilot = Some(pilot_facts(desired.database, pilot, controller.is_some()));
     }
-    let prefix = format!("{}-", desired.flavour.data_volume);
+    let prefix = format!("{}-", desired.database.data_volume);
     for claim in &objects.claims {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
@@ -438,7 +433,7 @@ pub(crate) fn owned(meta: &ObjectMeta, desired: &Desired) -> bool {
 pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stalled {
     let name = meta.name.as_deref().unwrap_or_default();
     match controller(meta) {
-        Some(owner) if owner.kind == desired.flavour.kind && owner.name == desired.name => {
+        Some(owner) if owner.kind == desired.database.kind && owner.name == desired.name => {
             Stalled {
                 reason: "ForeignObject",
                 message: format!(
@@ -487,7 +482,7 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
         .container_statuses
         .iter()
         .flatten()
-        .find(|container| container.name == desired.flavour.container);
+        .find(|container| container.name == desired.database.container);
     let started = ours.is_some_and(|container| {
         let state = container.state.as_ref();
         container.restart_count > 0
@@ -510,7 +505,7 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
 /// by now: persistence that is added later reaches no volume.
 fn holds_data(pod: &Pod, desired: &Desired) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-    let data = volumes.into_iter().flatten().find(|v| v.name == desired.flavour.data_volume);
+    let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.data_volume);
     data.is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
 }
 
@@ -578,8 +573,9 @@ pub(crate) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-fn pilot_facts(pilot: &Pilot, owned: bool) -> PilotFacts {
+fn pilot_facts(database: &Database, pilot: &Pilot, owned: bool) -> PilotFacts {
     let (spec, status) = (&pilot.spec, &pilot.status);
+    let reports = (database.reports)(status);
     let is = |type_: &str| condition(&status.conditions, type_).is_some_and(|c| c.status == "True");
     let ready = condition(&status.conditions, "Ready");
     let decommission = status.decommission.as_ref();
@@ -590,19 +586,21 @@ fn pilot_facts(pilot: &Pilot, owned: bool) -> PilotFacts {
         spec: spec.clone(),
         phase_ours: annotations.is_some_and(|a| a.contains_key(PHASE_OWNER)),
         owned,
-        elected: status.elasticsearch.as_ref().is_some_and(|es| es.elected_master == Some(true)),
+        elected: reports.elected,
+        eligible: (database.eligible)(spec),
+        keeps_data: (database.keeps_data)(spec),
         ready: ready.is_some_and(|condition| condition.status == "True"),
         hearing: Hearing::default(),
         identity: status.identity.is_some(),
         instance: status.instance.as_ref().and_then(|instance| instance.uid.clone()),
-        answered: answered(status),
+        answered: answered(status, reports),
         idle: status.phase.is_some() && status.process.is_none(),
         checked: is("PreflightPassed"),
         created: pilot.metadata.creation_timestamp.as_ref().map(|time| time.0),
         decommissioned: is("Decommissioned"),
         stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
         irreversible: decommission.is_some_and(|progress| progress.irreversible),
-        at_work: at_work(pilot),
+        at_work: reports.moves_data || status.phase == Some(PilotPhase::Decommissioning),
         progress: decommission.map(|progress| {
             let left = progress.bytes_left.map(|bytes| format!(", {bytes} bytes left"));
             let percent = progress.percent.map(|percent| format!(", {percent} %"));
@@ -635,21 +633,12 @@ fn pilot_facts(pilot: &Pilot, owned: bool) -> PilotFacts {
 }
 
 /// What a pilot knows of its database comes from the database, and is kept over restarts of both.
-fn answered(status: &PilotStatus) -> bool {
-    let cassandra = status.cassandra.as_ref();
+fn answered(status: &PilotStatus, reports: Reports) -> bool {
     status.version.is_some()
         || status.identity.is_some()
         || status.decommission.is_some()
         || !status.endpoints.is_empty()
-        || cassandra.is_some_and(|node| node.operation_mode.is_some())
-}
-
-/// Data come in or go out. An Elasticsearch node that joins moves none: should it not get on, its
-/// configuration may be why.
-fn at_work(pilot: &Pilot) -> bool {
-    let status = &pilot.status;
-    let mode = status.cassandra.as_ref().and_then(|status| status.operation_mode.as_deref());
-    status.phase == Some(PilotPhase::Decommissioning) || matches!(mode, Some("JOINING" | "LEAVING"))
+        || reports.answered
 }
 
 fn judged(pilot: &Pilot) -> Option<Result<(), String>> {

@@ -11,8 +11,8 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-    runtime::reflector::{ObjectRef, Store},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+    runtime::reflector::ObjectRef,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -21,15 +21,13 @@ use tracing::{info, warn};
 use super::{
     build::pilot_resource,
     context::{Context, Error, MANAGER},
+    desired::Database,
     events::News,
-    flavour::Cluster,
     observe::condition,
     status::seconds,
 };
 use crate::{
-    api::v1beta1::{
-        API_VERSION, CassandraCluster, ElasticsearchCluster, Pilot, PilotIntent, PilotPhase,
-    },
+    api::v1beta1::{API_VERSION, Pilot, PilotIntent, PilotPhase},
     error::chain,
     runtime::Shutdown,
 };
@@ -150,17 +148,14 @@ fn abandoned(ctx: &Context, pilot: &Pilot) -> bool {
         return false;
     }
     let Some(reference) = &pilot.spec.cluster_ref else { return true };
-    let wanted = match reference.kind.as_str() {
-        "CassandraCluster" => knows(ctx, &ctx.stores.cassandra, &reference.name, pilot),
-        "ElasticsearchCluster" => knows(ctx, &ctx.stores.elasticsearch, &reference.name, pilot),
-        _ => false,
-    };
-    !wanted
+    let Some(database) = of_kind(ctx, &reference.kind) else { return true };
+    let cluster = ctx.stores.cluster(database, place(pilot).0, &reference.name);
+    !cluster.is_some_and(|cluster| wants(ctx, database, &cluster, pilot))
 }
 
-fn knows<K: Cluster>(ctx: &Context, clusters: &Store<K>, name: &str, pilot: &Pilot) -> bool {
-    let cluster = clusters.get(&ObjectRef::new(name).within(place(pilot).0));
-    cluster.is_some_and(|cluster| wants(ctx, &*cluster, pilot))
+/// The database whose clusters are of this kind.
+fn of_kind(ctx: &Context, kind: &str) -> Option<&'static Database> {
+    ctx.stores.databases().find(|database| database.kind == kind)
 }
 
 /// The same, as the server knows it. A cache that misses an object proves nothing: its watch may
@@ -174,31 +169,21 @@ async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
         return Ok(false);
     }
     let Some(reference) = &pilot.spec.cluster_ref else { return Ok(true) };
-    let wanted = match reference.kind.as_str() {
-        "CassandraCluster" => is_wanted::<CassandraCluster>(ctx, &reference.name, pilot).await?,
-        "ElasticsearchCluster" => {
-            is_wanted::<ElasticsearchCluster>(ctx, &reference.name, pilot).await?
-        }
-        _ => false,
-    };
-    Ok(!wanted)
+    let Some(database) = of_kind(ctx, &reference.kind) else { return Ok(true) };
+    let name = &reference.name;
+    let found = ctx.read(&database.resource(), namespace).get_opt(name).await;
+    let found = found.map_err(|error| Error::request("get", database.kind, name, error))?;
+    Ok(!found.is_some_and(|cluster| wants(ctx, database, &cluster, pilot)))
 }
 
-async fn is_wanted<K: Cluster>(ctx: &Context, name: &str, pilot: &Pilot) -> Result<bool, Error> {
-    let api: Api<K> = Api::namespaced(ctx.client.clone(), place(pilot).0);
-    let found = api.get_opt(name).await;
-    let found = found.map_err(|error| Error::request("get", K::KIND, name, error))?;
-    Ok(found.is_some_and(|cluster| wants(ctx, &cluster, pilot)))
-}
-
-/// Does the cluster want a node of this name, or its data?
-fn wants<K: Cluster>(ctx: &Context, cluster: &K, pilot: &Pilot) -> bool {
+/// Does the cluster want a node of this name, or its data? One that cannot be read may.
+fn wants(ctx: &Context, database: &Database, cluster: &DynamicObject, pilot: &Pilot) -> bool {
     let left = condition(&pilot.status.conditions, "Decommissioned")
         .is_some_and(|condition| condition.status == "True");
     if pilot.status.identity.is_some() && !left {
         return true;
     }
-    let desired = cluster.desired(&ctx.settings);
+    let Ok(desired) = (database.desired)(cluster, &ctx.settings) else { return true };
     let name = place(pilot).1;
     desired.pools.iter().any(|pool| {
         let ordinal = name.strip_prefix(pool.set.as_str()).and_then(|rest| rest.strip_prefix('-'));
@@ -246,7 +231,7 @@ mod tests {
         let started = Condition {
             type_: "Started".into(),
             status: "True".into(),
-            reason: "CassandraStarted".into(),
+            reason: "ExampleStarted".into(),
             message: String::new(),
             observed_generation: None,
             last_transition_time: Time(Timestamp::UNIX_EPOCH),

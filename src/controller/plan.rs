@@ -473,7 +473,7 @@ fn grow(desired: &Desired, observed: &Observed) -> Option<Plan> {
     // Without a master no other node serves, so those come first; else the order of the spec.
     let (pool, _) = wanted(desired, observed)
         .filter(|(pool, wanted)| pool.set.is_some() && pool.replicas() < wanted.replicas)
-        .min_by_key(|(_, wanted)| !wanted.eligible())?;
+        .min_by_key(|(_, wanted)| !wanted.eligible)?;
     let step = Step::Raise { pool: pool.name.clone(), to: pool.replicas() + 1 };
     let bootstrap = under_way(desired) == Some(OperationType::Bootstrap);
     let operation = if bootstrap { OperationType::Bootstrap } else { OperationType::ScaleUp };

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> Key {
-        Key { kind: "CassandraCluster", namespace: "default".into(), name: name.into() }
+        Key { kind: "ExampleCluster", namespace: "default".into(), name: name.into() }
     }
 
     #[tokio::test(start_paused = true)]

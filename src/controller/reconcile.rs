@@ -14,7 +14,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, ListParams, PostParams},
+    api::{DynamicObject, ListParams, PostParams, TypeMeta},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -23,9 +23,8 @@ use tracing::{debug, info, warn};
 use super::{
     apply,
     context::{Context, Error, MANAGER, refused},
-    desired::{Desired, Stalled},
+    desired::{Database, Desired, Stalled},
     events,
-    flavour::Cluster,
     observe::{Objects, Observed, observe, other_store},
     plan::{Plan, Step, plan},
     queue::{Key, Outcome},
@@ -47,15 +46,23 @@ const TOLD_AFTER: u32 = 5;
 
 /// Looks at one cluster and says when to look again. `failures`: looks before it that came to
 /// nothing, in a row.
-pub(crate) async fn reconcile<K: Cluster>(
+pub(crate) async fn reconcile(
     ctx: &Context,
+    database: &'static Database,
     key: &Key,
-    cluster: Option<Arc<K>>,
+    cluster: Option<Arc<DynamicObject>>,
     failures: u32,
 ) -> (Outcome, &'static str) {
     let Some(cluster) = cluster else { return (Outcome::Gone, "gone") };
-    let desired = cluster.desired(&ctx.settings);
-    match look::<K>(ctx, &cluster, &desired).await {
+    let desired = match read(ctx, database, &cluster) {
+        Ok(desired) => desired,
+        Err(error) => {
+            let text = chain(&error).to_string();
+            warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
+            return (Outcome::Failed, error.outcome());
+        }
+    };
+    match look(ctx, &cluster, &desired).await {
         Ok(outcome) => (outcome, "ok"),
         Err(error) => {
             let outcome = match &error {
@@ -67,7 +74,7 @@ pub(crate) async fn reconcile<K: Cluster>(
                 // Should it lead again, the cluster is not forgotten.
                 Error::NotLeading => Outcome::Failed,
                 Error::Foreign(_) => Outcome::Again(WHILE_FOREIGN),
-                Error::Request { .. } => {
+                Error::Request { .. } | Error::Unreadable { .. } => {
                     let text = chain(&error).to_string();
                     warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
                     ctx.events.tell(&desired, &events::News::warning("ErrSync", text)).await;
@@ -77,16 +84,29 @@ pub(crate) async fn reconcile<K: Cluster>(
             if failures + 1 >= TOLD_AFTER
                 && matches!(error, Error::Conflict { .. } | Error::Request { .. })
             {
-                tell_failures(ctx, &*cluster, &desired, &error).await;
+                tell_failures(ctx, &cluster, &desired, &error).await;
             }
             (outcome, error.outcome())
         }
     }
 }
 
+/// The cluster object in shared terms.
+fn read(
+    ctx: &Context,
+    database: &'static Database,
+    cluster: &DynamicObject,
+) -> Result<Desired, Error> {
+    (database.desired)(cluster, &ctx.settings).map_err(|source| Error::Unreadable {
+        kind: database.kind,
+        name: cluster.metadata.name.clone().unwrap_or_default(),
+        source,
+    })
+}
+
 /// Says in status why nothing comes of the looks at a cluster. That it cannot be said either is
 /// in the log already.
-async fn tell_failures<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired, error: &Error) {
+async fn tell_failures(ctx: &Context, cluster: &DynamicObject, desired: &Desired, error: &Error) {
     if desired.deleted {
         return;
     }
@@ -106,7 +126,7 @@ async fn tell_failures<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired
     }
 }
 
-async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Result<Outcome, Error> {
+async fn look(ctx: &Context, cluster: &DynamicObject, desired: &Desired) -> Result<Outcome, Error> {
     let now = Timestamp::now();
     let mut observed = see(ctx, desired, &ctx.stores.objects(desired), now);
     if desired.deleted {
@@ -119,7 +139,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
         // Whoever created the cluster sees at once that it was seen.
         return first_sight(ctx, cluster, desired).await;
     }
-    teardown::keep_finalizer::<K>(ctx, cluster, desired).await?;
+    teardown::keep_finalizer(ctx, cluster, desired).await?;
     let desired = &desired.clone().fitting(&observed.existing());
     let inert = desired.paused || desired.stalled.is_some() || observed.stalled.is_some();
     if !inert {
@@ -132,7 +152,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
     }
     let mut planned = plan(desired, &observed);
     if let Some(step) = planned.step.clone() {
-        match carry_out::<K>(ctx, desired, &step, now).await {
+        match carry_out(ctx, desired, &step, now).await {
             Ok(Done::Yes) => {
                 info!(
                     namespace = desired.namespace,
@@ -144,7 +164,7 @@ async fn look<K: Cluster>(ctx: &Context, cluster: &K, desired: &Desired) -> Resu
                 // A step that is part of none stands for itself.
                 let operation =
                     planned.operation.map_or(step.name(), super::plan::OperationType::as_str);
-                ctx.metrics.steps.with_label_values(&[desired.flavour.kind, operation]).inc();
+                ctx.metrics.steps.with_label_values(&[desired.database.kind, operation]).inc();
                 ctx.events.tell(desired, &events::of_step(&step)).await;
             }
             Ok(Done::Otherwise(fresh)) => planned = fresh,
@@ -197,19 +217,19 @@ enum Done {
 }
 
 /// Looks again, at the server itself, and carries the step out if it is still the next one.
-async fn carry_out<K: Cluster>(
+async fn carry_out(
     ctx: &Context,
     desired: &Desired,
     step: &Step,
     now: Timestamp,
 ) -> Result<Done, Error> {
-    let kind = K::KIND;
-    let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
+    let kind = desired.database.kind;
+    let api = ctx.read(&desired.database.resource(), &desired.namespace);
     let live = api
         .get(&desired.name)
         .await
         .map_err(|error| Error::request("get", kind, &desired.name, error))?;
-    let fresh = live.desired(&ctx.settings);
+    let fresh = read(ctx, desired.database, &live)?;
     if fresh.uid != desired.uid || fresh.generation != desired.generation || fresh.deleted {
         return Err(Error::Conflict { kind: kind.to_owned(), name: desired.name.clone() });
     }
@@ -232,7 +252,7 @@ async fn carry_out<K: Cluster>(
 
 /// The cluster's objects as the server has them now.
 async fn live_objects(ctx: &Context, desired: &Desired) -> Result<Objects, Error> {
-    let labels = format!("{}={}", desired.flavour.cluster_label, desired.name);
+    let labels = format!("{}={}", desired.database.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
     Ok(Objects {
         sets: list::<StatefulSet>(ctx, desired, &params).await?,
@@ -260,9 +280,9 @@ where
     Ok(listed.items.into_iter().map(Arc::new).collect())
 }
 
-async fn first_sight<K: Cluster>(
+async fn first_sight(
     ctx: &Context,
-    cluster: &K,
+    cluster: &DynamicObject,
     desired: &Desired,
 ) -> Result<Outcome, Error> {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -285,9 +305,9 @@ async fn first_sight<K: Cluster>(
 
 /// Says that the cluster is on its way out, and whether that was written just now: then the copy at
 /// hand is old. Whatever else was said of it stands, and a refusal holds nothing up.
-async fn say_deleting<K: Cluster>(
+async fn say_deleting(
     ctx: &Context,
-    cluster: &K,
+    cluster: &DynamicObject,
     desired: &Desired,
 ) -> Result<bool, Error> {
     let phase = Some("Deleting".to_owned());
@@ -306,9 +326,9 @@ async fn say_deleting<K: Cluster>(
 }
 
 /// Replaces the status, if it differs, and tells what changed.
-async fn write_status<K: Cluster>(
+async fn write_status(
     ctx: &Context,
-    cluster: &K,
+    cluster: &DynamicObject,
     desired: &Desired,
     status: ClusterStatus,
     planned: &Plan,
@@ -316,18 +336,16 @@ async fn write_status<K: Cluster>(
     if desired.status == status {
         return Ok(());
     }
-    let mut body = json!(cluster);
-    body["apiVersion"] = json!(K::API_VERSION);
-    body["kind"] = json!(K::KIND);
-    body["status"] = json!(status);
-    let object: DynamicObject =
-        serde_json::from_value(body).expect("a cluster has metadata and string keys");
-    let resource = ApiResource::erase::<K>(&());
+    let resource = desired.database.resource();
+    let mut object = cluster.clone();
+    object.types =
+        Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
+    object.data["status"] = json!(status);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let api = ctx.write(&resource, &desired.namespace)?;
-    api.replace_status(&desired.name, &params, &object)
-        .await
-        .map_err(|error| Error::request("update the status of", K::KIND, &desired.name, error))?;
+    api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
+        Error::request("update the status of", &resource.kind, &desired.name, error)
+    })?;
     for news in events::of_status(&desired.status, &status, planned) {
         ctx.events.tell(desired, &news).await;
     }

@@ -83,7 +83,7 @@ pub(crate) fn status(
         minimum_masters: desired
             .pools
             .iter()
-            .find_map(|pool| pool.pilot.elasticsearch.as_ref()?.minimum_masters),
+            .find_map(|pool| (desired.database.minimum_masters)(&pool.pilot)),
         replicas: Some(to_i32(counts.existing)),
         ready_replicas: Some(to_i32(counts.serving)),
         node_pools: observed
@@ -124,7 +124,7 @@ fn count(desired: &Desired, observed: &Observed) -> Counts {
 fn pool_status(desired: &Desired, pool: &ObservedPool) -> NodePoolStatus {
     let wanted = desired.pool(&pool.name);
     let count = |is: &dyn Fn(&Member) -> bool| existing(pool).filter(|member| is(member)).count();
-    let flavour = desired.flavour;
+    let database = desired.database;
     let version = existing(pool)
         .filter_map(|member| member.pilot.as_ref()?.version.clone())
         .min_by(|a, b| by_version(a, b));
@@ -138,7 +138,7 @@ fn pool_status(desired: &Desired, pool: &ObservedPool) -> NodePoolStatus {
         version,
         selector: Some(format!(
             "{}={},{}={}",
-            flavour.cluster_label, desired.name, flavour.pool_label, pool.name
+            database.cluster_label, desired.name, database.pool_label, pool.name
         )),
         storage: storage(desired, pool),
     }
@@ -183,7 +183,7 @@ fn by_version(a: &str, b: &str) -> Ordering {
 }
 
 fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
-    if desired.flavour.word == "cassandra" {
+    if desired.database.id_is_uid {
         return Some(desired.uid.clone());
     }
     let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());

@@ -36,21 +36,20 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    desired::{Desired, Flavour},
-    flavour::Cluster,
+    desired::{Database, Desired},
     heard::Heard,
     observe::Objects,
     queue::{Key, Queue},
 };
 use crate::{
-    api::v1beta1::{CassandraCluster, ElasticsearchCluster, LeaderLease, Pilot},
+    api::v1beta1::{LeaderLease, Pilot},
     error::chain,
     runtime::{Runtime, Shutdown, readiness},
 };
 
 pub(crate) struct Stores {
-    pub(crate) cassandra: Store<CassandraCluster>,
-    pub(crate) elasticsearch: Store<ElasticsearchCluster>,
+    /// Clusters of each database.
+    clusters: Vec<(&'static Database, Store<DynamicObject>)>,
     pub(crate) pilots: Store<Pilot>,
     leases: Store<LeaderLease>,
     pub(crate) sets: Store<StatefulSet>,
@@ -63,6 +62,7 @@ pub(crate) struct Stores {
 /// What every watch needs.
 #[derive(Clone)]
 struct Watches {
+    databases: Arc<[&'static Database]>,
     runtime: Runtime,
     client: Client,
     namespace: Option<String>,
@@ -72,23 +72,23 @@ struct Watches {
 impl Stores {
     /// Begins to watch. Readiness waits for every cache to be filled once.
     pub(crate) fn start(
+        databases: &[&'static Database],
         runtime: &Runtime,
         client: Client,
         namespace: Option<String>,
         queue: Queue,
         heard: &Heard,
     ) -> Self {
-        let watches = Watches { runtime: runtime.clone(), client, namespace, queue };
+        let known: Arc<[&'static Database]> = databases.into();
+        let watches =
+            Watches { databases: known, runtime: runtime.clone(), client, namespace, queue };
         let ours = || watcher::Config::default().labels("app.kubernetes.io/managed-by=navigator");
         let all = watcher::Config::default;
         Self {
-            cassandra: watches.typed("watch-cassandraclusters", all(), of_cluster, cluster_print),
-            elasticsearch: watches.typed(
-                "watch-elasticsearchclusters",
-                all(),
-                of_cluster,
-                cluster_print,
-            ),
+            clusters: databases
+                .iter()
+                .map(|database| (*database, watches.clusters(database, all())))
+                .collect(),
             // Unmanaged Pilots too: silent ones are marked and abandoned ones collected.
             pilots: watches.pilots(all(), heard),
             leases: watches.typed("watch-leaderleases", all(), of_lease, lease_print),
@@ -108,10 +108,11 @@ impl Stores {
     /// Waits until every cache holds what the server held. Call it once: of two that wait for
     /// one store, kube's initialisation wakes only the last.
     pub(crate) async fn filled(&self) {
-        let Self { cassandra, elasticsearch, pilots, leases, sets, pods, claims, others } = self;
+        let Self { clusters, pilots, leases, sets, pods, claims, others } = self;
         // An error means that the watch ended, which ends the process.
-        drop(cassandra.wait_until_ready().await);
-        drop(elasticsearch.wait_until_ready().await);
+        for (_, store) in clusters {
+            drop(store.wait_until_ready().await);
+        }
         drop(pilots.wait_until_ready().await);
         drop(leases.wait_until_ready().await);
         drop(sets.wait_until_ready().await);
@@ -120,6 +121,22 @@ impl Stores {
         for (_, store) in others {
             drop(store.wait_until_ready().await);
         }
+    }
+
+    /// The databases that are looked after.
+    pub(crate) fn databases(&self) -> impl Iterator<Item = &'static Database> {
+        self.clusters.iter().map(|(database, _)| *database)
+    }
+
+    /// A cluster, as the caches know it.
+    pub(crate) fn cluster(
+        &self,
+        database: &Database,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<DynamicObject>> {
+        let (known, store) = self.clusters.iter().find(|(known, _)| known.kind == database.kind)?;
+        store.get(&ObjectRef::new_with(name, known.resource()).within(namespace))
     }
 
     /// Objects of a cluster, as the caches know them.
@@ -135,7 +152,7 @@ impl Stores {
 
     /// The pilot that leads the others of a cluster, as its LeaderLease names it.
     pub(crate) fn leader(&self, desired: &Desired) -> Option<String> {
-        let name = (desired.flavour.leader_lease)(&desired.name);
+        let name = (desired.database.leader_lease)(&desired.name);
         let lease = self.leases.get(&ObjectRef::new(&name).within(&desired.namespace))?;
         let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
         let ours = owners.iter().any(|owner| owner.uid == desired.uid);
@@ -157,7 +174,7 @@ impl Stores {
 #[cfg(test)]
 impl Stores {
     /// Caches that hold what the watches would have brought of these objects.
-    pub(crate) fn holding(objects: &[Value]) -> Self {
+    pub(crate) fn holding(databases: &[&'static Database], objects: &[Value]) -> Self {
         fn filled<K>(objects: &[Value], mut writer: Writer<K>, kind: &str, all: bool) -> Store<K>
         where
             K: kube::Resource + Clone + Debug + DeserializeOwned + 'static,
@@ -180,8 +197,13 @@ impl Stores {
             (resource.clone(), filled(objects, writer, &resource.kind, false))
         }
         Self {
-            cassandra: filled(objects, Writer::default(), "CassandraCluster", true),
-            elasticsearch: filled(objects, Writer::default(), "ElasticsearchCluster", true),
+            clusters: databases
+                .iter()
+                .map(|database| {
+                    let writer = Writer::new(database.resource());
+                    (*database, filled(objects, writer, database.kind, true))
+                })
+                .collect(),
             pilots: filled(objects, Writer::default(), "Pilot", true),
             leases: filled(objects, Writer::default(), "LeaderLease", true),
             sets: filled(objects, Writer::default(), "StatefulSet", false),
@@ -202,43 +224,40 @@ impl Stores {
 fn belongs(meta: &ObjectMeta, desired: &Desired) -> bool {
     let labels = meta.labels.as_ref();
     meta.namespace.as_deref() == Some(desired.namespace.as_str())
-        && labels.and_then(|l| l.get(desired.flavour.cluster_label)) == Some(&desired.name)
-}
-
-const FLAVOURS: [&Flavour; 2] = [&super::cassandra::FLAVOUR, &super::elasticsearch::FLAVOUR];
-
-fn of_cluster<K: Cluster>(cluster: &K) -> Option<Key> {
-    key(K::FLAVOUR, cluster.metadata(), cluster.metadata().name.clone()?)
+        && labels.and_then(|l| l.get(desired.database.cluster_label)) == Some(&desired.name)
 }
 
 /// The cluster of an object, by its label: deletion leaves the owner reference out of no copy,
 /// and claims have no owner.
-fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(object: &K) -> Option<Key> {
-    of_meta(object.metadata())
+fn of_meta(databases: &[&'static Database], meta: &ObjectMeta) -> Option<Key> {
+    let labels = meta.labels.as_ref()?;
+    databases
+        .iter()
+        .find_map(|database| key(database, meta, labels.get(database.cluster_label)?.clone()))
 }
 
-fn of_meta(meta: &ObjectMeta) -> Option<Key> {
-    let labels = meta.labels.as_ref()?;
-    FLAVOURS
-        .into_iter()
-        .find_map(|flavour| key(flavour, meta, labels.get(flavour.cluster_label)?.clone()))
+fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(
+    databases: &[&'static Database],
+    object: &K,
+) -> Option<Key> {
+    of_meta(databases, object.metadata())
 }
 
 /// The label of a Pilot can be taken off, and then its cluster must hear of it.
-fn of_pilot(pilot: &Pilot) -> Option<Key> {
-    of_meta(&pilot.metadata).or_else(|| {
+fn of_pilot(databases: &[&'static Database], pilot: &Pilot) -> Option<Key> {
+    of_meta(databases, &pilot.metadata).or_else(|| {
         let cluster = pilot.spec.cluster_ref.as_ref()?;
-        let flavour = FLAVOURS.into_iter().find(|flavour| flavour.kind == cluster.kind)?;
-        key(flavour, &pilot.metadata, cluster.name.clone())
+        let database = databases.iter().find(|database| database.kind == cluster.kind)?;
+        key(database, &pilot.metadata, cluster.name.clone())
     })
 }
 
 /// Pilots make their lease without labels; its owner is the cluster.
-fn of_lease(lease: &LeaderLease) -> Option<Key> {
+fn of_lease(databases: &[&'static Database], lease: &LeaderLease) -> Option<Key> {
     let owners = lease.metadata.owner_references.as_ref()?;
-    FLAVOURS.into_iter().find_map(|flavour| {
-        let owner = owners.iter().find(|owner| owner.kind == flavour.kind)?;
-        key(flavour, &lease.metadata, owner.name.clone())
+    databases.iter().find_map(|database| {
+        let owner = owners.iter().find(|owner| owner.kind == database.kind)?;
+        key(database, &lease.metadata, owner.name.clone())
     })
 }
 
@@ -247,8 +266,8 @@ fn lease_print(lease: &LeaderLease) -> u64 {
     digest((&lease.metadata.uid, &lease.spec.holder_identity))
 }
 
-fn key(flavour: &Flavour, meta: &ObjectMeta, name: String) -> Option<Key> {
-    Some(Key { kind: flavour.kind, namespace: meta.namespace.clone()?, name })
+fn key(database: &Database, meta: &ObjectMeta, name: String) -> Option<Key> {
+    Some(Key { kind: database.kind, namespace: meta.namespace.clone()?, name })
 }
 
 fn digest(parts: impl Hash) -> u64 {
@@ -262,8 +281,8 @@ fn version<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(object: &K) -> u64 {
 }
 
 /// Our own writes of a cluster's status make it due no more.
-fn cluster_print<K: Cluster>(cluster: &K) -> u64 {
-    let meta = cluster.metadata();
+fn cluster_print(cluster: &DynamicObject) -> u64 {
+    let meta = &cluster.metadata;
     digest((
         &meta.uid,
         meta.generation,
@@ -274,19 +293,17 @@ fn cluster_print<K: Cluster>(cluster: &K) -> u64 {
 }
 
 /// What of a Pilot can change a plan: everything but heartbeats and gauges.
-pub(crate) fn fingerprint(pilot: &Pilot) -> u64 {
+pub(crate) fn fingerprint(databases: &[&'static Database], pilot: &Pilot) -> u64 {
     let meta = &pilot.metadata;
     let mut status = serde_json::to_value(&pilot.status).unwrap_or_default();
     if let Some(status) = status.as_object_mut() {
         for volatile in ["lastHeartbeatTime", "storage", "observedGeneration"] {
             status.remove(volatile);
         }
-        if let Some(cassandra) = status.get_mut("cassandra").and_then(Value::as_object_mut) {
-            cassandra.remove("loadBytes");
-        }
-        if let Some(elasticsearch) = status.get_mut("elasticsearch").and_then(Value::as_object_mut)
-        {
-            elasticsearch.remove("documents");
+        for database in databases {
+            if let Some(own) = status.get_mut(database.word).and_then(Value::as_object_mut) {
+                own.retain(|name, _| !database.gauges.contains(&name.as_str()));
+            }
         }
         for blocker in
             status.get_mut("blockers").and_then(Value::as_array_mut).into_iter().flatten()
@@ -306,7 +323,7 @@ impl Watches {
         &self,
         task: &'static str,
         config: watcher::Config,
-        key: fn(&K) -> Option<Key>,
+        key: fn(&[&'static Database], &K) -> Option<Key>,
         print: fn(&K) -> u64,
     ) -> Store<K>
     where
@@ -324,7 +341,29 @@ impl Watches {
             None => Api::all(self.client.clone()),
         };
         let (store, writer) = reflector::store();
+        let databases = Arc::clone(&self.databases);
+        let key = move |object: &K| key(&databases, object);
         self.spawn(task, api, config, writer, key, print, || ());
+        store
+    }
+
+    /// Clusters of one database.
+    fn clusters(
+        &self,
+        database: &'static Database,
+        config: watcher::Config,
+    ) -> Store<DynamicObject> {
+        let resource = database.resource();
+        let api: Api<DynamicObject> = match &self.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        let writer = Writer::new(resource);
+        let store = writer.as_reader();
+        let of_cluster = |cluster: &DynamicObject| {
+            key(database, &cluster.metadata, cluster.metadata.name.clone()?)
+        };
+        self.spawn(database.watch, api, config, writer, of_cluster, cluster_print, || ());
         store
     }
 
@@ -336,12 +375,15 @@ impl Watches {
         };
         let (store, writer) = reflector::store();
         let (hears, deaf) = (heard.clone(), heard.clone());
+        let databases = Arc::clone(&self.databases);
+        let keys = Arc::clone(&databases);
+        let key = move |pilot: &Pilot| of_pilot(&keys, pilot);
         let print = move |pilot: &Pilot| {
             hears.note(pilot, Instant::now());
-            fingerprint(pilot)
+            fingerprint(&databases, pilot)
         };
         let failed = move || deaf.deaf(Instant::now());
-        self.spawn("watch-pilots", api, config, writer, of_pilot, print, failed);
+        self.spawn("watch-pilots", api, config, writer, key, print, failed);
         store
     }
 
@@ -357,7 +399,8 @@ impl Watches {
         };
         let writer = Writer::new(resource.clone());
         let store = writer.as_reader();
-        let key = |object: &DynamicObject| of_meta(&object.metadata);
+        let databases = Arc::clone(&self.databases);
+        let key = move |object: &DynamicObject| of_meta(&databases, &object.metadata);
         let print = |object: &DynamicObject| digest(&object.metadata.resource_version);
         self.spawn(task, api, config, writer, key, print, || ());
         (resource, store)
@@ -370,7 +413,7 @@ impl Watches {
         api: Api<K>,
         config: watcher::Config,
         writer: Writer<K>,
-        key: fn(&K) -> Option<Key>,
+        key: impl Fn(&K) -> Option<Key> + Send + 'static,
         print: impl Fn(&K) -> u64 + Send + 'static,
         failed: impl Fn() + Send + 'static,
     ) where
@@ -394,7 +437,7 @@ async fn pump<K>(
     config: watcher::Config,
     mut writer: Writer<K>,
     queue: Queue,
-    key: fn(&K) -> Option<Key>,
+    key: impl Fn(&K) -> Option<Key> + Send,
     print: impl Fn(&K) -> u64 + Send,
     failed: impl Fn() + Send,
     ready: readiness::Handle,

@@ -5,23 +5,22 @@
 //! everything else of these names is this cluster's own.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::json;
 use tracing::info;
 
 use super::{
     context::{Context, Error, MANAGER},
     desired::Desired,
-    flavour::Cluster,
     observe::{ClaimFacts, Observed},
     queue::Outcome,
 };
 use crate::api::names::FINALIZER_TEARDOWN;
 
 /// Puts the finalizer on a cluster whose deletion needs it, and takes it off one that does not.
-pub(crate) async fn keep_finalizer<K: Cluster>(
+pub(crate) async fn keep_finalizer(
     ctx: &Context,
-    cluster: &K,
+    cluster: &DynamicObject,
     desired: &Desired,
 ) -> Result<(), Error> {
     let has = desired.finalizers.iter().any(|finalizer| finalizer == FINALIZER_TEARDOWN);
@@ -36,14 +35,14 @@ pub(crate) async fn keep_finalizer<K: Cluster>(
     }
     write_finalizers(ctx, cluster, desired, finalizers).await?;
     // The copy at hand is old now; the watch brings the new one.
-    Err(Error::Conflict { kind: K::KIND.to_owned(), name: desired.name.clone() })
+    Err(Error::Conflict { kind: desired.database.kind.to_owned(), name: desired.name.clone() })
 }
 
 /// Deletes the claims that shall go with the cluster, then lets it go. A claim in use is kept by
 /// Kubernetes until its pod is gone.
-pub(crate) async fn tear_down<K: Cluster>(
+pub(crate) async fn tear_down(
     ctx: &Context,
-    cluster: &K,
+    cluster: &DynamicObject,
     desired: &Desired,
     observed: &Observed,
 ) -> Result<Outcome, Error> {
@@ -94,21 +93,21 @@ async fn delete_claim(ctx: &Context, desired: &Desired, claim: &ClaimFacts) -> R
 
 /// The list is written as a whole, so it must be the one that was read: other finalizers in it
 /// belong to others.
-async fn write_finalizers<K: Cluster>(
+async fn write_finalizers(
     ctx: &Context,
-    cluster: &K,
+    cluster: &DynamicObject,
     desired: &Desired,
     finalizers: Vec<String>,
 ) -> Result<(), Error> {
-    let version = &cluster.metadata().resource_version;
+    let version = &cluster.metadata.resource_version;
     let patch = json!({
         "metadata": {"uid": desired.uid, "resourceVersion": version, "finalizers": finalizers},
     });
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let api = ctx.write(&ApiResource::erase::<K>(&()), &desired.namespace)?;
+    let api = ctx.write(&desired.database.resource(), &desired.namespace)?;
     match api.patch(&desired.name, &params, &Patch::Merge(&patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::request("patch", K::KIND, &desired.name, error)),
+        Err(error) => Err(Error::request("patch", desired.database.kind, &desired.name, error)),
     }
 }

@@ -27,14 +27,14 @@ use crate::{
 
 /// Everything of a cluster but pods and claims, once.
 const OBJECTS: [(&str, &str); 8] = [
-    ("poddisruptionbudgets", "cass-shop-a"),
+    ("poddisruptionbudgets", "ex-shop-a"),
     ("rolebindings", ""),
     ("roles", ""),
     ("serviceaccounts", ""),
-    ("services", "cass-shop-a-pods"),
-    ("services", "cass-shop-nodes"),
-    ("services", "cass-shop-seeds"),
-    ("statefulsets", "cass-shop-a"),
+    ("services", "ex-shop-a-pods"),
+    ("services", "ex-shop-nodes"),
+    ("services", "ex-shop-seeds"),
+    ("statefulsets", "ex-shop-a"),
 ];
 
 #[tokio::test(start_paused = true)]
@@ -79,10 +79,10 @@ fn check_objects(rig: &Rig) {
     let server = rig.api.server();
     let mut found: Vec<_> = server.objects.keys().cloned().collect();
     found.retain(|(plural, _)| {
-        !["cassandraclusters", "namespaces", "persistentvolumeclaims", "pods"]
+        !["exampleclusters", "namespaces", "persistentvolumeclaims", "pods"]
             .contains(&plural.as_str())
     });
-    let pilots = [("pilots", "cass-shop-a-0"), ("pilots", "cass-shop-a-1")];
+    let pilots = [("pilots", "ex-shop-a-0"), ("pilots", "ex-shop-a-1")];
     let mut wanted: Vec<_> = OBJECTS.into_iter().chain(pilots).collect();
     wanted.sort_unstable();
     assert_eq!(found.len(), wanted.len(), "{found:?}");
@@ -91,7 +91,7 @@ fn check_objects(rig: &Rig) {
         assert!(called.is_empty() || name == called, "{plural}/{name}");
         let object = &server.objects[&(plural.clone(), name.clone())];
         assert_eq!(object["metadata"]["annotations"][annotation::STORE_ID], rig::STORE);
-        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "cassandraclusters/shop#1");
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "exampleclusters/shop#1");
     }
     let creations: Vec<_> = server
         .writes
@@ -106,8 +106,8 @@ fn check_objects(rig: &Rig) {
 async fn the_status_names_the_pilot_that_leads_and_only_by_the_clusters_own_lease() {
     let rig = Rig::new(1);
     rig.settle().await;
-    let lease = id("leaderleases", "cassandra-shop-leaderelection");
-    let owner = |uid: &str| json!({"kind": "CassandraCluster", "name": "shop", "uid": uid});
+    let lease = id("leaderleases", "example-shop-leaderelection");
+    let owner = |uid: &str| json!({"kind": "ExampleCluster", "name": "shop", "uid": uid});
     rig.api.server().add(
         &lease,
         json!({
@@ -116,16 +116,16 @@ async fn the_status_names_the_pilot_that_leads_and_only_by_the_clusters_own_leas
             "metadata": {
                 "name": lease.1, "namespace": "default", "ownerReferences": [owner("another")],
             },
-            "spec": {"holderIdentity": "cass-shop-a-0"},
+            "spec": {"holderIdentity": "ex-shop-a-0"},
         }),
     );
-    let leader = || rig.object("cassandraclusters", "shop")["status"]["leader"].clone();
+    let leader = || rig.object("exampleclusters", "shop")["status"]["leader"].clone();
     rig.settle().await;
     assert_eq!(leader(), Value::Null);
-    let ours = owner("cassandraclusters/shop#1");
+    let ours = owner("exampleclusters/shop#1");
     rig.api.server().edit(&lease, |lease| lease["metadata"]["ownerReferences"][0] = ours);
     rig.settle().await;
-    assert_eq!(leader(), "cass-shop-a-0");
+    assert_eq!(leader(), "ex-shop-a-0");
     rig.api.server().edit(&lease, |lease| lease["spec"]["holderIdentity"] = json!(""));
     rig.settle().await;
     assert_eq!(leader(), Value::Null, "it was given up");
@@ -163,7 +163,7 @@ async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
     let deletes = clean.api.server().deletes.clone();
     let exact = |said: &Value| said["uid"].is_string() && said["resourceVersion"].is_string();
     assert!(!deletes.is_empty() && deletes.iter().all(exact), "{deletes:#?}");
-    assert!(clean.object("cassandraclusters", "shop").is_null(), "the cluster is let go");
+    assert!(clean.object("exampleclusters", "shop").is_null(), "the cluster is let go");
     let claims = clean.api.server().of("persistentvolumeclaims").count();
     assert_eq!(claims, 0, "its claim goes with it");
 }
@@ -208,7 +208,7 @@ fn service(name: &str, owner: &Value) -> Value {
 fn stateful_set(owner: &Value) -> Value {
     let mut set = json!(StatefulSet::default());
     set["metadata"] = json!({
-        "name": "cass-shop-a", "namespace": "default", "ownerReferences": owner,
+        "name": "ex-shop-a", "namespace": "default", "ownerReferences": owner,
     });
     set["spec"] = json!({
         "replicas": 3,
@@ -228,16 +228,16 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
     }]);
     // Nobody's controller, though it names our cluster.
     let named = json!([{
-        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
-        "name": "shop", "uid": "cassandraclusters/shop#1",
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ExampleCluster",
+        "name": "shop", "uid": "exampleclusters/shop#1",
     }]);
     let ours = json!({"app.kubernetes.io/managed-by": "navigator",
-        "navigator.jetstack.io/cassandra-cluster-name": "shop"});
+        "navigator.jetstack.io/example-cluster-name": "shop"});
     for owner in [nobody, other, named] {
         for labels in [json!({}), ours.clone()] {
             for (plural, mut body) in [
-                ("services", service("cass-shop-seeds", &owner)),
-                ("services", service("cass-shop-a-pods", &owner)),
+                ("services", service("ex-shop-seeds", &owner)),
+                ("services", service("ex-shop-a-pods", &owner)),
                 ("statefulsets", stateful_set(&owner)),
             ] {
                 body["metadata"]["labels"] = labels.clone();
@@ -293,7 +293,7 @@ async fn nothing_is_made_for_a_cluster_that_is_being_deleted() {
         rig.look().await;
     }
     assert_eq!(rig.api.server().objects.len(), objects);
-    let cluster = rig.object("cassandraclusters", "shop");
+    let cluster = rig.object("exampleclusters", "shop");
     assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
 }
 
@@ -310,7 +310,7 @@ async fn a_finalizer_that_the_cache_has_not_seen_survives_the_teardown() {
     // The first look says that it is on its way out.
     rig.look().await;
     rig.look().await;
-    let cluster = rig.object("cassandraclusters", "shop");
+    let cluster = rig.object("exampleclusters", "shop");
     assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
 }
 
@@ -344,7 +344,7 @@ async fn a_process_that_does_not_lead_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_of_another_store_are_left_alone_and_the_cluster_says_so() {
-    for (plural, name) in [("statefulsets", "cass-shop-a"), ("pilots", "cass-shop-a-0")] {
+    for (plural, name) in [("statefulsets", "ex-shop-a"), ("pilots", "ex-shop-a-0")] {
         let rig = Rig::new(2);
         rig.settle().await;
         rig.api.server().edit(&id(plural, name), |object| {
@@ -374,7 +374,7 @@ async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it
         (
             "ownerReferences",
             json!([{
-                "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
+                "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ExampleCluster",
                 "name": "shop", "uid": "earlier", "controller": true,
             }]),
         ),
@@ -382,7 +382,7 @@ async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it
     ] {
         let rig = Rig::new(2);
         rig.settle().await;
-        rig.api.server().edit(&id("statefulsets", "cass-shop-a"), |set| {
+        rig.api.server().edit(&id("statefulsets", "ex-shop-a"), |set| {
             set["metadata"][key] = value;
         });
         rig.look().await;
@@ -391,7 +391,7 @@ async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it
         rig.settle().await;
         let server = rig.api.server();
         assert_eq!(server.of("persistentvolumeclaims").count(), 2, "{key}");
-        assert_eq!(server.of("cassandraclusters").count(), 0, "the cluster is let go");
+        assert_eq!(server.of("exampleclusters").count(), 0, "the cluster is let go");
     }
 }
 
@@ -404,7 +404,7 @@ async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
     rig.settle().await;
     assert_eq!(rig.replicas(), 2, "the third waits for the second");
     assert_eq!(rig.condition("Ready")["status"], "False");
-    assert!(rig.object("pilots", "cass-shop-a-2").is_null());
+    assert!(rig.object("pilots", "ex-shop-a-2").is_null());
 
     rig.pods_start = true;
     let mut seen = Vec::new();
@@ -435,8 +435,8 @@ async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
     let writes = rig.api.server().writes[since..].to_vec();
     let at = |what: &str| writes.iter().position(|write| write.ends_with(what)).unwrap();
     for pilot in 0..3 {
-        let made = at(&format!("pilots/cass-shop-a-{pilot}"));
-        assert!(made < at("statefulsets/cass-shop-a"), "no pod comes before every Pilot");
+        let made = at(&format!("pilots/ex-shop-a-{pilot}"));
+        assert!(made < at("statefulsets/ex-shop-a"), "no pod comes before every Pilot");
     }
 
     // Fewer are wanted than there are volumes: all start, and those that are too many leave.
@@ -462,16 +462,15 @@ async fn a_node_that_cannot_start_goes_when_it_is_taken_back_and_its_claim_stays
         }));
     });
     rig.settle().await;
-    let replicas =
-        |rig: &Rig| rig.object("statefulsets", "cass-shop-b")["spec"]["replicas"].clone();
+    let replicas = |rig: &Rig| rig.object("statefulsets", "ex-shop-b")["spec"]["replicas"].clone();
     assert_eq!(replicas(&rig), 1);
     rig.api.server().edit(&cluster_id(), |cluster| {
         cluster["spec"]["nodePools"].as_array_mut().unwrap().pop();
     });
     rig.settle().await;
-    assert!(rig.object("statefulsets", "cass-shop-b").is_null());
-    assert!(rig.object("pilots", "cass-shop-b-0").is_null());
-    assert!(!rig.object("persistentvolumeclaims", "cassandra-data-cass-shop-b-0").is_null());
+    assert!(rig.object("statefulsets", "ex-shop-b").is_null());
+    assert!(rig.object("pilots", "ex-shop-b-0").is_null());
+    assert!(!rig.object("persistentvolumeclaims", "example-data-ex-shop-b-0").is_null());
     assert_eq!(rig.condition("Ready")["status"], "True");
 }
 
@@ -479,7 +478,7 @@ async fn a_node_that_cannot_start_goes_when_it_is_taken_back_and_its_claim_stays
 async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
     let mut rig = Rig::new(3);
     rig.settle().await;
-    let (pods, hash) = (rig.pods(), rig.object("pods", "cass-shop-a-0")["metadata"].clone());
+    let (pods, hash) = (rig.pods(), rig.object("pods", "ex-shop-a-0")["metadata"].clone());
     rig.image = "navigator:2";
     let first = rig.writes();
     rig.settle().await;
@@ -487,10 +486,10 @@ async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
     let delivered = |write: &&String| write.contains("/ephemeralcontainers");
     let order: Vec<_> = server.writes[first..].iter().filter(delivered).cloned().collect();
     drop(server);
-    let patch = |ordinal| format!("PATCH pods/cass-shop-a-{ordinal}/ephemeralcontainers");
+    let patch = |ordinal| format!("PATCH pods/ex-shop-a-{ordinal}/ephemeralcontainers");
     assert_eq!(order, [patch(2), patch(1), patch(0)]);
     assert_eq!(rig.pods(), pods, "no pod is made anew");
-    let pod = rig.object("pods", "cass-shop-a-0");
+    let pod = rig.object("pods", "ex-shop-a-0");
     assert_eq!(pod["metadata"]["annotations"], hash["annotations"]);
     let [container] = pod["spec"]["ephemeralContainers"].as_array().unwrap().as_slice() else {
         panic!("one container: {pod}");
@@ -499,7 +498,7 @@ async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
     assert_eq!(container["command"], pod["spec"]["initContainers"][0]["command"]);
     assert_eq!(container["securityContext"], pod["spec"]["initContainers"][0]["securityContext"]);
     assert!(container.get("resources").is_none(), "the server refuses it");
-    let set = rig.object("statefulsets", "cass-shop-a");
+    let set = rig.object("statefulsets", "ex-shop-a");
     assert_eq!(set["spec"]["template"]["spec"]["initContainers"][0]["image"], "navigator:2");
     assert_eq!(rig.condition("PilotsCurrent")["status"], "True");
     assert_eq!(rig.condition("Ready")["status"], "True");
@@ -518,12 +517,9 @@ async fn an_image_that_nobody_has_goes_to_one_pod_and_disturbs_nothing() {
         (&json!("False"), &json!("ImagePullFailed"))
     );
     let message = current["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("0 of 2 pilots are of navigator:none; cass-shop-a-1:"),
-        "{message}"
-    );
+    assert!(message.starts_with("0 of 2 pilots are of navigator:none; ex-shop-a-1:"), "{message}");
     assert_eq!(rig.condition("Ready")["status"], "True");
-    assert!(rig.object("pods", "cass-shop-a-0")["spec"].get("ephemeralContainers").is_none());
+    assert!(rig.object("pods", "ex-shop-a-0")["spec"].get("ephemeralContainers").is_none());
     rig.image = "navigator:2";
     rig.settle().await;
     assert_eq!(rig.condition("PilotsCurrent")["status"], "True");
@@ -537,13 +533,13 @@ async fn scale_in_shrinks_only_after_the_pilot_said_that_it_has_left() {
     rig.drains_end = false;
     rig.scale(2);
     rig.settle().await;
-    assert_eq!(rig.object("pilots", "cass-shop-a-2")["spec"]["phase"], "Decommissioned");
+    assert_eq!(rig.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
     assert_eq!(rig.replicas(), 3, "it is still moving its data away");
 
     // Somebody thinks otherwise: the node is kept.
     rig.scale(3);
     rig.settle().await;
-    assert_ne!(rig.object("pilots", "cass-shop-a-2")["spec"]["phase"], "Decommissioned");
+    assert_ne!(rig.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
     assert_eq!(rig.replicas(), 3);
 
     rig.scale(2);
@@ -552,8 +548,8 @@ async fn scale_in_shrinks_only_after_the_pilot_said_that_it_has_left() {
     rig.drains_end = true;
     rig.settle().await;
     assert_eq!(rig.replicas(), 2);
-    assert!(rig.object("pilots", "cass-shop-a-2").is_null());
-    assert!(rig.object("persistentvolumeclaims", "cassandra-data-cass-shop-a-2").is_null());
+    assert!(rig.object("pilots", "ex-shop-a-2").is_null());
+    assert!(rig.object("persistentvolumeclaims", "example-data-ex-shop-a-2").is_null());
     assert_eq!(rig.condition("Ready")["status"], "True");
 }
 
@@ -567,8 +563,8 @@ async fn a_bad_configuration_stops_no_node_and_the_good_one_that_follows_is_roll
     rig.set_heap("64Mi");
     rig.settle().await;
     assert_eq!(rig.pods(), before, "nothing was restarted");
-    assert_eq!(heap("cass-shop-a-1"), "64Mi", "one node judged it");
-    assert_eq!(heap("cass-shop-a-0"), Value::Null);
+    assert_eq!(heap("ex-shop-a-1"), "64Mi", "one node judged it");
+    assert_eq!(heap("ex-shop-a-0"), Value::Null);
     let stalled = rig.condition("Stalled");
     assert_eq!(
         (&stalled["status"], &stalled["reason"]),
@@ -577,7 +573,7 @@ async fn a_bad_configuration_stops_no_node_and_the_good_one_that_follows_is_roll
 
     rig.set_heap("1Gi");
     rig.settle().await;
-    assert_eq!((heap("cass-shop-a-0"), heap("cass-shop-a-1")), (json!("1Gi"), json!("1Gi")));
+    assert_eq!((heap("ex-shop-a-0"), heap("ex-shop-a-1")), (json!("1Gi"), json!("1Gi")));
     assert!(rig.pods().iter().all(|pod| !before.contains(pod)), "both were restarted");
     assert_eq!(rig.condition("Ready")["status"], "True");
     assert_eq!(rig.condition("Stalled"), Value::Null);
@@ -594,7 +590,7 @@ async fn a_node_that_a_bad_configuration_keeps_down_gets_the_good_one_at_once() 
 
     rig.set_heap("1Gi");
     rig.look().await;
-    assert_eq!(rig.object("pilots", "cass-shop-a-0")["spec"]["jvm"]["heap"], "1Gi");
+    assert_eq!(rig.object("pilots", "ex-shop-a-0")["spec"]["jvm"]["heap"], "1Gi");
     rig.settle().await;
     assert_eq!(rig.pods()[0], before[0], "its pod is as good as it was");
     assert_eq!(rig.replicas(), 2);
@@ -637,8 +633,8 @@ async fn only_pilots_that_could_have_been_heard_are_marked_silent() {
     // The API was away all that time, and is back.
     ctx.heard.deaf(Instant::now());
     assert_eq!(writes_after(&rig, &ctx, 60).await, [""; 0]);
-    assert_eq!(writes_after(&rig, &ctx, 31).await, ["PATCH pilots/cass-shop-a-0/status"]);
-    let ready = &rig.object("pilots", "cass-shop-a-0")["status"]["conditions"][0];
+    assert_eq!(writes_after(&rig, &ctx, 31).await, ["PATCH pilots/ex-shop-a-0/status"]);
+    let ready = &rig.object("pilots", "ex-shop-a-0")["status"]["conditions"][0];
     assert_eq!(ready["reason"], "PilotSilent");
 }
 
@@ -646,18 +642,14 @@ async fn only_pilots_that_could_have_been_heard_are_marked_silent() {
 async fn a_node_that_was_told_to_stop_is_not_called_silent() {
     let rig = Rig::new(1);
     rig.settle().await;
-    rig.api.server().edit(&id("pilots", "cass-shop-a-0"), |pilot| {
+    rig.api.server().edit(&id("pilots", "ex-shop-a-0"), |pilot| {
         pilot["spec"]["phase"] = json!("Stopped");
     });
     let ctx = rig.leading();
     let marked = writes_after(&rig, &ctx, 100).await;
-    assert_eq!(
-        marked,
-        ["PATCH pilots/cass-shop-a-0/status"],
-        "its pod is there, and its pilot not"
-    );
-    rig.api.server().delete(&id("pods", "cass-shop-a-0"));
-    rig.api.server().edit(&id("pilots", "cass-shop-a-0"), |pilot| {
+    assert_eq!(marked, ["PATCH pilots/ex-shop-a-0/status"], "its pod is there, and its pilot not");
+    rig.api.server().delete(&id("pods", "ex-shop-a-0"));
+    rig.api.server().edit(&id("pilots", "ex-shop-a-0"), |pilot| {
         pilot["status"]["conditions"] = json!([]);
     });
     assert_eq!(writes_after(&rig, &rig.leading(), 100).await, [""; 0]);
@@ -667,15 +659,15 @@ async fn a_node_that_was_told_to_stop_is_not_called_silent() {
 async fn a_pilot_is_collected_only_when_the_server_itself_knows_nobody_who_wants_it() {
     let rig = Rig::new(1);
     rig.settle().await;
-    rig.api.server().delete(&id("pods", "cass-shop-a-0"));
+    rig.api.server().delete(&id("pods", "ex-shop-a-0"));
     let mut caches = rig.caches();
-    caches.retain(|object| object["kind"] != "CassandraCluster");
+    caches.retain(|object| object["kind"] != "ExampleCluster");
     let until = Instant::now() + Duration::from_secs(36_000);
     let (_lead, claim) = watch::channel(Claim::Held { until, transition: 0 });
     let blind = rig.context(&caches, claim);
     assert_eq!(writes_after(&rig, &blind, 3600).await, [""; 0], "its cache lacks the cluster");
     rig.api.server().objects.remove(&cluster_id());
-    assert_eq!(writes_after(&rig, &blind, 10).await, ["DELETE pilots/cass-shop-a-0"]);
+    assert_eq!(writes_after(&rig, &blind, 10).await, ["DELETE pilots/ex-shop-a-0"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -688,7 +680,7 @@ async fn a_cluster_that_is_held_while_it_is_deleted_says_so() {
     rig.api.server().delete(&cluster_id());
     rig.look().await;
     let writes = rig.writes();
-    let status = || rig.object("cassandraclusters", "shop")["status"].clone();
+    let status = || rig.object("exampleclusters", "shop")["status"].clone();
     assert_eq!(status()["phase"], "Deleting");
     assert_eq!(status()["readyReplicas"], 1, "the rest stands as it was");
     rig.look().await;

@@ -13,8 +13,8 @@ use k8s_openapi::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
-    cassandra::FLAVOUR,
     desired::{Desired, Image, Pool, Strategy},
+    example::DATABASE,
     heard::Hearing,
     observe::{
         ClaimFacts, Installer, Installing, Member, Observed, ObservedPool, PilotFacts, PodFacts,
@@ -25,16 +25,13 @@ use super::{
 };
 use crate::api::{
     names,
-    v1beta1::{
-        ClusterStatus, Health, Persistence, PilotElasticsearchSpec, PilotIntent, PilotSpec,
-        Services,
-    },
+    v1beta1::{ClusterStatus, Health, Persistence, PilotIntent, PilotSpec, Services},
 };
 
 /// A cluster with these pools and sizes, configured as `revision` says.
 pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
     Desired {
-        flavour: &FLAVOUR,
+        database: &DATABASE,
         namespace: "default".into(),
         name: "demo".into(),
         uid: "cluster-uid".into(),
@@ -45,7 +42,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
         paused: false,
         stopped: false,
         version: "5.0.6".into(),
-        image: Image::named("docker.io/cassandra:5.0.6"),
+        image: Image::named("docker.io/example:5.0.6"),
         pilot_image: Image::named("navigator"),
         run_as_user: 999,
         services: Services::default(),
@@ -59,7 +56,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
 fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
     Pool {
         name: name.into(),
-        set: names::cassandra::stateful_set("demo", name),
+        set: DATABASE.stateful_set("demo", name),
         replicas,
         zone: None,
         resources: ResourceRequirements::default(),
@@ -71,19 +68,18 @@ fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
         pilot: PilotSpec {
             version: Some("5.0.6".into()),
             config_hash: Some(revision.into()),
-            elasticsearch: name.starts_with('m').then(|| roles(true)),
             ..PilotSpec::default()
         },
         pod_hash: revision.into(),
         pods_alike: Vec::new(),
+        eligible: leads(name),
         labels: Vec::new(),
     }
 }
 
-/// What a node is told that may be elected master, or may not.
-pub(crate) fn roles(master: bool) -> PilotElasticsearchSpec {
-    let role = if master { "master" } else { "data" };
-    PilotElasticsearchSpec { roles: vec![role.to_owned()], ..PilotElasticsearchSpec::default() }
+/// May the nodes of the pool of this name be elected to lead?
+fn leads(pool: &str) -> bool {
+    pool.starts_with('m')
 }
 
 /// A node that serves, as `revision` says.
@@ -104,6 +100,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
                 config_hash: Some(revision.into()),
                 ..PilotSpec::default()
             },
+            keeps_data: true,
             owned: true,
             ready: true,
             identity: true,
@@ -117,7 +114,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
             ..PilotFacts::default()
         }),
         claim: Some(ClaimFacts {
-            name: format!("cassandra-data-{}", names::pilot(set, ordinal)),
+            name: format!("example-data-{}", names::pilot(set, ordinal)),
             uid: format!("claim-{ordinal}"),
             holds_data: true,
             ..ClaimFacts::default()
@@ -128,7 +125,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
 /// Pools of nodes that all serve.
 pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> Observed {
     let pools = pools.iter().map(|(name, replicas)| {
-        let set_name = names::cassandra::stateful_set("demo", name);
+        let set_name = DATABASE.stateful_set("demo", name);
         let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
         let set = Some(Set { replicas: *replicas, ..Set::default() });
         ObservedPool { name: (*name).into(), set_name, set, members }
@@ -340,6 +337,7 @@ impl World {
                         if let (Some(facts), Some(wanted)) = (&mut member.pilot, wanted) {
                             let phase = facts.spec.phase.clone();
                             facts.spec = PilotSpec { phase, ..wanted.pilot.clone() };
+                            facts.eligible = wanted.eligible;
                             facts.judged = None;
                         }
                         if let Some(pod) = member.pod.as_mut().filter(|_| recreate) {
@@ -355,6 +353,7 @@ impl World {
                     for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
                         if let (Some(facts), Some(wanted)) = (&mut member.pilot, wanted) {
                             facts.spec = wanted.pilot.clone();
+                            facts.eligible = wanted.eligible;
                             facts.judged = None;
                         }
                     }
@@ -436,7 +435,7 @@ impl World {
                         continue;
                     }
                     member.claim.get_or_insert_with(|| ClaimFacts {
-                        name: format!("cassandra-data-{}", member.name),
+                        name: format!("example-data-{}", member.name),
                         uid: uids.to_string(),
                         holds_data: true,
                         created: Some(*now),
@@ -549,7 +548,7 @@ impl World {
                 self.desired.pools.remove(index);
             }
             _ => {
-                let masters = self.desired.pools.iter().any(Pool::eligible) && revision < "5";
+                let masters = self.desired.pools.iter().any(|pool| pool.eligible) && revision < "5";
                 let kind = if masters { "m" } else { "p" };
                 let name = format!("{kind}{}", self.desired.generation);
                 let same = self.desired.pools[0].pod_hash.clone();
@@ -568,7 +567,7 @@ impl World {
         let pools = &self.desired.pools;
         let pool = &pools[index];
         let count = |counts: &dyn Fn(&Pool) -> bool| pools.iter().filter(|p| counts(p)).count();
-        (!pool.eligible() || count(&Pool::eligible) > 1)
+        (!pool.eligible || count(&|pool| pool.eligible) > 1)
             && (born_broken(pool) || (!is_broken(pool) && count(&|p| !born_broken(p)) > 1))
     }
 
@@ -595,7 +594,7 @@ impl World {
         self.note("makes the cluster again");
         self.desired.status = ClusterStatus::default();
         // What was in their pods went with them.
-        self.joined.retain(|member| !member.starts_with("cass-demo-e"));
+        self.joined.retain(|member| !member.starts_with("ex-demo-e"));
         for pool in &mut self.observed.pools {
             pool.set = None;
             for member in pool.members.values_mut() {
@@ -640,7 +639,7 @@ fn born_broken(pool: &Pool) -> bool {
 
 /// Pools whose name begins with `m` hold masters.
 fn is_master(member: &str) -> bool {
-    member.starts_with("cass-demo-m")
+    member.starts_with("ex-demo-m")
 }
 
 fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32, now: Timestamp) {
@@ -652,11 +651,14 @@ fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32, now: Times
         owned: true,
         created: Some(now),
         spec: wanted.pilot.clone(),
+        eligible: wanted.eligible,
+        keeps_data: true,
         ..PilotFacts::default()
     });
     if absent {
         let phase = pilot.spec.phase.clone();
         pilot.spec = PilotSpec { phase, ..wanted.pilot.clone() };
+        pilot.eligible = wanted.eligible;
     }
 }
 

@@ -1,4 +1,13 @@
 //! Apache Cassandra.
 
+pub mod api;
+pub mod columns;
+pub mod controller;
+pub mod conversion;
 pub mod facts;
+pub mod kind;
+pub mod names;
 pub mod pilot;
+pub mod settings;
+pub mod v1alpha1;
+pub mod validation;

@@ -1,11 +1,11 @@
-//! How large a database's heap is: what the user wrote, else what the flavour's rule makes of
-//! the memory limit.
+//! How large the heap of a database on the JVM is: what the user wrote, else what the database's
+//! rule makes of the memory limit.
 
 use crate::api::{quantity, v1beta1::Jvm};
 
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
-/// Measured: Cassandra ends in OutOfMemoryError at 48 MiB, Elasticsearch starts with 96.
+/// Measured: one database ends in OutOfMemoryError at 48 MiB, another starts with 96.
 const SMALLEST: u64 = 128 * MIB;
 
 /// Why no heap can be chosen.

@@ -41,29 +41,27 @@ pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// ClusterRole of the controller.
-pub fn controller_rules() -> Vec<PolicyRule> {
-    let clusters = ["cassandraclusters", "elasticsearchclusters"];
+/// ClusterRole of the controller, for clusters of these plurals.
+pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
+    let mut clusters = clusters.to_vec();
+    clusters.sort_unstable();
+    let below = |part: &str, verbs: &[&str]| {
+        let resources: Vec<String> =
+            clusters.iter().map(|plural| format!("{plural}/{part}")).collect();
+        rule(GROUP, &resources.iter().map(String::as_str).collect::<Vec<_>>(), verbs)
+    };
     vec![
         // `patch` is for the teardown finalizer; no controller writes a cluster's spec.
         rule(GROUP, &clusters, &["get", "list", "watch", "patch"]),
-        rule(
-            GROUP,
-            &["cassandraclusters/status", "elasticsearchclusters/status"],
-            &["update", "patch"],
-        ),
+        below("status", &["update", "patch"]),
         // Owner references with blockOwnerDeletion ask for this where that is enforced.
-        rule(
-            GROUP,
-            &["cassandraclusters/finalizers", "elasticsearchclusters/finalizers"],
-            &["update"],
-        ),
+        below("finalizers", &["update"]),
         rule(GROUP, &["pilots"], OWN),
         rule(GROUP, &["pilots/status"], &["update", "patch"]),
         // Read for the name of the leader; written by pilots, to whom we grant that.
         rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
         rule("", &["services", "serviceaccounts"], OWN),
-        // `patch` is for the label that marks seeds.
+        // `patch` is for labels of single nodes.
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // By which a newer pilot reaches a running pod.
         rule("", &["pods/ephemeralcontainers"], &["patch"]),
@@ -106,8 +104,8 @@ mod tests {
 
     #[test]
     fn the_controller_holds_every_right_that_it_grants() {
-        let held = controller_rules();
-        for rule in pilot_rules("cassandra-demo-leaderelection") {
+        let held = controller_rules(&["exampleclusters"]);
+        for rule in pilot_rules("example-demo-leaderelection") {
             for group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {
                     for verb in &rule.verbs {
@@ -121,14 +119,15 @@ mod tests {
     #[test]
     fn leases_of_others_are_out_of_reach() {
         let groups = |rule: PolicyRule| rule.api_groups.unwrap_or_default();
-        let everywhere = controller_rules().into_iter().chain(pilot_rules("lease"));
+        let everywhere =
+            controller_rules(&["exampleclusters"]).into_iter().chain(pilot_rules("lease"));
         let everywhere: Vec<String> = everywhere.flat_map(groups).collect();
         assert!(!everywhere.iter().any(|group| group == "coordination.k8s.io"), "{everywhere:?}");
     }
 
     #[test]
     fn nobody_escalates() {
-        for rule in controller_rules().into_iter().chain(pilot_rules("lease")) {
+        for rule in controller_rules(&["exampleclusters"]).into_iter().chain(pilot_rules("lease")) {
             for verb in rule.verbs {
                 assert!(!["*", "escalate", "bind", "impersonate"].contains(&verb.as_str()));
             }

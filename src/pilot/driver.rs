@@ -8,7 +8,10 @@ use nix::libc;
 use tokio::sync::watch;
 
 use crate::{
-    api::v1beta1::{Blocker, DatabaseStatus, Decommission, Endpoint, Health, Pilot},
+    api::{
+        pilot_part::Parts,
+        v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot},
+    },
     engine::ending::Ending,
     pilot::process::supervisor::{Command, Output},
     runtime::leader::Claim,
@@ -154,7 +157,7 @@ pub struct Observation {
     /// Gauges for `/metrics`, name without prefix → value.
     pub gauges: BTreeMap<&'static str, f64>,
     /// What only this database reports.
-    pub detail: DatabaseStatus,
+    pub detail: Parts,
     /// What the pilot could not write down of all this, or read again: its own trouble, and
     /// nothing about the database.
     pub unsaved: Option<String>,
@@ -297,7 +300,7 @@ pub trait Driver: Send + Sync + 'static {
         Ok(())
     }
     /// Writes into the report how far the preparation is.
-    fn report_preparation(&self, _detail: &mut DatabaseStatus) {}
+    fn report_preparation(&self, _detail: &mut Parts) {}
     /// Renders and validates the wanted configuration as [`Driver::configure`] would, and writes
     /// nothing: the database may be running with another one.
     fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;

@@ -17,9 +17,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use navigator::api::{
-    decode::{self, Document},
-    scheme::{Kind, Part, Version, kinds},
+use navigator::{
+    api::{
+        decode::{self, Document},
+        kind::{Kind, Part, Version},
+    },
+    database, databases,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::Value;
@@ -116,7 +119,8 @@ fn run(version: Version, corpus: &[Value], seed: u64, budget: Duration) -> Resul
 fn judge(version: Version, body: &[u8], yaml: bool) -> Result<bool, String> {
     let parsed = if yaml { decode::yaml(body) } else { decode::json(body) };
     let Ok(document) = parsed else { return Ok(false) };
-    let served = || kinds().iter().filter(|kind| kind.versions().contains(&version));
+    let scheme = database::scheme(databases::ALL);
+    let served = || scheme.kinds().iter().filter(|kind| kind.versions().contains(&version));
     let Some(kind) = served().find(|kind| kind.kind() == document.value["kind"]) else {
         return Ok(false);
     };

@@ -2,7 +2,12 @@
 
 mod conversion;
 mod corpus;
+mod defaults;
 mod generate;
+mod legacy;
+mod openapi;
 mod reference;
 mod rules;
+mod schemas;
+mod strict;
 mod versions;

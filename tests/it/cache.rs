@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::future::{join, join_all};
 use navigator::{
-    api::scheme::Version,
+    api::kind::Version,
     apiserver::{
         cache::{Cache, Error, Event, Watcher},
         storage::{Error as StoreError, Key, PageRequest, Prefix, Revision, Storage},

@@ -15,3 +15,13 @@ mod storage;
 #[path = "../support/lib.rs"]
 mod support;
 mod surface;
+
+/// What the program serves.
+fn scheme() -> &'static navigator::api::scheme::Scheme {
+    use std::sync::LazyLock;
+
+    use navigator::{api::scheme::Scheme, database, databases};
+
+    static SCHEME: LazyLock<&Scheme> = LazyLock::new(|| database::scheme(databases::ALL));
+    &SCHEME
+}

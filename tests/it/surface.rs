@@ -149,7 +149,7 @@ impl Server {
         let gatekeeper = Arc::new(Gatekeeper::default());
         let admission: Arc<dyn Admit> = Arc::clone(&gatekeeper) as _;
         let guard = Guard::following(verdicts);
-        let state = AppState::start(&store, &admission, guard, &rt, &closing);
+        let state = AppState::start(crate::scheme(), &store, &admission, guard, &rt, &closing);
         Self { router: router(state), rt, closing, verdict, gatekeeper, store, _folder: folder }
     }
 

@@ -26,7 +26,12 @@ fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "pilot") {
         rustls::crypto::ring::default_provider().install_default().unwrap();
-        return navigator::cli::main(env::args_os(), &[&database::DATABASE]);
+        // Nothing but its pilot is asked for here.
+        const PLAIN: navigator::database::Database = navigator::database::Database {
+            pilot: &database::DATABASE,
+            ..navigator::databases::ALL[0]
+        };
+        return navigator::cli::main(env::args_os(), &[PLAIN]);
     }
     let filter: Vec<&String> = words.iter().filter(|word| !word.starts_with("--")).collect();
     if filter.iter().any(|word| !"plain".contains(word.as_str())) {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use navigator::api::{names::label, v1beta1::Pilot};
+use navigator::{api::v1beta1::Pilot, databases::cassandra::names::label};
 use serde_json::{Value, json};
 
 use super::{bed::member_of, seat::Seat};
@@ -54,7 +54,7 @@ impl Ring {
             "version": "5.0.6", "jvm": {"heap": "384Mi"},
             "cassandra": {"clusterName": self.cluster, "datacenter": "d", "rack": "r"},
         });
-        let label = label::CASSANDRA_CLUSTER;
+        let label = label::CLUSTER;
         member_of(&self.cluster, "CassandraCluster", label, name, &spec)
     }
 

@@ -2,7 +2,6 @@
 //! is created through it, never stored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -10,7 +9,7 @@ use crate::api::{
     decode,
     field::{FieldError, Path, Problem},
     names::annotation,
-    schema, strict,
+    strict,
     v1beta1::is_default,
 };
 
@@ -30,9 +29,10 @@ pub(in crate::api) fn show<S: Serialize + Default + PartialEq>(
 }
 
 /// Reads the surplus that a new object carries, as strictly as a body of v1beta1.
-pub(in crate::api) fn read<S>(metadata: &ObjectMeta) -> Result<S, FieldError>
+/// `schema` is the surplus's own.
+pub(in crate::api) fn read<S>(metadata: &ObjectMeta, schema: &Value) -> Result<S, FieldError>
 where
-    S: Default + DeserializeOwned + JsonSchema,
+    S: Default + DeserializeOwned,
 {
     let annotations = metadata.annotations.as_ref();
     let Some(text) = annotations.and_then(|all| all.get(annotation::SURPLUS)) else {
@@ -43,9 +43,8 @@ where
         FieldError::new(&path, Problem::Invalid(Value::String(text.clone())), detail)
     };
     let mut document = decode::json(text.as_bytes()).map_err(|error| invalid(error.to_string()))?;
-    let schema = schema::part::<S>();
-    strict::canonicalise(&schema, &mut document);
-    let strict = strict::check(&schema, &document);
+    strict::canonicalise(schema, &mut document);
+    let strict = strict::check(schema, &document);
     let mut problems = strict.fields;
     problems.extend(strict.type_errors.iter().map(ToString::to_string));
     if !problems.is_empty() {

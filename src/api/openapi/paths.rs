@@ -4,7 +4,8 @@
 use super::{META, definition};
 use crate::api::{
     GROUP,
-    scheme::{Kind, Version, kinds},
+    kind::{Kind, Version},
+    scheme::Scheme,
 };
 
 /// A path and what can be done to it.
@@ -126,9 +127,9 @@ const NAME: Parameter =
     Parameter { name: "name", type_: "string", in_path: true, description: "name of the object" };
 
 /// Every path of `version`, and its discovery.
-pub(super) fn routes(version: Version) -> Vec<Route> {
+pub(super) fn routes(scheme: &Scheme, version: Version) -> Vec<Route> {
     let mut routes = vec![discovery(version)];
-    for kind in kinds().iter().filter(|kind| kind.versions().contains(&version)) {
+    for kind in scheme.kinds().iter().filter(|kind| kind.versions().contains(&version)) {
         routes.extend(kind_routes(version, *kind));
     }
     routes

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{REF_PREFIX, name};
-use crate::api::scheme::Version;
+use crate::api::kind::Version;
 
 /// Names of Kubernetes' types as schemars writes them.
 const UPSTREAM: &str = "io.k8s.";

@@ -4,14 +4,14 @@ use std::marker::PhantomData;
 
 use serde_json::{Map, Value};
 
-use super::{Column, DecodeError, Decoded, Kind, Part, Verdict, Version};
 use crate::api::{
     decode::Document,
     hub::{self, Hub, Names},
+    kind::{Column, DecodeError, Decoded, Kind, Part, Validation, Version},
     known::Known,
-    schema,
+    legacy,
+    schema::Schemas,
     strict::{self, Strict},
-    tolerant,
 };
 
 /// Metadata that a client cannot change by writing the object.
@@ -26,16 +26,18 @@ const SERVER_OWNED: [&str; 7] = [
 ];
 
 /// A kind that is served, by its hub type.
-pub(super) struct Served<T>(PhantomData<fn() -> T>);
-
-impl<T> Served<T> {
-    pub(super) const fn new() -> Self {
-        Self(PhantomData)
-    }
+pub(super) struct Served<T> {
+    schemas: &'static Schemas,
+    hub: PhantomData<fn() -> T>,
 }
 
 impl<T: Hub> Served<T> {
     const NAMES: Names = T::NAMES;
+
+    /// The kind, for as long as the process lives.
+    pub(super) fn leaked(schemas: &'static Schemas) -> &'static dyn Kind {
+        Box::leak(Box::new(Self { schemas, hub: PhantomData }))
+    }
 
     /// What a body or stored bytes of a version that the kind never had are.
     fn not_registered(api_version: &str) -> DecodeError {
@@ -45,12 +47,24 @@ impl<T: Hub> Served<T> {
         ))
     }
 
-    fn known(version: Version) -> &'static Known {
-        Known::kind(version, Self::NAMES.kind)
+    fn known(&self, version: Version) -> &'static Known {
+        self.schemas.known(version, Self::NAMES.kind)
+    }
+
+    fn schema(&self, version: Version) -> &'static Value {
+        self.schemas.kind(version, Self::NAMES.kind)
     }
 
     fn typed(version: Version, value: &Value) -> Result<T, DecodeError> {
         hub::typed(Self::NAMES.kind, version, value)
+    }
+
+    /// Of this server's own types, each in the form in which it is stored.
+    fn canonical(&self, version: Version, mut typed: T) -> Result<T, DecodeError> {
+        typed
+            .canonicalize(self.schemas)
+            .map_err(|error| hub::malformed(Self::NAMES.kind, version, &error))?;
+        Ok(typed)
     }
 
     /// A hub object that this module made.
@@ -102,9 +116,11 @@ impl<T: Hub> Kind for Served<T> {
         Self::NAMES.has_status
     }
 
-    fn tolerate(&self, version: Version, body: &mut Document) -> Result<Vec<String>, DecodeError> {
+    fn normalize(&self, version: Version, body: &mut Document) -> Result<Vec<String>, DecodeError> {
         match version {
-            Version::V1alpha1 => tolerant::normalise(Self::NAMES.kind, body),
+            Version::V1alpha1 => legacy::normalize(self.known(version), body, |spec, pass| {
+                T::normalize(self.schemas, spec, pass)
+            }),
             Version::V1beta1 => Ok(Vec::new()),
         }
     }
@@ -118,30 +134,31 @@ impl<T: Hub> Kind for Served<T> {
         if !Self::NAMES.versions.contains(&version) {
             return Err(Self::not_registered(version.api_version()));
         }
-        let schema = schema::schema(version, Self::NAMES.kind);
+        let schema = self.schema(version);
         strict::canonicalise(schema, &mut body);
-        let warnings = self.tolerate(version, &mut body)?;
+        let warnings = self.normalize(version, &mut body)?;
         let Strict { fields, type_errors } = strict::check(schema, &body);
         if !type_errors.is_empty() {
             return Err(DecodeError::Invalid(type_errors));
         }
-        Self::known(version).prune(&mut body.value);
+        self.known(version).prune(&mut body.value);
         let stored = stored.map(Self::hub);
         let mut typed = match version {
             Version::V1beta1 => Self::typed(version, &body.value)?,
-            Version::V1alpha1 => T::from_older(&body.value, stored.clone())?,
+            Version::V1alpha1 => T::from_older(self.schemas, &body.value, stored.clone())?,
         };
         // Before the next tree of this size is made.
         drop(body);
+        typed = self.canonical(version, typed)?;
         typed.default(stored.as_ref());
         Ok(Decoded { hub: Self::hub_value(&typed), strict: fields, warnings })
     }
 
     fn encode(&self, version: Version, hub: &Value) -> Value {
         let mut value = hub.clone();
-        Self::known(Version::V1beta1).prune(&mut value);
+        self.known(Version::V1beta1).prune(&mut value);
         if version == Version::V1alpha1 {
-            value = Self::hub(&value).into_older();
+            value = Self::hub(&value).into_older(self.schemas);
         }
         head(&mut value, version, Self::NAMES.kind);
         value
@@ -152,17 +169,18 @@ impl<T: Hub> Kind for Served<T> {
         let version = Self::NAMES.versions.iter().find(|version| version.api_version() == written);
         let version = *version.ok_or_else(|| Self::not_registered(written))?;
         let mut document = Document::from(stored);
-        strict::canonicalise(schema::schema(version, Self::NAMES.kind), &mut document);
+        strict::canonicalise(self.schema(version), &mut document);
         if version == Version::V1alpha1 {
-            tolerant::normalise(Self::NAMES.kind, &mut document)?;
-            let mut typed = T::from_older(&document.value, None)?;
+            self.normalize(version, &mut document)?;
+            let typed = T::from_older(self.schemas, &document.value, None)?;
+            let mut typed = self.canonical(version, typed)?;
             typed.default(None);
             return Ok(Self::hub_value(&typed));
         }
-        let mut typed = Self::typed(version, &document.value)?;
+        let mut typed = self.canonical(version, Self::typed(version, &document.value)?)?;
         typed.default(None);
         let mut value = Self::hub_value(&typed);
-        Self::known(version).carry(&document.value, &mut value);
+        self.known(version).carry(&document.value, &mut value);
         Ok(value)
     }
 
@@ -175,7 +193,7 @@ impl<T: Hub> Kind for Served<T> {
                 if Self::NAMES.has_status {
                     set(&mut new, "status", old.get("status"));
                 }
-                Self::known(Version::V1beta1).carry(old, &mut new);
+                self.known(Version::V1beta1).carry(old, &mut new);
                 new
             }
             Part::Status => {
@@ -183,7 +201,7 @@ impl<T: Hub> Kind for Served<T> {
                 let status = new.get_mut("status").map(Value::take).unwrap_or_default();
                 let status = (!status.is_null()).then_some(status);
                 set(&mut merged, "status", status.as_ref());
-                Self::known(Version::V1beta1).carry(old, &mut merged);
+                self.known(Version::V1beta1).carry(old, &mut merged);
                 for name in ["managedFields", "resourceVersion"] {
                     let value = new["metadata"].get(name);
                     set(&mut merged["metadata"], name, value.or(old["metadata"].get(name)));
@@ -193,12 +211,18 @@ impl<T: Hub> Kind for Served<T> {
         }
     }
 
-    fn validate_create(&self, version: Version, hub: &Value) -> Verdict {
-        Self::hub(hub).validate_create(version)
+    fn validate_create(&self, version: Version, hub: &Value) -> Validation {
+        Self::hub(hub).validate_create(version, self.schemas)
     }
 
-    fn validate_update(&self, version: Version, part: Part, new: &Value, old: &Value) -> Verdict {
-        Self::hub(new).validate_update(version, part, &Self::hub(old))
+    fn validate_update(
+        &self,
+        version: Version,
+        part: Part,
+        new: &Value,
+        old: &Value,
+    ) -> Validation {
+        Self::hub(new).validate_update(version, self.schemas, part, &Self::hub(old))
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, Health, Jvm, shared::is_default};
+use crate::api::pilot_part::{Parts, PilotPart};
 
 /// One database node: what its pilot shall do, and what it reports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -52,19 +53,34 @@ pub struct PilotSpec {
     /// Settings of the Java virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jvm: Option<Jvm>,
-    /// What only Elasticsearch needs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elasticsearch: Option<PilotElasticsearchSpec>,
-    /// What only Cassandra needs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cassandra: Option<PilotCassandraSpec>,
+    /// What only its database needs, under the database's word. The scheme adds it to the schema.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub parts: Parts,
+}
+
+impl PilotSpec {
+    /// What the database of `P` needs, where it is said.
+    pub fn part<P: PilotPart>(&self) -> Option<P::Spec> {
+        self.parts.get(P::WORD)
+    }
+
+    pub fn set_part<P: PilotPart>(&mut self, part: &P::Spec) {
+        self.parts.set(P::WORD, part);
+    }
+
+    pub fn change_part<P: PilotPart>(&mut self, change: impl FnOnce(&mut P::Spec)) {
+        let mut part = self.part::<P>().unwrap_or_default();
+        change(&mut part);
+        self.set_part::<P>(&part);
+    }
 }
 
 /// A cluster in the Pilot's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterRef {
-    /// `ElasticsearchCluster` or `CassandraCluster`.
+    /// A kind of cluster.
     #[serde(default)]
     pub kind: String,
     /// Name of the cluster.
@@ -85,48 +101,6 @@ open_enum! {
         /// Stop the database and keep the instance alive and not ready, for repair.
         Fenced,
     }
-}
-
-/// What only Elasticsearch needs.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PilotElasticsearchSpec {
-    /// Roles of the node.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
-    pub roles: Vec<String>,
-    /// Zone of the node, its awareness attribute.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zone: Option<String>,
-    /// Quorum of masters, read by versions before 7 only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub minimum_masters: Option<i32>,
-    /// Plugins to install before the node starts; others are removed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub plugins: Vec<super::ElasticsearchPlugin>,
-}
-
-/// What only Cassandra needs.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PilotCassandraSpec {
-    /// Name of the ring.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster_name: Option<String>,
-    /// Datacenter of the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub datacenter: Option<String>,
-    /// Rack of the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rack: Option<String>,
-    /// Tokens of the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub num_tokens: Option<i32>,
-    /// Host names of seeds outside the cluster object.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
-    pub additional_seeds: Vec<String>,
 }
 
 open_enum! {
@@ -213,40 +187,31 @@ pub struct PilotStatus {
     /// Progress of a decommission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decommission: Option<Decommission>,
-    /// What only Elasticsearch reports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elasticsearch: Option<PilotElasticsearchStatus>,
-    /// What only Cassandra reports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cassandra: Option<PilotCassandraStatus>,
+    /// What only its database reports, under the database's word. The scheme adds it to the
+    /// schema.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub parts: Parts,
     /// Conditions of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
-/// The part of a status that is one database's own.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DatabaseStatus {
-    pub elasticsearch: Option<PilotElasticsearchStatus>,
-    pub cassandra: Option<PilotCassandraStatus>,
-}
-
-impl DatabaseStatus {
-    /// Names of its fields.
-    pub const FIELDS: [&str; 2] = ["cassandra", "elasticsearch"];
-
-    /// Puts it into a status.
-    pub fn write_to(self, status: &mut PilotStatus) {
-        let Self { elasticsearch, cassandra } = self;
-        status.elasticsearch = elasticsearch;
-        status.cassandra = cassandra;
+impl PilotStatus {
+    /// What the database of `P` reports, where it does.
+    pub fn part<P: PilotPart>(&self) -> Option<P::Status> {
+        self.parts.get(P::WORD)
     }
-}
 
-impl From<&PilotStatus> for DatabaseStatus {
-    fn from(status: &PilotStatus) -> Self {
-        Self { elasticsearch: status.elasticsearch.clone(), cassandra: status.cassandra.clone() }
+    pub fn set_part<P: PilotPart>(&mut self, part: &P::Status) {
+        self.parts.set(P::WORD, part);
+    }
+
+    pub fn change_part<P: PilotPart>(&mut self, change: impl FnOnce(&mut P::Status)) {
+        let mut part = self.part::<P>().unwrap_or_default();
+        change(&mut part);
+        self.set_part::<P>(&part);
     }
 }
 
@@ -271,10 +236,11 @@ pub struct Blocker {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    /// UUID of the Elasticsearch cluster; for Cassandra, metadata.uid of the CassandraCluster.
+    /// The database's own id of its cluster, where it has one; else metadata.uid of the cluster
+    /// object.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
-    /// The node's own id: Elasticsearch's node id, Cassandra's host id.
+    /// The id that the database gives to the node.
     #[serde(rename = "nodeID", default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
     /// When the node got this identity.
@@ -397,82 +363,4 @@ pub struct Decommission {
     /// What it waits for, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-}
-
-/// What only Elasticsearch reports.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PilotElasticsearchStatus {
-    /// Documents on this node; absent while unknown, 0 means empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub documents: Option<i64>,
-    /// Version of the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// True while this node is the elected master; absent otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elected_master: Option<bool>,
-    /// Plugins and how they fared.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub plugins: Vec<PluginStatus>,
-}
-
-/// A plugin and how it fared.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PluginStatus {
-    /// Name as in the spec.
-    pub name: String,
-    /// `Unknown`, `Pending`, `Installed`, `Failed` or `Removing`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<String>,
-    /// Installed version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// Why it failed, at most 256 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-}
-
-/// What only Cassandra reports.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PilotCassandraStatus {
-    /// Version of the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// `StorageService`'s word for the node's state, for example `NORMAL`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operation_mode: Option<String>,
-    /// Tokens that the node owns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<i32>,
-    /// Bytes of data on the node, as Cassandra counts its load.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_bytes: Option<i64>,
-    /// Bytes received while joining; 0 means that nothing was streamed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bootstrap_bytes_received: Option<i64>,
-    /// Members of the ring that this node sees down; absent while unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub unreachable: Option<Vec<CassandraPeer>>,
-}
-
-/// A member of a Cassandra ring, as another one knows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CassandraPeer {
-    /// Its IP address.
-    pub address: String,
-    /// Its host id.
-    #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
-    pub host_id: Option<String>,
-    /// Datacenter that it was in last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub datacenter: Option<String>,
-    /// Rack that it was in last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rack: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What the two cluster kinds have in common in `spec`.
+//! Parts of a spec that cluster kinds share.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub type Config = Map<String, Value>;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpec {
-    /// Repository without tag, for example `docker.io/cassandra`.
+    /// Repository without tag, for example `docker.io/library/example`.
     pub repository: String,
     /// Tag of the image. Either tag or digest must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,8 +33,8 @@ pub struct ImageSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityContext {
-    /// User id of the database process, and group id of its volumes. Defaults to 1000 for
-    /// Elasticsearch and 999 for Cassandra. 0 is refused.
+    /// User id of the database process, and group id of its volumes. Defaults to that of the
+    /// database's own image. 0 is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as_user: Option<i64>,
 }

@@ -42,7 +42,7 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub versions: Vec<VersionCount>,
-    /// UUID of the Elasticsearch cluster; for Cassandra the object's own uid.
+    /// The database's own id of its cluster, where it has one; else the object's own uid.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
     /// Pilot that leads the others, as their LeaderLease names it.

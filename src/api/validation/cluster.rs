@@ -1,24 +1,36 @@
-//! Rules that both cluster kinds share, over one view of either.
+//! Rules that all cluster kinds share, over one view of any.
 
 use std::collections::HashSet;
 
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
-    apimachinery::pkg::{
-        api::resource::Quantity, apis::meta::v1::ObjectMeta, util::intstr::IntOrString,
+    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    cluster_rules::ClusterRules,
+    config,
+    form::{self, Enums},
+    format, metadata, pod_template, ratchet, status,
+    transition::{self, Allowed},
+    validator::Validator,
+    view::{Cluster, Pool, pool_path},
+    warning,
+};
+use crate::api::{
+    field::Path,
+    kind::{Part, Validation, Version},
+    quantity,
+    schema::Schemas,
+    v1beta1::{
+        self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, SecurityContext, Services,
     },
 };
 
-use super::{config, format, judge::Judge, metadata, pod_template};
-use crate::api::{
-    field::Path,
-    quantity,
-    scheme::Version,
-    v1beta1::{
-        ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext, Services,
-        UpdateStrategy,
-    },
-};
+/// Most bytes of a cluster's status.
+const STATUS_LIMIT: usize = 64 * 1024;
 
 /// Longest name of a cluster. It leaves room for what is appended to it.
 const NAME_LIMIT: usize = 40;
@@ -28,156 +40,254 @@ const OLDER_NAME_LIMIT: usize = 50;
 const STATEFUL_SET_LIMIT: usize = 52;
 const MOST_REPLICAS: i32 = 1000;
 
-/// What the rules read of a cluster.
-pub(super) struct Cluster<'a> {
-    pub(super) metadata: &'a ObjectMeta,
-    pub(super) stateful_set: fn(&str, &str) -> String,
-    pub(super) reserved: &'static [&'static str],
-    pub(super) version: &'a str,
-    pub(super) image: Option<&'a ImageSpec>,
-    pub(super) pilot_image: Option<&'a ImageSpec>,
-    pub(super) security_context: Option<&'a SecurityContext>,
-    pub(super) config: &'a Config,
-    pub(super) jvm: Option<&'a Jvm>,
-    pub(super) pod_template: &'a PodTemplate,
-    pub(super) update_strategy: Option<&'a UpdateStrategy>,
-    pub(super) services: Option<&'a Services>,
-    pub(super) pools: Vec<Pool<'a>>,
-    pub(super) status: &'a ClusterStatus,
-}
-
-/// What the rules read of a node pool.
-pub(super) struct Pool<'a> {
-    pub(super) name: &'a str,
-    pub(super) replicas: Option<i32>,
-    pub(super) zone: Option<&'a str>,
-    pub(super) resources: Option<&'a ResourceRequirements>,
-    pub(super) persistence: Option<&'a Persistence>,
-    pub(super) config: &'a Config,
-    pub(super) jvm: Option<&'a Jvm>,
-    pub(super) pod_template: &'a PodTemplate,
-    pub(super) masters: bool,
-    /// Its nodes have a state that matters.
-    pub(super) keeps_data: bool,
-}
-
-impl Pool<'_> {
-    /// Nodes that the pool asks for.
-    pub(super) fn nodes(&self) -> i64 {
-        self.replicas.unwrap_or(1).into()
-    }
-
-    pub(super) fn memory_limit(&self) -> Option<&str> {
-        let limits = self.resources?.limits.as_ref()?;
-        limits.get("memory").map(|quantity| quantity.0.as_str())
+/// Every field is named: one that has no rules yet is a decision.
+fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
+    let v1beta1::Cluster { metadata, spec, status } = cluster;
+    let ClusterSpec {
+        version,
+        image,
+        pilot_image,
+        paused: _,
+        stopped: _,
+        restarted_at: _,
+        security_context,
+        config,
+        jvm,
+        pod_template,
+        update_strategy,
+        services,
+        // The kind's own rules.
+        own: _,
+        node_pools,
+    } = spec;
+    Cluster {
+        metadata,
+        stateful_set: K::stateful_set,
+        container: K::CONTAINER,
+        data_volume: K::DATA_VOLUME,
+        reserved: K::MANAGED,
+        version,
+        image: image.as_ref(),
+        pilot_image: pilot_image.as_ref(),
+        security_context: security_context.as_ref(),
+        config,
+        jvm: jvm.as_ref(),
+        pod_template,
+        update_strategy: update_strategy.as_ref(),
+        services: services.as_ref(),
+        pools: node_pools.iter().map(view_pool).collect(),
+        status,
     }
 }
 
-/// `spec.nodePools[index]`
-pub(super) fn pool_path(index: usize) -> Path {
-    Path::new("spec").child("nodePools").index(index)
+fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> Pool<'_> {
+    let keeps_data = K::keeps_data(pool);
+    let NodePool {
+        name,
+        replicas,
+        zone,
+        resources,
+        persistence,
+        restarted_at: _,
+        config,
+        jvm,
+        pod_template,
+        // The kind's own rules.
+        own: _,
+    } = pool;
+    Pool {
+        name,
+        replicas: *replicas,
+        zone: zone.as_deref(),
+        resources: resources.as_ref(),
+        persistence: persistence.as_ref(),
+        config,
+        jvm: jvm.as_ref(),
+        pod_template,
+        keeps_data,
+    }
+}
+
+/// Validates a new object that was written in `version`.
+pub fn validate_create<K: ClusterRules>(
+    version: Version,
+    schemas: &'static Schemas,
+    new: &v1beta1::Cluster<K>,
+) -> Validation {
+    let mut validator = Validator::new(version, schemas);
+    metadata::create(&mut validator, &new.metadata);
+    let view = view(new);
+    name(&mut validator, &view);
+    whole(&mut validator, new, &view, &json!(new));
+    warnings(&mut validator, new, &view);
+    validator.finish()
+}
+
+/// Validates an update of `old` through `part`, written in `version`.
+pub fn validate_update<K: ClusterRules>(
+    version: Version,
+    schemas: &'static Schemas,
+    part: Part,
+    new: &v1beta1::Cluster<K>,
+    old: &v1beta1::Cluster<K>,
+) -> Validation {
+    let (value, stored) = (json!(new), json!(old));
+    let (now, was) = (view(new), view(old));
+    let mut validator = Validator::new(version, schemas);
+    let mut before = Validator::new(version, schemas);
+    match part {
+        Part::Main => {
+            whole(&mut validator, new, &now, &value);
+            whole(&mut before, old, &was, &stored);
+        }
+        Part::Status => {
+            for (validator, object) in [(&mut validator, new), (&mut before, old)] {
+                let report = &object.status;
+                status::validate(validator, K::KIND, report, &report.conditions, STATUS_LIMIT);
+            }
+        }
+    }
+    ratchet::forgive(&mut validator, &value, &before, &stored);
+    if part == Part::Main {
+        metadata::update(&mut validator, &new.metadata, &old.metadata);
+        let allowed = Allowed::read(&now);
+        transition::validate(&mut validator, &now, &was, &allowed);
+        allowed.unless("skip-version", &mut validator, |validator| {
+            transition::skipped_version(validator, &now, &was, K::through);
+        });
+        K::validate_change(&mut validator, new, old, &allowed);
+        warnings(&mut validator, new, &now);
+        warning::update(&mut validator, &now, &was);
+    }
+    validator.finish()
+}
+
+/// All rules for a spec, whoever writes it. `value` is the object as JSON.
+fn whole<K: ClusterRules>(
+    validator: &mut Validator,
+    cluster: &v1beta1::Cluster<K>,
+    view: &Cluster<'_>,
+    value: &Value,
+) {
+    form::validate(validator, K::KIND, "spec", &value["spec"], Enums::Check);
+    K::version(validator, view.version, &Path::new("spec").child("version"));
+    spec(validator, view);
+    K::validate(validator, cluster, &Allowed::read(view));
+}
+
+fn warnings<K: ClusterRules>(
+    validator: &mut Validator,
+    cluster: &v1beta1::Cluster<K>,
+    view: &Cluster<'_>,
+) {
+    warning::spec(validator, view);
+    K::warn(validator, cluster);
 }
 
 /// V1, on top of what any object's name must satisfy.
-pub(super) fn name(judge: &mut Judge, cluster: &Cluster<'_>) {
+fn name(validator: &mut Validator, cluster: &Cluster<'_>) {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let path = Path::new("metadata").child("name");
     if !name.is_empty() && format::dns_subdomain(name).is_empty() {
-        judge.beta(|judge| judge.invalid_each(&path, name, &format::dns_label(name)));
+        validator.beta(|validator| validator.invalid_each(&path, name, &format::dns_label(name)));
     }
-    if judge.version == Version::V1alpha1 && name.len() > OLDER_NAME_LIMIT {
-        judge.too_long(&path, OLDER_NAME_LIMIT);
+    if validator.version == Version::V1alpha1 && name.len() > OLDER_NAME_LIMIT {
+        validator.too_long(&path, OLDER_NAME_LIMIT);
     } else if name.len() > NAME_LIMIT {
-        judge.beta(|judge| judge.too_long(&path, NAME_LIMIT));
+        validator.beta(|validator| validator.too_long(&path, NAME_LIMIT));
     }
 }
 
-/// Rules for the spec, whoever writes it.
-pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
+/// Rules for what all cluster kinds share.
+fn spec(validator: &mut Validator, cluster: &Cluster<'_>) {
     let path = Path::new("spec");
-    image(judge, cluster.image, &path.child("image"));
-    image(judge, cluster.pilot_image, &path.child("pilotImage"));
-    run_as_user(judge, cluster.security_context, &path);
-    config::judge(judge, cluster.config, cluster.reserved, &path.child("config"));
-    jvm(judge, cluster.jvm, &path.child("jvm"));
-    pod_template::judge(judge, cluster.pod_template, &path.child("podTemplate"));
-    update_strategy(judge, cluster, &path.child("updateStrategy"));
-    services(judge, cluster.services, &path.child("services").child("client"));
+    image(validator, cluster.image, &path.child("image"));
+    image(validator, cluster.pilot_image, &path.child("pilotImage"));
+    run_as_user(validator, cluster.security_context, &path);
+    config::validate(validator, cluster.config, cluster.reserved, &path.child("config"));
+    jvm(validator, cluster.jvm, &path.child("jvm"));
+    pod_template::validate(validator, cluster, cluster.pod_template, &path.child("podTemplate"));
+    update_strategy(validator, cluster, &path.child("updateStrategy"));
+    services(validator, cluster.services, &path.child("services").child("client"));
     for (index, pool) in cluster.pools.iter().enumerate() {
-        node_pool(judge, cluster, pool, &pool_path(index));
+        node_pool(validator, cluster, pool, &pool_path(index));
     }
-    heap_fits(judge, cluster);
+    heap_fits(validator, cluster);
 }
 
-fn node_pool(judge: &mut Judge, cluster: &Cluster<'_>, pool: &Pool<'_>, path: &Path) {
-    pool_name(judge, cluster, pool, &path.child("name"));
+fn node_pool(validator: &mut Validator, cluster: &Cluster<'_>, pool: &Pool<'_>, path: &Path) {
+    pool_name(validator, cluster, pool, &path.child("name"));
     if let Some(replicas) = pool.replicas {
         let path = path.child("replicas");
         if replicas < 0 {
-            judge.invalid(&path, replicas, "must be greater than or equal to 0");
+            validator.invalid(&path, replicas, "must be greater than or equal to 0");
         } else if replicas > MOST_REPLICAS {
-            judge.invalid(&path, replicas, "must be less than or equal to 1000");
+            validator.invalid(&path, replicas, "must be less than or equal to 1000");
         }
     }
-    resources(judge, pool.resources, &path.child("resources"));
-    persistence(judge, pool.persistence, &path.child("persistence"));
-    config::judge(judge, pool.config, cluster.reserved, &path.child("config"));
-    jvm(judge, pool.jvm, &path.child("jvm"));
-    pod_template::judge(judge, pool.pod_template, &path.child("podTemplate"));
+    resources(validator, pool.resources, &path.child("resources"));
+    persistence(validator, pool.persistence, &path.child("persistence"));
+    config::validate(validator, pool.config, cluster.reserved, &path.child("config"));
+    jvm(validator, pool.jvm, &path.child("jvm"));
+    pod_template::validate(validator, cluster, pool.pod_template, &path.child("podTemplate"));
     if let Some(zone) = pool.zone {
-        judge.invalid_each(&path.child("zone"), zone, &format::label_value(zone));
+        validator.invalid_each(&path.child("zone"), zone, &format::label_value(zone));
     }
 }
 
 /// V2, V3
-fn pool_name(judge: &mut Judge, cluster: &Cluster<'_>, pool: &Pool<'_>, path: &Path) {
+fn pool_name(validator: &mut Validator, cluster: &Cluster<'_>, pool: &Pool<'_>, path: &Path) {
     if pool.name.is_empty() {
-        judge.required(path, "");
+        validator.required(path, "");
         return;
     }
     let wrong = format::dns_subdomain(pool.name);
     if wrong.is_empty() {
-        judge.beta(|judge| judge.invalid_each(path, pool.name, &format::dns_label(pool.name)));
+        validator.beta(|validator| {
+            validator.invalid_each(path, pool.name, &format::dns_label(pool.name));
+        });
     }
-    judge.invalid_each(path, pool.name, &wrong);
+    validator.invalid_each(path, pool.name, &wrong);
     let cluster_name = cluster.metadata.name.as_deref().unwrap_or_default();
     let room = STATEFUL_SET_LIMIT.saturating_sub((cluster.stateful_set)(cluster_name, "").len());
     if room == 0 {
         let text = "the name of the cluster leaves no room for that of a node pool";
-        judge.beta(|judge| judge.invalid(path, pool.name, text));
+        validator.beta(|validator| validator.invalid(path, pool.name, text));
     } else if pool.name.len() > room {
-        judge.beta(|judge| judge.too_long(path, room));
+        validator.beta(|validator| validator.too_long(path, room));
     }
 }
 
 /// V7, V8
-fn image(judge: &mut Judge, image: Option<&ImageSpec>, path: &Path) {
+fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &Path) {
     let Some(ImageSpec { repository, tag, digest, pull_policy: _ }) = image else { return };
     if repository.is_empty() {
-        judge.required(&path.child("repository"), "");
+        validator.required(&path.child("repository"), "");
     }
     match digest.as_deref() {
         Some(digest) => {
             let hex = digest.strip_prefix("sha256:").unwrap_or_default();
             if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 let text = "must be sha256: followed by 64 hexadecimal characters";
-                judge.invalid(&path.child("digest"), digest, text);
+                validator.invalid(&path.child("digest"), digest, text);
             }
         }
         None if tag.as_deref().unwrap_or_default().is_empty() => {
-            judge.required(&path.child("tag"), "tag or digest must be specified");
+            validator.required(&path.child("tag"), "tag or digest must be specified");
         }
         None => {}
     }
 }
 
 /// V12
-fn run_as_user(judge: &mut Judge, context: Option<&SecurityContext>, path: &Path) {
+fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, path: &Path) {
     let path = path.child("securityContext").child("runAsUser");
     match context.and_then(|context| context.run_as_user) {
-        Some(user) if user < 0 => judge.invalid(&path, user, "must be greater than or equal to 0"),
-        Some(0) => judge.beta(|judge| {
-            judge.forbidden(
+        Some(user) if user < 0 => {
+            validator.invalid(&path, user, "must be greater than or equal to 0");
+        }
+        Some(0) => validator.beta(|validator| {
+            validator.forbidden(
                 &path,
                 "databases are not run as root; leave it out to use the default user",
             );
@@ -187,74 +297,74 @@ fn run_as_user(judge: &mut Judge, context: Option<&SecurityContext>, path: &Path
 }
 
 /// V14
-fn persistence(judge: &mut Judge, persistence: Option<&Persistence>, path: &Path) {
+fn persistence(validator: &mut Validator, persistence: Option<&Persistence>, path: &Path) {
     let Some(persistence) = persistence else { return };
-    metadata::labels(judge, persistence.labels.iter(), &path.child("labels"));
-    metadata::annotations(judge, persistence.annotations.iter(), &path.child("annotations"));
+    metadata::labels(validator, persistence.labels.iter(), &path.child("labels"));
+    metadata::annotations(validator, persistence.annotations.iter(), &path.child("annotations"));
     let path = path.child("size");
     match &persistence.size {
         None if persistence.enabled == Some(false) => {}
-        None => judge.required(&path, ""),
-        Some(size) => positive(judge, size, &path),
+        None => validator.required(&path, ""),
+        Some(size) => positive(validator, size, &path),
     }
 }
 
 /// V17
-fn resources(judge: &mut Judge, resources: Option<&ResourceRequirements>, path: &Path) {
+fn resources(validator: &mut Validator, resources: Option<&ResourceRequirements>, path: &Path) {
     let Some(resources) = resources else { return };
     let limits = resources.limits.clone().unwrap_or_default();
     for (name, limit) in &limits {
-        not_negative(judge, limit, &path.child("limits").key(name));
+        not_negative(validator, limit, &path.child("limits").key(name));
     }
     for (name, request) in resources.requests.iter().flatten() {
         let path = path.child("requests").key(name);
-        not_negative(judge, request, &path);
+        not_negative(validator, request, &path);
         let Some(limit) = limits.get(name) else { continue };
         if quantity::nanos(&request.0) > quantity::nanos(&limit.0) {
             let text = format!("must be less than or equal to {name} limit of {}", limit.0);
-            judge.invalid(&path, request.0.as_str(), &text);
+            validator.invalid(&path, request.0.as_str(), &text);
         }
     }
 }
 
-fn not_negative(judge: &mut Judge, value: &Quantity, path: &Path) {
+fn not_negative(validator: &mut Validator, value: &Quantity, path: &Path) {
     match quantity::nanos(&value.0) {
-        None => judge.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
+        None => validator.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
         Some(nanos) if nanos < 0 => {
-            judge.invalid(path, value.0.as_str(), "must be greater than or equal to 0");
+            validator.invalid(path, value.0.as_str(), "must be greater than or equal to 0");
         }
         Some(_) => {}
     }
 }
 
-fn positive(judge: &mut Judge, value: &Quantity, path: &Path) {
+fn positive(validator: &mut Validator, value: &Quantity, path: &Path) {
     match quantity::nanos(&value.0) {
-        None => judge.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
+        None => validator.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
         Some(nanos) if nanos <= 0 => {
-            judge.invalid(path, value.0.as_str(), "must be greater than zero");
+            validator.invalid(path, value.0.as_str(), "must be greater than zero");
         }
         Some(_) => {}
     }
 }
 
 /// V31
-fn jvm(judge: &mut Judge, jvm: Option<&Jvm>, path: &Path) {
+fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &Path) {
     let Some(Jvm { heap, options }) = jvm else { return };
     if let Some(heap) = heap {
-        positive(judge, heap, &path.child("heap"));
+        positive(validator, heap, &path.child("heap"));
     }
     for (index, option) in options.iter().enumerate() {
         let path = path.child("options").index(index);
         if option.starts_with("-Xms") || option.starts_with("-Xmx") {
-            judge.forbidden(&path, "use jvm.heap");
+            validator.forbidden(&path, "use jvm.heap");
         } else if !option.starts_with('-') {
-            judge.invalid(&path, option.as_str(), "must start with '-'");
+            validator.invalid(&path, option.as_str(), "must start with '-'");
         }
     }
 }
 
 /// V31: the heap that holds for a pool lies below its memory limit.
-fn heap_fits(judge: &mut Judge, cluster: &Cluster<'_>) {
+fn heap_fits(validator: &mut Validator, cluster: &Cluster<'_>) {
     let mut said = false;
     let common = cluster.jvm.and_then(|jvm| jvm.heap.as_ref());
     for (index, pool) in cluster.pools.iter().enumerate() {
@@ -266,26 +376,26 @@ fn heap_fits(judge: &mut Judge, cluster: &Cluster<'_>) {
         if bytes >= most && (own.is_some() || !said) {
             let path = if own.is_some() { pool_path(index) } else { Path::new("spec") };
             let text = format!("must be less than the memory limit of {limit}");
-            judge.invalid(&path.child("jvm").child("heap"), heap.0.as_str(), &text);
+            validator.invalid(&path.child("jvm").child("heap"), heap.0.as_str(), &text);
             said |= own.is_none();
         }
     }
 }
 
 /// V32–V34
-fn update_strategy(judge: &mut Judge, cluster: &Cluster<'_>, path: &Path) {
+fn update_strategy(validator: &mut Validator, cluster: &Cluster<'_>, path: &Path) {
     let Some(strategy) = cluster.update_strategy else { return };
-    max_unavailable(judge, strategy.max_unavailable.as_ref(), &path.child("maxUnavailable"));
+    max_unavailable(validator, strategy.max_unavailable.as_ref(), &path.child("maxUnavailable"));
     if let Some(canary) = &strategy.canary {
         let path = path.child("canary");
         if canary.replicas < 0 {
             let text = "must be greater than or equal to 0";
-            judge.invalid(&path.child("replicas"), canary.replicas, text);
+            validator.invalid(&path.child("replicas"), canary.replicas, text);
         }
         let pools: HashSet<&str> = cluster.pools.iter().map(|pool| pool.name).collect();
         for (index, name) in canary.node_pools.iter().enumerate() {
             if !pools.contains(name.as_str()) {
-                judge.not_found(&path.child("nodePools").index(index), name.as_str());
+                validator.not_found(&path.child("nodePools").index(index), name.as_str());
             }
         }
     }
@@ -293,24 +403,24 @@ fn update_strategy(judge: &mut Judge, cluster: &Cluster<'_>, path: &Path) {
         && !(60..=86_400).contains(&seconds)
     {
         let text = "must be between 60 and 86400, inclusive";
-        judge.invalid(&path.child("progressDeadlineSeconds"), seconds, text);
+        validator.invalid(&path.child("progressDeadlineSeconds"), seconds, text);
     }
 }
 
-fn max_unavailable(judge: &mut Judge, value: Option<&IntOrString>, path: &Path) {
+fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path: &Path) {
     match value {
         Some(IntOrString::Int(number)) if *number <= 0 => {
-            judge.invalid(path, *number, "must be greater than 0");
+            validator.invalid(path, *number, "must be greater than 0");
         }
         Some(IntOrString::String(text)) => {
             let wrong = format::percent(text);
-            judge.invalid_each(path, text, &wrong);
+            validator.invalid_each(path, text, &wrong);
             let digits = text.trim_end_matches('%');
             if wrong.is_empty() && digits.bytes().all(|digit| digit == b'0') {
-                judge.invalid(path, text.as_str(), "must be greater than 0");
+                validator.invalid(path, text.as_str(), "must be greater than 0");
             } else if wrong.is_empty() && !digits.parse::<u32>().is_ok_and(|percent| percent <= 100)
             {
-                judge.invalid(path, text.as_str(), "must not be greater than 100%");
+                validator.invalid(path, text.as_str(), "must not be greater than 100%");
             }
         }
         Some(IntOrString::Int(_)) | None => {}
@@ -318,30 +428,30 @@ fn max_unavailable(judge: &mut Judge, value: Option<&IntOrString>, path: &Path) 
 }
 
 /// V35, in the words of core/v1 Services.
-fn services(judge: &mut Judge, services: Option<&Services>, path: &Path) {
+fn services(validator: &mut Validator, services: Option<&Services>, path: &Path) {
     let Some(client) = services.and_then(|services| services.client.as_ref()) else { return };
-    metadata::labels(judge, client.labels.iter(), &path.child("labels"));
-    metadata::annotations(judge, client.annotations.iter(), &path.child("annotations"));
+    metadata::labels(validator, client.labels.iter(), &path.child("labels"));
+    metadata::annotations(validator, client.annotations.iter(), &path.child("annotations"));
     let type_ = client.type_.as_deref().unwrap_or("ClusterIP");
     let only_balancers = "may only be used when `type` is 'LoadBalancer'";
     if let Some(class) = &client.load_balancer_class {
         let path = path.child("loadBalancerClass");
         if type_ == "LoadBalancer" {
-            judge.invalid_each(&path, class, &format::qualified_name(class));
+            validator.invalid_each(&path, class, &format::qualified_name(class));
         } else {
-            judge.forbidden(&path, only_balancers);
+            validator.forbidden(&path, only_balancers);
         }
     }
     let ranges = path.child("loadBalancerSourceRanges");
     if type_ != "LoadBalancer" && !client.load_balancer_source_ranges.is_empty() {
-        judge.forbidden(&ranges, only_balancers);
+        validator.forbidden(&ranges, only_balancers);
     }
     for (index, range) in client.load_balancer_source_ranges.iter().enumerate() {
-        judge.invalid_each(&ranges.index(index), range, &format::cidr(range));
+        validator.invalid_each(&ranges.index(index), range, &format::cidr(range));
     }
     if let Some(policy) = client.external_traffic_policy.as_deref().filter(|_| type_ == "ClusterIP")
     {
         let text = "may only be set for externally-accessible services";
-        judge.invalid(&path.child("externalTrafficPolicy"), policy, text);
+        validator.invalid(&path.child("externalTrafficPolicy"), policy, text);
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::judge::Judge;
+use super::validator::Validator;
 use crate::api::{field::Path, managed::covers};
 
 /// Most bytes of one overlay as compact JSON.
@@ -11,30 +11,30 @@ pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;
 
 pub(super) const MANAGED: &str = "is managed by Navigator";
 
-/// Judges settings. Dotted and nested keys are one: `{cluster: {name: x}}` is `cluster.name`.
-pub(super) fn judge(
-    judge: &mut Judge,
+/// Validates settings. Dotted and nested keys are one: `{cluster: {name: x}}` is `cluster.name`.
+pub(super) fn validate(
+    validator: &mut Validator,
     config: &Map<String, Value>,
     reserved: &[&str],
     path: &Path,
 ) {
-    size(judge, config, path);
+    size(validator, config, path);
     let mut keys = Vec::new();
     for (key, value) in config {
         dotted(key.clone(), value, &mut keys);
     }
     for key in keys {
         if reserved.iter().any(|pattern| covers(pattern, &key)) {
-            judge.forbidden(&path.key(&key), MANAGED);
+            validator.forbidden(&path.key(&key), MANAGED);
         }
     }
 }
 
 /// V5 of an overlay.
-pub(super) fn size(judge: &mut Judge, overlay: &Map<String, Value>, path: &Path) {
+pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path: &Path) {
     let bytes = serde_json::to_string(overlay).map_or(usize::MAX, |text| text.len());
     if bytes > OVERLAY_LIMIT {
-        judge.too_long(path, OVERLAY_LIMIT);
+        validator.too_long(path, OVERLAY_LIMIT);
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A version: two or three numbers, and what follows a dash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DatabaseVersion {
-    pub(super) major: u64,
-    pub(super) minor: u64,
+pub struct DatabaseVersion {
+    pub major: u64,
+    pub minor: u64,
     patch: Option<u64>,
     /// A release sorts after its pre-releases.
     release: bool,
@@ -15,7 +15,7 @@ pub(super) struct DatabaseVersion {
 
 impl DatabaseVersion {
     /// `4.1`, `3.11.1`, `4.1-beta1`, `7.17.29`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (numbers, suffix) = match text.split_once(['-', '+']) {
             Some((_, "")) => return None,
             Some((numbers, suffix)) => (numbers, suffix),
@@ -32,7 +32,7 @@ impl DatabaseVersion {
     }
 
     /// Are all three numbers there?
-    pub(super) fn is_semver(&self) -> bool {
+    pub fn is_semver(&self) -> bool {
         self.patch.is_some()
     }
 }

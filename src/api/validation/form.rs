@@ -5,36 +5,49 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::judge::Judge;
+use super::validator::Validator;
 use crate::api::{
     field::Path,
-    schema::{self, MAX_BYTES, REF_PREFIX},
-    scheme::Version,
+    kind::Version,
+    schema::{self, REF_PREFIX, Schemas},
 };
 
 /// Which values are compared with closed lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Enums {
-    Judge,
+    Check,
     /// Words in status grow with the programs that write them.
     Ignore,
 }
 
-/// Judges `value`, the field `field` of a kind.
-pub(super) fn judge(judge: &mut Judge, kind: &str, field: &str, value: &Value, enums: Enums) {
-    let root = &schema::definitions(Version::V1beta1)[&schema::name(Version::V1beta1, kind)];
-    Walk { judge, enums }.value(&root["properties"][field], None, value, &Path::new(field));
+/// Validates `value`, the field `field` of a kind.
+pub(super) fn validate(
+    validator: &mut Validator,
+    kind: &str,
+    field: &str,
+    value: &Value,
+    enums: Enums,
+) {
+    let schemas = validator.schemas;
+    let root = &schemas.definitions(Version::V1beta1)[&schema::name(Version::V1beta1, kind)];
+    Walk { validator, schemas, enums }.value(
+        &root["properties"][field],
+        None,
+        value,
+        &Path::new(field),
+    );
 }
 
 struct Walk<'a> {
-    judge: &'a mut Judge,
+    validator: &'a mut Validator,
+    schemas: &'static Schemas,
     enums: Enums,
 }
 
 impl Walk<'_> {
     /// `limit`: most bytes of this text, or of the texts of this list.
     fn value(&mut self, schema: &Value, limit: Option<usize>, value: &Value, path: &Path) {
-        let Some((type_name, schema)) = resolve(schema) else { return };
+        let Some((type_name, schema)) = resolve(self.schemas, schema) else { return };
         match value {
             Value::Object(fields) => {
                 self.count(schema, "maxProperties", fields.len(), path);
@@ -43,8 +56,8 @@ impl Walk<'_> {
                         Some(inner) => (inner, path.child(name)),
                         None => (&schema["additionalProperties"], path.key(name)),
                     };
-                    let limit = MAX_BYTES.iter().find(|row| row.0 == type_name && row.1 == name);
-                    self.value(inner, limit.map(|row| row.2), value, &place);
+                    let limit = self.schemas.max_bytes(type_name, name);
+                    self.value(inner, limit, value, &place);
                 }
             }
             Value::Array(items) => {
@@ -56,14 +69,14 @@ impl Walk<'_> {
             }
             Value::String(text) => {
                 if let Some(limit) = limit.filter(|limit| text.len() > *limit) {
-                    self.judge.too_long(path, limit);
+                    self.validator.too_long(path, limit);
                 }
                 if let Some(known) = schema["enum"].as_array()
-                    && self.enums == Enums::Judge
+                    && self.enums == Enums::Check
                     && !known.contains(value)
                 {
                     let known: Vec<&str> = known.iter().filter_map(Value::as_str).collect();
-                    self.judge.unsupported(path, text.as_str(), &known);
+                    self.validator.unsupported(path, text.as_str(), &known);
                 }
             }
             _ => {}
@@ -73,7 +86,7 @@ impl Walk<'_> {
     fn count(&mut self, schema: &Value, word: &str, actual: usize, path: &Path) {
         let limit = schema[word].as_u64().and_then(|limit| usize::try_from(limit).ok());
         if let Some(limit) = limit.filter(|limit| actual > *limit) {
-            self.judge.too_many(path, actual, limit);
+            self.validator.too_many(path, actual, limit);
         }
     }
 
@@ -90,20 +103,20 @@ impl Walk<'_> {
             let Some(part) = part(item) else { continue };
             if !seen.insert(part.to_string()) {
                 let place = path.index(index);
-                self.judge.duplicate(&key.map_or(place.clone(), |key| place.child(key)), part);
+                self.validator.duplicate(&key.map_or(place.clone(), |key| place.child(key)), part);
             }
         }
     }
 }
 
-/// One of our own types, or a schema that stands in one. Core types are judged where they are
+/// One of our own types, or a schema that stands in one. Core types are validated where they are
 /// served.
-fn resolve(schema: &Value) -> Option<(&str, &Value)> {
+fn resolve<'a>(schemas: &'a Schemas, schema: &'a Value) -> Option<(&'a str, &'a Value)> {
     let Some(target) = schema["$ref"].as_str() else { return Some(("", schema)) };
     let name = target.strip_prefix(REF_PREFIX)?;
     let type_name = name.strip_prefix("com.jetstack.navigator.v1beta1.")?;
     if type_name == "PodTemplate" {
         return None;
     }
-    Some((type_name, &schema::definitions(Version::V1beta1)[name]))
+    Some((type_name, &schemas.definitions(Version::V1beta1)[name]))
 }

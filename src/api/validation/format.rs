@@ -7,7 +7,7 @@ const QUALIFIED_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const QUALIFIED_TEXT: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
 /// `IsDNS1123Label`
-pub(super) fn dns_label(value: &str) -> Vec<String> {
+pub fn dns_label(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 63);
     if !is_label(value) {
         wrong.push(if is_subdomain(value) {
@@ -20,7 +20,7 @@ pub(super) fn dns_label(value: &str) -> Vec<String> {
 }
 
 /// `IsDNS1123Subdomain`
-pub(super) fn dns_subdomain(value: &str) -> Vec<String> {
+pub fn dns_subdomain(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 253);
     if !is_subdomain(value) {
         wrong.push(format!("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{LABEL_FORMAT}(\\.{LABEL_FORMAT})*')"));
@@ -29,7 +29,7 @@ pub(super) fn dns_subdomain(value: &str) -> Vec<String> {
 }
 
 /// `IsQualifiedName`
-pub(super) fn qualified_name(value: &str) -> Vec<String> {
+pub fn qualified_name(value: &str) -> Vec<String> {
     let examples = format!(
         "{QUALIFIED_TEXT} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{QUALIFIED_FORMAT}')"
     );
@@ -63,7 +63,7 @@ pub(super) fn qualified_name(value: &str) -> Vec<String> {
 }
 
 /// `IsValidLabelValue`
-pub(super) fn label_value(value: &str) -> Vec<String> {
+pub fn label_value(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 63);
     if !value.is_empty() && !is_qualified(value) {
         wrong.push(format!("a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '({QUALIFIED_FORMAT})?')"));
@@ -72,7 +72,7 @@ pub(super) fn label_value(value: &str) -> Vec<String> {
 }
 
 /// `IsValidPercent`
-pub(super) fn percent(value: &str) -> Vec<String> {
+pub fn percent(value: &str) -> Vec<String> {
     let digits = value.strip_suffix('%').unwrap_or_default();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return vec!["a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')".to_owned()];
@@ -81,7 +81,7 @@ pub(super) fn percent(value: &str) -> Vec<String> {
 }
 
 /// `IsValidCIDR`
-pub(super) fn cidr(value: &str) -> Vec<String> {
+pub fn cidr(value: &str) -> Vec<String> {
     let valid = value.trim().split_once('/').is_some_and(|(address, bits)| {
         let most = match address.parse::<std::net::IpAddr>() {
             Ok(std::net::IpAddr::V4(_)) => 32,
@@ -97,8 +97,8 @@ pub(super) fn cidr(value: &str) -> Vec<String> {
     }
 }
 
-/// Names of datacenters, racks and rings: what Cassandra's files can hold without quoting.
-pub(super) fn ring_name(value: &str) -> Vec<String> {
+/// Names of datacenters, racks and rings: what configuration files can hold without quoting.
+pub fn ring_name(value: &str) -> Vec<String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if !value.is_empty() && value.bytes().all(fits) {
         return Vec::new();
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_as_kubernetes_does() {
+    fn names_are_validated_as_kubernetes_does() {
         assert!(dns_label("a-1").is_empty() && dns_label(&"a".repeat(63)).is_empty());
         assert_eq!(dns_label("a.b"), ["must not contain dots"]);
         assert_eq!(dns_label(&"a".repeat(64)), ["must be no more than 63 characters"]);

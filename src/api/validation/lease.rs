@@ -1,40 +1,46 @@
 //! Rules for LeaderLease (V45).
 
-use super::{judge::Judge, metadata};
+use super::{metadata, validator::Validator};
 use crate::api::{
     field::Path,
-    scheme::{Part, Verdict, Version},
+    kind::{Part, Validation, Version},
+    schema::Schemas,
     v1beta1::{LeaderLease, LeaderLeaseSpec},
 };
 
-/// Judges a new object that was written in `version`.
-pub fn validate_create(version: Version, new: &LeaderLease) -> Verdict {
-    let mut judge = Judge::new(version);
-    metadata::create(&mut judge, &new.metadata);
-    spec(&mut judge, &new.spec);
-    judge.verdict()
+/// Validates a new object that was written in `version`.
+pub fn validate_create(
+    version: Version,
+    schemas: &'static Schemas,
+    new: &LeaderLease,
+) -> Validation {
+    let mut validator = Validator::new(version, schemas);
+    metadata::create(&mut validator, &new.metadata);
+    spec(&mut validator, &new.spec);
+    validator.finish()
 }
 
-/// Judges an update of `old` through `part`, written in `version`.
+/// Validates an update of `old` through `part`, written in `version`.
 pub fn validate_update(
     version: Version,
+    schemas: &'static Schemas,
     _part: Part,
     new: &LeaderLease,
     old: &LeaderLease,
-) -> Verdict {
-    let mut judge = Judge::new(version);
-    metadata::update(&mut judge, &new.metadata, &old.metadata);
-    spec(&mut judge, &new.spec);
-    judge.verdict()
+) -> Validation {
+    let mut validator = Validator::new(version, schemas);
+    metadata::update(&mut validator, &new.metadata, &old.metadata);
+    spec(&mut validator, &new.spec);
+    validator.finish()
 }
 
-fn spec(judge: &mut Judge, spec: &LeaderLeaseSpec) {
+fn spec(validator: &mut Validator, spec: &LeaderLeaseSpec) {
     let path = Path::new("spec");
     if let Some(seconds) = spec.lease_duration_seconds.filter(|seconds| *seconds <= 0) {
-        judge.invalid(&path.child("leaseDurationSeconds"), seconds, "must be greater than 0");
+        validator.invalid(&path.child("leaseDurationSeconds"), seconds, "must be greater than 0");
     }
     if let Some(count) = spec.lease_transitions.filter(|count| *count < 0) {
         let text = "must be greater than or equal to 0";
-        judge.invalid(&path.child("leaseTransitions"), count, text);
+        validator.invalid(&path.child("leaseTransitions"), count, text);
     }
 }

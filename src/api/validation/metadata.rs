@@ -1,4 +1,4 @@
-//! ObjectMeta, as apimachinery `pkg/api/validation/objectmeta.go` judges it.
+//! ObjectMeta, as apimachinery `pkg/api/validation/objectmeta.go` validates it.
 //!
 //! resourceVersion, uid and timestamps are the registry's business. Finalizers without a domain
 //! are accepted with the warning that CustomResources give.
@@ -8,14 +8,14 @@ use std::collections::HashSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
 
-use super::{format, judge::Judge};
+use super::{format, validator::Validator};
 use crate::api::{field::Path, names::annotation};
 
 /// Most bytes of all annotations together.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// Judges the metadata of a new object, whose name has been generated if that was asked for.
-pub(super) fn create(judge: &mut Judge, metadata: &ObjectMeta) {
+/// Validates the metadata of a new object, whose name has been generated if that was asked for.
+pub(super) fn create(validator: &mut Validator, metadata: &ObjectMeta) {
     let path = Path::new("metadata");
     if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
         // Upstream masks a trailing dash: more will follow.
@@ -23,27 +23,31 @@ pub(super) fn create(judge: &mut Judge, metadata: &ObjectMeta) {
             Some(rest) if !rest.is_empty() => format!("{rest}a"),
             _ => prefix.to_owned(),
         };
-        judge.invalid_each(&path.child("generateName"), prefix, &format::dns_subdomain(&masked));
+        validator.invalid_each(
+            &path.child("generateName"),
+            prefix,
+            &format::dns_subdomain(&masked),
+        );
     }
     match metadata.name.as_deref().unwrap_or_default() {
-        "" => judge.required(&path.child("name"), "name or generateName is required"),
-        name => judge.invalid_each(&path.child("name"), name, &format::dns_subdomain(name)),
+        "" => validator.required(&path.child("name"), "name or generateName is required"),
+        name => validator.invalid_each(&path.child("name"), name, &format::dns_subdomain(name)),
     }
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     if !namespace.is_empty() {
         let wrong = format::dns_label(namespace);
-        judge.invalid_each(&path.child("namespace"), namespace, &wrong);
+        validator.invalid_each(&path.child("namespace"), namespace, &wrong);
     }
-    always(judge, metadata, &path);
-    finalizers(judge, metadata, &path);
+    always(validator, metadata, &path);
+    finalizers(validator, metadata, &path);
 }
 
-/// Judges the metadata of an update.
-pub(super) fn update(judge: &mut Judge, new: &ObjectMeta, old: &ObjectMeta) {
+/// Validates the metadata of an update.
+pub(super) fn update(validator: &mut Validator, new: &ObjectMeta, old: &ObjectMeta) {
     let path = Path::new("metadata");
-    always(judge, new, &path);
+    always(validator, new, &path);
     if new.finalizers != old.finalizers {
-        finalizers(judge, new, &path);
+        finalizers(validator, new, &path);
     }
     if old.deletion_timestamp.is_some() {
         let before: HashSet<&String> = old.finalizers.iter().flatten().collect();
@@ -57,50 +61,50 @@ pub(super) fn update(judge: &mut Judge, new: &ObjectMeta, old: &ObjectMeta) {
                  finalizers []string{{{}}}",
                 quoted.join(", ")
             );
-            judge.forbidden(&path.child("finalizers"), &text);
+            validator.forbidden(&path.child("finalizers"), &text);
         }
     }
 }
 
-fn always(judge: &mut Judge, metadata: &ObjectMeta, path: &Path) {
-    labels(judge, metadata.labels.iter().flatten(), &path.child("labels"));
-    annotations(judge, metadata.annotations.iter().flatten(), &path.child("annotations"));
+fn always(validator: &mut Validator, metadata: &ObjectMeta, path: &Path) {
+    labels(validator, metadata.labels.iter().flatten(), &path.child("labels"));
+    annotations(validator, metadata.annotations.iter().flatten(), &path.child("annotations"));
     let references = metadata.owner_references.as_deref().unwrap_or_default();
-    owner_references(judge, references, &path.child("ownerReferences"));
+    owner_references(validator, references, &path.child("ownerReferences"));
 }
 
 /// Labels of an object, or of one that will be made.
 pub(super) fn labels<'a>(
-    judge: &mut Judge,
+    validator: &mut Validator,
     labels: impl Iterator<Item = (&'a String, &'a String)>,
     path: &Path,
 ) {
     for (key, value) in labels {
-        judge.invalid_each(path, key, &format::qualified_name(key));
-        judge.invalid_each(path, value, &format::label_value(value));
+        validator.invalid_each(path, key, &format::qualified_name(key));
+        validator.invalid_each(path, value, &format::label_value(value));
     }
 }
 
 /// Annotations of an object, or of one that will be made.
 pub(super) fn annotations<'a>(
-    judge: &mut Judge,
+    validator: &mut Validator,
     annotations: impl Iterator<Item = (&'a String, &'a String)>,
     path: &Path,
 ) {
     let mut size = 0;
     for (key, value) in annotations {
-        judge.invalid_each(path, key, &format::qualified_name(&key.to_lowercase()));
+        validator.invalid_each(path, key, &format::qualified_name(&key.to_lowercase()));
         // Shown to readers of the older form only; it is never stored.
         if key != annotation::SURPLUS {
             size += key.len() + value.len();
         }
     }
     if size > ANNOTATIONS_LIMIT {
-        judge.too_long(path, ANNOTATIONS_LIMIT);
+        validator.too_long(path, ANNOTATIONS_LIMIT);
     }
 }
 
-fn owner_references(judge: &mut Judge, references: &[OwnerReference], path: &Path) {
+fn owner_references(validator: &mut Validator, references: &[OwnerReference], path: &Path) {
     let mut controller: Option<String> = None;
     for reference in references {
         let OwnerReference { api_version, kind, name, uid, controller: controls, .. } = reference;
@@ -108,16 +112,16 @@ fn owner_references(judge: &mut Judge, references: &[OwnerReference], path: &Pat
         let version = api_version.rsplit('/').next().unwrap_or_default();
         if version.is_empty() {
             let text = "version must not be empty";
-            judge.invalid(&path.child("apiVersion"), api_version.as_str(), text);
+            validator.invalid(&path.child("apiVersion"), api_version.as_str(), text);
         }
         for (field, value) in [("kind", kind), ("name", name), ("uid", uid)] {
             if value.is_empty() {
-                judge.invalid(&path.child(field), value.as_str(), "must not be empty");
+                validator.invalid(&path.child(field), value.as_str(), "must not be empty");
             }
         }
         if api_version == "v1" && kind == "Event" {
             let text = "/v1, Kind=Event is disallowed from being an owner";
-            judge.invalid(path, json!(reference), text);
+            validator.invalid(path, json!(reference), text);
         }
         if *controls == Some(true) {
             let this = format!("{kind}/{name}");
@@ -127,7 +131,7 @@ fn owner_references(judge: &mut Judge, references: &[OwnerReference], path: &Pat
                     let text = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
-                    judge.invalid(path, json!(references), &text);
+                    validator.invalid(path, json!(references), &text);
                     // The whole list was shown; a long one is not shown for each of its items.
                     break;
                 }
@@ -136,21 +140,21 @@ fn owner_references(judge: &mut Judge, references: &[OwnerReference], path: &Pat
     }
 }
 
-fn finalizers(judge: &mut Judge, metadata: &ObjectMeta, path: &Path) {
+fn finalizers(validator: &mut Validator, metadata: &ObjectMeta, path: &Path) {
     let path = path.child("finalizers");
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     for finalizer in finalizers {
         let wrong = format::qualified_name(finalizer);
         let known = ["orphan", "foregroundDeletion"].contains(&finalizer.as_str());
         if wrong.is_empty() && !known && !finalizer.contains('/') {
-            judge.warn(format!("{path}: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));
+            validator.warn(format!("{path}: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));
         }
-        judge.invalid_each(&path, finalizer, &wrong);
+        validator.invalid_each(&path, finalizer, &wrong);
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
         let text = "finalizer orphan and foregroundDeletion cannot be both set";
-        judge.invalid(&path, json!(finalizers), text);
+        validator.invalid(&path, json!(finalizers), text);
     }
 }
 

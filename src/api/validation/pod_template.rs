@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use super::{
     config::{self, MANAGED},
-    judge::Judge,
+    validator::Validator,
+    view::Cluster,
 };
 use crate::api::{
     field::Path,
@@ -15,71 +16,71 @@ use crate::api::{
 };
 
 const SPEC_FIELDS: &[&str] = &["hostname", "subdomain", "restartPolicy", "activeDeadlineSeconds"];
-const CONTAINERS: &[&str] = &[names::cassandra::CONTAINER, names::elasticsearch::CONTAINER];
 const CONTAINER_FIELDS: &[&str] = &["name", "env", "envFrom", "volumeMounts", "securityContext"];
-const VOLUMES: &[&str] = &[
-    names::SHARED_VOLUME,
-    "config",
-    names::elasticsearch::DATA_VOLUME,
-    names::cassandra::DATA_VOLUME,
-];
+const VOLUMES: [&str; 2] = [names::SHARED_VOLUME, "config"];
 /// Environment of the pilot; its names all begin like this.
 const OUR_ENV: &str = "NAVIGATOR_";
 
 const ERASED: &str = "null would remove what Navigator keeps here; leave it out";
 
-pub(super) fn judge(judge: &mut Judge, template: &Map<String, Value>, path: &Path) {
-    config::size(judge, template, path);
+/// `cluster` says how the database's own container and volume are called.
+pub(super) fn validate(
+    validator: &mut Validator,
+    cluster: &Cluster<'_>,
+    template: &Map<String, Value>,
+    path: &Path,
+) {
+    config::size(validator, template, path);
     for steps in KEPT_IN_PODS {
         let (last, above) = steps.split_last().expect("every path has a last step");
         let holder = above.iter().try_fold(template, |map, step| map.get(*step)?.as_object());
         if holder.and_then(|holder| holder.get(*last)).is_some_and(Value::is_null) {
             let place = steps.iter().fold(path.clone(), |path, step| path.child(step));
-            judge.forbidden(&place, ERASED);
+            validator.forbidden(&place, ERASED);
         }
     }
     for group in ["labels", "annotations"] {
         let entries = template.get("metadata").and_then(|metadata| metadata.get(group));
         for key in entries.and_then(Value::as_object).into_iter().flat_map(Map::keys) {
             if key.split_once('/').is_some_and(|(prefix, _)| prefix == names::DOMAIN) {
-                judge.forbidden(&path.child("metadata").child(group).key(key), MANAGED);
+                validator.forbidden(&path.child("metadata").child(group).key(key), MANAGED);
             }
         }
     }
     let Some(Value::Object(spec)) = template.get("spec") else { return };
     let path = path.child("spec");
     for field in SPEC_FIELDS.iter().filter(|field| spec.contains_key(**field)) {
-        judge.forbidden(&path.child(field), MANAGED);
+        validator.forbidden(&path.child(field), MANAGED);
     }
     for (index, container) in list(spec, "containers") {
-        if CONTAINERS.contains(&name(container)) {
-            database_container(judge, container, &path.child("containers").index(index));
+        if name(container) == cluster.container {
+            database_container(validator, container, &path.child("containers").index(index));
         }
     }
     for (index, container) in list(spec, "initContainers") {
         if name(container) == names::INSTALL_CONTAINER {
-            judge.forbidden(&path.child("initContainers").index(index), MANAGED);
+            validator.forbidden(&path.child("initContainers").index(index), MANAGED);
         }
     }
     for (index, volume) in list(spec, "volumes") {
-        if VOLUMES.contains(&name(volume)) {
-            judge.forbidden(&path.child("volumes").index(index), MANAGED);
+        if VOLUMES.contains(&name(volume)) || name(volume) == cluster.data_volume {
+            validator.forbidden(&path.child("volumes").index(index), MANAGED);
         }
     }
 }
 
-fn database_container(judge: &mut Judge, container: &Map<String, Value>, path: &Path) {
+fn database_container(validator: &mut Validator, container: &Map<String, Value>, path: &Path) {
     for field in container.keys().filter(|field| !CONTAINER_FIELDS.contains(&field.as_str())) {
-        judge.forbidden(&path.child(field), MANAGED);
+        validator.forbidden(&path.child(field), MANAGED);
     }
     for field in KEPT_IN_CONTAINERS {
         if container.get(field).is_some_and(Value::is_null) {
-            judge.forbidden(&path.child(field), ERASED);
+            validator.forbidden(&path.child(field), ERASED);
         }
     }
     for (index, variable) in list(container, "env") {
         if name(variable).starts_with(OUR_ENV) {
-            judge.forbidden(&path.child("env").index(index), MANAGED);
+            validator.forbidden(&path.child("env").index(index), MANAGED);
         }
     }
 }

@@ -5,17 +5,17 @@
 
 use serde_json::Value;
 
-use super::judge::Judge;
+use super::validator::Validator;
 use crate::api::field::{FieldError, Path, Problem};
 
-/// Removes from `judge` the problems that `before` found in the stored object.
-pub(super) fn forgive(judge: &mut Judge, new: &Value, before: &Judge, old: &Value) {
+/// Removes from `validator` the problems that `before` found in the stored object.
+pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator, old: &Value) {
     // An object with so many problems that not all were collected has none forgiven.
-    if judge.is_full() {
+    if validator.is_full() {
         return;
     }
     let known: Vec<_> = before.errors.iter().map(|error| Finding::new(error, old)).collect();
-    judge.errors.retain(|error| !known.contains(&Finding::new(error, new)));
+    validator.errors.retain(|error| !known.contains(&Finding::new(error, new)));
 }
 
 /// A problem, told apart from others by where it is (list entries by their name), by its text
@@ -83,30 +83,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::scheme::Version;
+    use crate::api::kind::Version;
+    use crate::api::scheme::Scheme;
 
-    fn forbidden(path: &str) -> Judge {
-        let mut judge = Judge::new(Version::V1beta1);
-        judge.forbidden(&Path::new(path), "no");
-        judge
+    fn forbidden(path: &str) -> Validator {
+        let mut validator = Validator::new(Version::V1beta1, Scheme::new(&[]).schemas());
+        validator.forbidden(&Path::new(path), "no");
+        validator
     }
 
     #[test]
     fn an_unchanged_problem_is_forgiven_though_its_entry_moved() {
         let old = json!({"spec": {"pools": [{"name": "a", "x": 1}, {"name": "b"}]}});
         let new = json!({"spec": {"pools": [{"name": "b"}, {"name": "a", "x": 1}]}});
-        let mut judge = forbidden("spec.pools[1].x");
-        forgive(&mut judge, &new, &forbidden("spec.pools[0].x"), &old);
-        assert!(judge.errors.is_empty());
+        let mut validator = forbidden("spec.pools[1].x");
+        forgive(&mut validator, &new, &forbidden("spec.pools[0].x"), &old);
+        assert!(validator.errors.is_empty());
     }
 
     #[test]
     fn a_changed_value_is_judged_again() {
         let old = json!({"spec": {"x": 1}});
         let new = json!({"spec": {"x": 2}});
-        let mut judge = forbidden("spec.x");
-        forgive(&mut judge, &new, &forbidden("spec.x"), &old);
-        assert_eq!(judge.errors.len(), 1);
+        let mut validator = forbidden("spec.x");
+        forgive(&mut validator, &new, &forbidden("spec.x"), &old);
+        assert_eq!(validator.errors.len(), 1);
     }
 
     #[test]

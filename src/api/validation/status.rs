@@ -5,39 +5,39 @@ use serde::Serialize;
 
 use super::{
     form::{self, Enums},
-    judge::Judge,
+    validator::Validator,
 };
 use crate::api::{field::Path, schema::CONDITION_STATUSES};
 
 /// Most bytes of a condition's message.
 const MESSAGE_LIMIT: usize = 1024;
 
-/// Judges a status of `kind` that may hold `limit` bytes.
-pub(super) fn judge<S: Serialize>(
-    judge: &mut Judge,
+/// Validates a status of `kind` that may hold `limit` bytes.
+pub(super) fn validate<S: Serialize>(
+    validator: &mut Validator,
     kind: &str,
     status: &S,
     conditions: &[Condition],
     limit: usize,
 ) {
     let value = serde_json::to_value(status).unwrap_or_default();
-    form::judge(judge, kind, "status", &value, Enums::Ignore);
+    form::validate(validator, kind, "status", &value, Enums::Ignore);
     let path = Path::new("status");
     let bytes = serde_json::to_string(&value).map_or(usize::MAX, |text| text.len());
     if bytes > limit {
-        judge.too_long(&path, limit);
+        validator.too_long(&path, limit);
     }
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.child("conditions").index(index);
         let Condition { status, reason, message, .. } = condition;
         if !CONDITION_STATUSES.contains(&status.as_str()) {
-            judge.unsupported(&path.child("status"), status.as_str(), CONDITION_STATUSES);
+            validator.unsupported(&path.child("status"), status.as_str(), CONDITION_STATUSES);
         }
         if reason.is_empty() {
-            judge.beta(|judge| judge.required(&path.child("reason"), ""));
+            validator.beta(|validator| validator.required(&path.child("reason"), ""));
         }
         if message.len() > MESSAGE_LIMIT {
-            judge.too_long(&path.child("message"), MESSAGE_LIMIT);
+            validator.too_long(&path.child("message"), MESSAGE_LIMIT);
         }
     }
 }

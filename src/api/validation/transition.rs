@@ -6,17 +6,18 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{
-    cluster::{Cluster, Pool, pool_path},
     database_version::DatabaseVersion,
-    judge::Judge,
     metadata,
+    validator::Validator,
+    view::{Cluster, Pool, pool_path},
 };
 use crate::api::{field::Path, names::annotation, quantity};
 
 pub(super) const IMMUTABLE: &str = "field is immutable";
 
 /// What an update may break because a person said so.
-pub(super) struct Allowed {
+#[derive(Debug)]
+pub struct Allowed {
     names: Vec<String>,
 }
 
@@ -26,14 +27,19 @@ impl Allowed {
     }
 
     /// Runs `rules`, whose problems `name` lifts.
-    pub(super) fn unless(&self, name: &str, judge: &mut Judge, rules: impl FnOnce(&mut Judge)) {
-        let before = judge.errors.len();
-        rules(judge);
+    pub fn unless(
+        &self,
+        name: &str,
+        validator: &mut Validator,
+        rules: impl FnOnce(&mut Validator),
+    ) {
+        let before = validator.errors.len();
+        rules(validator);
         if !self.names.iter().any(|allowed| allowed == name) {
             return;
         }
-        for error in judge.errors.drain(before..).collect::<Vec<_>>() {
-            judge.warn(format!("{}: {name} used: {error}", annotation::ALLOW_UNSAFE));
+        for error in validator.errors.drain(before..).collect::<Vec<_>>() {
+            validator.warn(format!("{}: {name} used: {error}", annotation::ALLOW_UNSAFE));
         }
     }
 }
@@ -53,39 +59,50 @@ pub(super) fn pairs<'c, 'a>(
 }
 
 /// V15, V16, V22 and V40 as both kinds have them.
-pub(super) fn judge(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>, allowed: &Allowed) {
+pub(super) fn validate(
+    validator: &mut Validator,
+    new: &Cluster<'_>,
+    old: &Cluster<'_>,
+    allowed: &Allowed,
+) {
     for (index, pool, before) in pairs(new, old) {
         let path = pool_path(index);
-        persistence(judge, pool, before, &path.child("persistence"), allowed);
-        allowed.unless("topology", judge, |judge| {
-            immutable(judge, &path.child("zone"), &pool.zone, &before.zone);
+        persistence(validator, pool, before, &path.child("persistence"), allowed);
+        allowed.unless("topology", validator, |validator| {
+            immutable(validator, &path.child("zone"), &pool.zone, &before.zone);
         });
     }
     if new.version != old.version {
-        allowed.unless("downgrade", judge, |judge| downgrade(judge, new, old));
+        allowed.unless("downgrade", validator, |validator| downgrade(validator, new, old));
     }
 }
 
 /// V40: what may not change, and may not be added or taken away either.
-pub(super) fn immutable<T: PartialEq + Serialize>(
-    judge: &mut Judge,
+pub fn immutable<T: PartialEq + Serialize>(
+    validator: &mut Validator,
     path: &Path,
     new: &T,
     old: &T,
 ) {
     if new != old {
         let value = json!(new);
-        judge.invalid(path, value, IMMUTABLE);
+        validator.invalid(path, value, IMMUTABLE);
     }
 }
 
 /// V15, V16
-fn persistence(judge: &mut Judge, new: &Pool<'_>, old: &Pool<'_>, path: &Path, allowed: &Allowed) {
+fn persistence(
+    validator: &mut Validator,
+    new: &Pool<'_>,
+    old: &Pool<'_>,
+    path: &Path,
+    allowed: &Allowed,
+) {
     let enabled = |pool: &Pool<'_>| pool.persistence.is_some_and(|p| p.enabled != Some(false));
     let Some(before) = old.persistence.filter(|_| enabled(old)) else {
         // The nodes that there are would go on without volumes, and nobody would notice.
         if enabled(new) {
-            judge.forbidden(
+            validator.forbidden(
                 path,
                 "cannot add persistence to the nodes of a pool: add a pool with \
                 persistence, and remove this one when the new one serves; its data move over",
@@ -95,23 +112,23 @@ fn persistence(judge: &mut Judge, new: &Pool<'_>, old: &Pool<'_>, path: &Path, a
     };
     let once = "cannot modify persistence configuration once enabled";
     let Some(now) = new.persistence.filter(|_| enabled(new)) else {
-        judge.forbidden(path, once);
+        validator.forbidden(path, once);
         return;
     };
     if now.storage_class != before.storage_class {
-        allowed.unless("storage-class", judge, |judge| {
-            judge.forbidden(&path.child("storageClass"), once);
+        allowed.unless("storage-class", validator, |validator| {
+            validator.forbidden(&path.child("storageClass"), once);
         });
     }
     if let (Some(now), Some(before)) = (&now.size, &before.size)
         && let (Some(now), Some(before)) = (quantity::nanos(&now.0), quantity::nanos(&before.0))
     {
         if now < before {
-            judge.forbidden(&path.child("size"), "field can not be less than previous value");
+            validator.forbidden(&path.child("size"), "field can not be less than previous value");
         } else if now > before {
             // W18: whether the class expands is known to the orchestrator only.
             let place = path.child("size");
-            judge.warn(format!(
+            validator.warn(format!(
                 "{place}: volumes grow only if their storage class allows expansion"
             ));
         }
@@ -119,7 +136,7 @@ fn persistence(judge: &mut Judge, new: &Pool<'_>, old: &Pool<'_>, path: &Path, a
 }
 
 /// V22: judged by what runs, so turning back is free until a pilot ran the newer version.
-fn downgrade(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>) {
+fn downgrade(validator: &mut Validator, new: &Cluster<'_>, old: &Cluster<'_>) {
     let (Some(wanted), Some(highest)) =
         (DatabaseVersion::parse(new.version), running(old).max_by(|a, b| a.0.cmp(&b.0)))
     else {
@@ -127,13 +144,13 @@ fn downgrade(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>) {
     };
     if wanted < highest.0 {
         let text = format!("downgrade from {} to {} is not supported", highest.1, new.version);
-        judge.forbidden(&Path::new("spec").child("version"), &text);
+        validator.forbidden(&Path::new("spec").child("version"), &text);
     }
 }
 
 /// V23: `next` says through which version the way leads, unless straight to the wanted one.
 pub(super) fn skipped_version(
-    judge: &mut Judge,
+    validator: &mut Validator,
     new: &Cluster<'_>,
     old: &Cluster<'_>,
     next: impl Fn(&DatabaseVersion, &DatabaseVersion) -> Option<String>,
@@ -148,7 +165,7 @@ pub(super) fn skipped_version(
     };
     if let Some(through) = next(&lowest, &wanted) {
         let text = format!("upgrade from {written} to {} must go through {through}", new.version);
-        judge.forbidden(&Path::new("spec").child("version"), &text);
+        validator.forbidden(&Path::new("spec").child("version"), &text);
     }
 }
 

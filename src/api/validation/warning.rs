@@ -4,14 +4,11 @@
 use serde_json::Value;
 
 use super::{
-    cluster::{Cluster, pool_path},
-    judge::Judge,
     transition::pairs,
+    validator::Validator,
+    view::{Cluster, pool_path},
 };
-use crate::api::scheme::Version;
-
-/// Upstream's own pilot images: another program, which does not know this API.
-const UPSTREAM_PILOTS: &[&str] = &["navigator-pilot-elasticsearch", "navigator-pilot-cassandra"];
+use crate::api::{kind::Version, managed::is_upstream_pilot};
 
 /// W4, when a write of the main resource carries a status that is not the stored one.
 pub fn status_ignored(written: &Value, stored: Option<&Value>) -> Option<String> {
@@ -28,18 +25,18 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Warnings about a spec.
-pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
-    image_tag(judge, cluster);
-    pilot_image(judge, cluster);
+pub(super) fn spec(validator: &mut Validator, cluster: &Cluster<'_>) {
+    image_tag(validator, cluster);
+    pilot_image(validator, cluster);
     for (index, pool) in cluster.pools.iter().enumerate() {
         let path = pool_path(index);
         // W6
-        if pool.persistence.is_none() && judge.version == Version::V1beta1 {
-            judge.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
+        if pool.persistence.is_none() && validator.version == Version::V1beta1 {
+            validator.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
         }
         let disabled = pool.persistence.is_some_and(|p| p.enabled == Some(false));
-        if disabled && pool.keeps_data && judge.version == Version::V1beta1 {
-            judge.warn(format!(
+        if disabled && pool.keeps_data && validator.version == Version::V1beta1 {
+            validator.warn(format!(
                 "{path}.persistence: disabled, so the data of a node are deleted with its pod"
             ));
         }
@@ -47,13 +44,13 @@ pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
         let heap =
             |jvm: Option<&crate::api::v1beta1::Jvm>| jvm.is_some_and(|jvm| jvm.heap.is_some());
         if pool.memory_limit().is_none() && !heap(pool.jvm) && !heap(cluster.jvm) {
-            judge.warn(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
+            validator.warn(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
         }
     }
     // W15
     let skipped = cluster.update_strategy.map_or(&[][..], |strategy| &strategy.skip_predicates);
     if !skipped.is_empty() {
-        judge.warn(format!(
+        validator.warn(format!(
             "spec.updateStrategy.skipPredicates: steps do not wait for {}",
             skipped.join(", ")
         ));
@@ -61,18 +58,18 @@ pub(super) fn spec(judge: &mut Judge, cluster: &Cluster<'_>) {
 }
 
 /// W16, W17
-pub(super) fn update(judge: &mut Judge, new: &Cluster<'_>, old: &Cluster<'_>) {
+pub(super) fn update(validator: &mut Validator, new: &Cluster<'_>, old: &Cluster<'_>) {
     for before in &old.pools {
         let kept = new.pools.iter().any(|pool| pool.name == before.name);
         if !kept && before.nodes() > 0 {
-            judge.warn(format!("node pool {:?}: {}", before.name, drained(before.nodes())));
+            validator.warn(format!("node pool {:?}: {}", before.name, drained(before.nodes())));
         }
     }
     for (index, pool, before) in pairs(new, old) {
         let fewer = before.nodes() - pool.nodes();
         if fewer > 0 {
             let path = pool_path(index).child("replicas");
-            judge.warn(format!("{path}: {}", drained(fewer)));
+            validator.warn(format!("{path}: {}", drained(fewer)));
         }
     }
 }
@@ -83,10 +80,10 @@ fn drained(nodes: i64) -> String {
 }
 
 /// W11
-fn image_tag(judge: &mut Judge, cluster: &Cluster<'_>) {
+fn image_tag(validator: &mut Validator, cluster: &Cluster<'_>) {
     let tag = cluster.image.and_then(|image| image.tag.as_deref()).unwrap_or_default();
     if !tag.is_empty() && !tag.contains(cluster.version) {
-        judge.warn(format!(
+        validator.warn(format!(
             "spec.image.tag: {tag:?} does not contain the version {:?}",
             cluster.version
         ));
@@ -94,10 +91,9 @@ fn image_tag(judge: &mut Judge, cluster: &Cluster<'_>) {
 }
 
 /// W20
-fn pilot_image(judge: &mut Judge, cluster: &Cluster<'_>) {
+fn pilot_image(validator: &mut Validator, cluster: &Cluster<'_>) {
     let repository = cluster.pilot_image.map_or("", |image| image.repository.as_str());
-    let last = repository.rsplit('/').next().unwrap_or_default();
-    if UPSTREAM_PILOTS.contains(&last) {
-        judge.warn("spec.pilotImage: upstream's pilot image is stored but not run; the controller's own image is used, see status.pilotImage".to_owned());
+    if is_upstream_pilot(repository) {
+        validator.warn("spec.pilotImage: upstream's pilot image is stored but not run; the controller's own image is used, see status.pilotImage".to_owned());
     }
 }

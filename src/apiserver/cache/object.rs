@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::super::storage::{Key, Revision};
-use crate::api::scheme::Version;
+use crate::api::kind::Version;
 
 /// One object at one revision; never changes.
 #[derive(Debug)]

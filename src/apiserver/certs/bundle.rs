@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 use tracing::info;
 
-use crate::api::{GROUP, scheme::Version};
+use crate::api::{GROUP, kind::Version};
 
 /// The bundle is not in place everywhere.
 #[derive(Debug, thiserror::Error)]

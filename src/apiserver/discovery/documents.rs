@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     api::{
         GROUP,
-        scheme::{Kind, Version, kinds},
+        kind::{Kind, Version},
+        scheme::Scheme,
     },
     runtime::build,
 };
@@ -42,9 +43,9 @@ pub(super) fn group() -> Value {
 }
 
 /// `APIResourceList`
-pub(super) fn resources(version: Version) -> Value {
+pub(super) fn resources(scheme: &Scheme, version: Version) -> Value {
     let mut resources = Vec::new();
-    for kind in served(version) {
+    for kind in served(scheme, version) {
         resources.push(json!({
             "name": kind.plural(),
             "singularName": kind.singular(),
@@ -74,19 +75,19 @@ pub(super) fn resources(version: Version) -> Value {
 }
 
 /// `APIGroupDiscoveryList`: all of the above in one document.
-pub(super) fn aggregated() -> Value {
+pub(super) fn aggregated(scheme: &Scheme) -> Value {
     json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": [{
             "metadata": {"name": GROUP, "creationTimestamp": null},
-            "versions": Version::ALL.map(aggregated_version),
+            "versions": Version::ALL.map(|version| aggregated_version(scheme, version)),
         }],
     })
 }
 
-fn aggregated_version(version: Version) -> Value {
+fn aggregated_version(scheme: &Scheme, version: Version) -> Value {
     let resource = |kind: &'static dyn Kind| {
         let response_kind =
             json!({"group": GROUP, "version": version.as_str(), "kind": kind.kind()});
@@ -112,7 +113,7 @@ fn aggregated_version(version: Version) -> Value {
     json!({
         "version": version.as_str(),
         "freshness": "Current",
-        "resources": served(version).map(resource).collect::<Vec<_>>(),
+        "resources": served(scheme, version).map(resource).collect::<Vec<_>>(),
     })
 }
 
@@ -154,9 +155,9 @@ pub(super) fn openapi_index(hashes: &BTreeMap<String, String>) -> Value {
 }
 
 /// Kinds of a version, sorted by path.
-fn served(version: Version) -> impl Iterator<Item = &'static dyn Kind> {
+fn served(scheme: &Scheme, version: Version) -> impl Iterator<Item = &'static dyn Kind> {
     let mut served: Vec<&'static dyn Kind> =
-        kinds().iter().copied().filter(|kind| kind.versions().contains(&version)).collect();
+        scheme.kinds().iter().copied().filter(|kind| kind.versions().contains(&version)).collect();
     served.sort_by_key(|kind| kind.plural());
     served.into_iter()
 }

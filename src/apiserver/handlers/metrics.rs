@@ -12,10 +12,7 @@ use prometheus::{
 };
 
 use crate::{
-    api::{
-        GROUP,
-        scheme::{self, Version},
-    },
+    api::{GROUP, kind::Version, scheme::Scheme},
     apiserver::{options::first, request_info::RequestInfo},
     runtime::admin,
 };
@@ -26,6 +23,7 @@ const BUCKETS: &[f64] = &[
 ];
 
 pub(super) struct RequestMetrics {
+    scheme: &'static Scheme,
     total: IntCounterVec,
     duration: HistogramVec,
     long_running: IntGaugeVec,
@@ -33,8 +31,9 @@ pub(super) struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    pub(super) fn register(registry: &Registry) -> Self {
+    pub(super) fn register(registry: &Registry, scheme: &'static Scheme) -> Self {
         let metrics = Self {
+            scheme,
             total: IntCounterVec::new(
                 Opts::new(
                     "apiserver_request_total",
@@ -83,7 +82,7 @@ impl RequestMetrics {
             )
             .expect("the metric's name and labels are valid"),
         };
-        let Self { total, duration, long_running, watch_events } = &metrics;
+        let Self { scheme: _, total, duration, long_running, watch_events } = &metrics;
         let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
             Box::new(total.clone()),
             Box::new(duration.clone()),
@@ -98,7 +97,7 @@ impl RequestMetrics {
 
     /// Begins to count a request.
     pub(super) fn begin(&self, info: &RequestInfo, query: &str) -> Running<'_> {
-        let [group, version, resource, subresource] = subject(info);
+        let [group, version, resource, subresource] = subject(self.scheme, info);
         Running {
             metrics: self,
             labels: [
@@ -116,7 +115,7 @@ impl RequestMetrics {
     }
 
     pub(super) fn long_running(&self, info: &RequestInfo) -> LongRunning {
-        let [group, version, resource, _] = subject(info);
+        let [group, version, resource, _] = subject(self.scheme, info);
         let labels = [verb(info), group, version, resource, scope(info), "apiserver"];
         let gauge = self.long_running.with_label_values(&labels);
         gauge.inc();
@@ -158,8 +157,8 @@ impl Drop for LongRunning {
 }
 
 /// Group, version, resource and subresource, if they are ours.
-fn subject(info: &RequestInfo) -> [&'static str; 4] {
-    let kind = scheme::kinds().iter().find(|kind| kind.plural() == info.resource);
+fn subject(scheme: &Scheme, info: &RequestInfo) -> [&'static str; 4] {
+    let kind = scheme.by_plural(&info.resource);
     let version = Version::parse(&info.version).filter(|_| info.group == GROUP);
     let (Some(kind), Some(version)) = (kind, version) else { return [""; 4] };
     let subresource = if info.subresource == "status" { "status" } else { "" };

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 
 use super::Target;
 use crate::{
-    api::{decode::weight, scheme::Version},
+    api::{decode::weight, kind::Version},
     apiserver::{
         cache::Cached,
         load,

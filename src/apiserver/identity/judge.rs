@@ -18,7 +18,7 @@ use super::{
 use crate::api::{
     self,
     names::{self, annotation},
-    scheme,
+    scheme::Scheme,
 };
 
 /// Revisions between two records of a store in which nothing is created or deleted: two and a
@@ -30,6 +30,7 @@ const BACK: &str = "the store on record is back, in place of the one that was op
 
 pub(super) struct Judge {
     store: Arc<dyn Storage>,
+    scheme: &'static Scheme,
     client: Client,
     records: Api<ConfigMap>,
     namespace: String,
@@ -41,10 +42,23 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(store: Arc<dyn Storage>, client: &Client, namespace: &str) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn Storage>,
+        scheme: &'static Scheme,
+        client: &Client,
+        namespace: &str,
+    ) -> Self {
         let records = Api::namespaced(client.clone(), namespace);
         let namespace = namespace.to_owned();
-        Self { store, client: client.clone(), records, namespace, noted: 0, seen_lost: false }
+        Self {
+            store,
+            scheme,
+            client: client.clone(),
+            records,
+            namespace,
+            noted: 0,
+            seen_lost: false,
+        }
     }
 
     pub(super) async fn look(&mut self) -> Result<Verdict, Error> {
@@ -162,7 +176,7 @@ impl Judge {
     /// Records the store in use as ours, unless a database would be deleted for it. Of several
     /// replicas that try, one succeeds and the others compare themselves with it.
     async fn without_record(&self, id: &str, revision: Revision) -> Result<Verdict, Error> {
-        let orphans = orphans::find(&self.client, &*self.store).await?;
+        let orphans = orphans::find(&self.client, &*self.store, self.scheme).await?;
         if !orphans.is_empty() {
             return Ok(Verdict::Foreign(self.explain_orphans(id, &orphans)));
         }
@@ -191,7 +205,7 @@ impl Judge {
     }
 
     async fn holds_objects(&self) -> Result<bool, Error> {
-        for kind in scheme::kinds() {
+        for kind in self.scheme.kinds() {
             let prefix = Prefix::resource(api::GROUP, kind.plural())
                 .expect("our group and plurals are valid parts of a key");
             let request = PageRequest { limit: Some(1), ..PageRequest::default() };

@@ -9,7 +9,7 @@ use super::{
     super::storage::{Key, Storage},
     Error,
 };
-use crate::api::{GROUP, scheme};
+use crate::api::{GROUP, scheme::Scheme};
 
 /// StatefulSets that one request reads.
 const PAGE: u32 = 500;
@@ -17,7 +17,11 @@ const PAGE: u32 = 500;
 pub(super) const NAMED: usize = 3;
 
 /// `namespace/name` of each, and of no more than a message needs.
-pub(super) async fn find(client: &Client, store: &dyn Storage) -> Result<Vec<String>, Error> {
+pub(super) async fn find(
+    client: &Client,
+    store: &dyn Storage,
+    scheme: &Scheme,
+) -> Result<Vec<String>, Error> {
     let sets: Api<StatefulSet> = Api::all(client.clone());
     let mut found = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
@@ -27,7 +31,10 @@ pub(super) async fn find(client: &Client, store: &dyn Storage) -> Result<Vec<Str
             let namespace = set.metadata.namespace.unwrap_or_default();
             for owner in set.metadata.owner_references.unwrap_or_default() {
                 let ours = owner.api_version.split('/').next() == Some(GROUP);
-                if ours && !holds(store, &owner.kind, &namespace, &owner.name, &owner.uid).await? {
+                if ours
+                    && !holds(store, scheme, &owner.kind, &namespace, &owner.name, &owner.uid)
+                        .await?
+                {
                     let name = set.metadata.name.as_deref().unwrap_or_default();
                     found.push(format!("{namespace}/{name}"));
                     break;
@@ -47,12 +54,13 @@ pub(super) async fn find(client: &Client, store: &dyn Storage) -> Result<Vec<Str
 /// Does the store have this very object? An object that cannot be read is there.
 async fn holds(
     store: &dyn Storage,
+    scheme: &Scheme,
     kind: &str,
     namespace: &str,
     name: &str,
     uid: &str,
 ) -> Result<bool, Error> {
-    let Some(kind) = scheme::kinds().iter().find(|known| known.kind() == kind) else {
+    let Some(kind) = scheme.by_kind(kind) else {
         return Ok(false);
     };
     let Ok(key) = Key::new(GROUP, kind.plural(), namespace, name) else { return Ok(false) };

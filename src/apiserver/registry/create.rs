@@ -7,7 +7,7 @@ use crate::{
     api::{
         decode::{Document, weight},
         field::{ErrorList, aggregate},
-        scheme::Part,
+        kind::Part,
         validation::warning,
     },
     apiserver::{
@@ -77,8 +77,8 @@ impl Registry {
         self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
             .await?;
         let weight = weight::of(&hub);
-        let verdict = load::work(weight, || self.kind.validate_create(call.version, &hub));
-        self.judge(call, &name, verdict)?;
+        let validation = load::work(weight, || self.kind.validate_create(call.version, &hub));
+        self.accept(call, &name, validation)?;
         let key = self.key(call.namespace, &name)?;
         drop(meta::take(&mut hub, "resourceVersion"));
         if options.dry_run {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Call, Object, Page, Registry, meta, read::name_of};
 use crate::{
-    api::scheme::Part,
+    api::kind::Part,
     apiserver::{
         admission::Operation,
         options::{DeleteOptions, ListOptions, Propagation},

@@ -9,7 +9,7 @@ use crate::{
         GROUP,
         decode::Document,
         field::{FieldError, Path, Problem},
-        scheme::{Part, Version},
+        kind::{Part, Version},
         validation::warning,
     },
     apiserver::{
@@ -122,8 +122,8 @@ impl Registry {
         let objects = (Some(&next), Some(&current.hub));
         self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
-        let verdict = load::work(weight, validate);
-        self.judge(call, name, verdict)?;
+        let validation = load::work(weight, validate);
+        self.accept(call, name, validation)?;
         Ok(next)
     }
 
@@ -141,8 +141,8 @@ impl Registry {
             // hub's own version has none.
             (Patch::Merge(document), Version::V1alpha1) => {
                 let mut document = document.clone();
-                let tolerated = self.kind.tolerate(call.version, &mut document);
-                let warnings = tolerated.map_err(|e| self.not_understood(name, e))?;
+                let normalized = self.kind.normalize(call.version, &mut document);
+                let warnings = normalized.map_err(|e| self.not_understood(name, e))?;
                 call.warnings.extend(warnings);
                 Patch::Merge(document).apply(shown)
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Registry;
-use crate::api::scheme::Kind;
+use crate::api::kind::Kind;
 use crate::apiserver::{
     cache::{Cached, Event, Watcher},
     options::{ListOptions, revision},

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{Error, each, open, unreadable};
-use crate::apiserver::{run::Store, storage::Entry};
+use crate::{
+    api::scheme::Scheme,
+    apiserver::{run::Store, storage::Entry},
+};
 
 /// Raised when an older binary could not read an export any more.
 pub(super) const FORMAT: u64 = 1;
@@ -48,7 +51,11 @@ pub struct Exported {
 }
 
 /// Writes every object as of one revision.
-pub async fn export(store: &Store, out: &mut impl Write) -> Result<Exported, Error> {
+pub async fn export(
+    store: &Store,
+    scheme: &Scheme,
+    out: &mut impl Write,
+) -> Result<Exported, Error> {
     let store = open(store).await?;
     let sight = store.sight().await?;
     let store_id = sight.id.ok_or(Error::NoStore)?;
@@ -56,7 +63,7 @@ pub async fn export(store: &Store, out: &mut impl Write) -> Result<Exported, Err
     let mut found = Exported { objects: 0, unreadable: Vec::new() };
     let revision = each(&*store, |entry| {
         found.objects += 1;
-        if let Some(why) = unreadable(&entry) {
+        if let Some(why) = unreadable(scheme, &entry) {
             found.unreadable.push((entry.key.as_str().to_owned(), why));
         }
         lines.push(line(&entry));

@@ -16,7 +16,7 @@ use super::{
     unreadable,
 };
 use crate::{
-    api::GROUP,
+    api::{GROUP, scheme::Scheme},
     apiserver::{
         run::Store,
         storage::{Entry, Key, PageRequest, Prefix, Revision, Storage, embedded, etcd},
@@ -36,13 +36,14 @@ pub struct Imported {
 /// Fills an empty store with an export.
 pub async fn import(
     store: &Store,
+    scheme: &Scheme,
     input: impl BufRead,
     skip_unreadable: bool,
 ) -> Result<Imported, Error> {
     let (head, mut entries) = read(input)?;
     let mut skipped = Vec::new();
     for entry in &entries {
-        let Some(why) = unreadable(entry) else { continue };
+        let Some(why) = unreadable(scheme, entry) else { continue };
         let key = entry.key.as_str().to_owned();
         if !skip_unreadable {
             return Err(Error::Unreadable { key, why });

@@ -8,6 +8,7 @@ use super::store;
 use crate::{
     apiserver::{migrate_storage, registry::Migrated},
     cli::{complain, logging},
+    database::{Databases, scheme},
     error::{chain, exit},
 };
 
@@ -31,7 +32,7 @@ pub(super) struct Args {
     logging: logging::Args,
 }
 
-pub(super) fn run(args: Args) -> u8 {
+pub(super) fn run(args: Args, databases: Databases) -> u8 {
     let Args { store, logging } = args;
     let store = match logging.init().and_then(|()| store.config()) {
         Ok(store) => store,
@@ -47,7 +48,7 @@ pub(super) fn run(args: Args) -> u8 {
             return exit::FAILURE;
         }
     };
-    match runtime.block_on(migrate_storage::run(&store)) {
+    match runtime.block_on(migrate_storage::run(&store, scheme(databases))) {
         Ok(found) => report(&found),
         Err(failure) => {
             error!(error = %chain(&failure), "The migration failed");

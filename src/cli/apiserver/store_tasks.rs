@@ -6,11 +6,13 @@ use tracing::{error, info, warn};
 
 use super::store;
 use crate::{
+    api::scheme::Scheme,
     apiserver::{
         run::Store,
         store_tools::{self, Error},
     },
     cli::{complain, logging},
+    database::{Databases, scheme},
     error::{chain, exit},
 };
 
@@ -64,7 +66,7 @@ struct Flags {
     logging: logging::Args,
 }
 
-pub(super) fn run(args: Args) -> u8 {
+pub(super) fn run(args: Args, databases: Databases) -> u8 {
     let Args { task } = args;
     let (Task::Export(flags)
     | Task::Import { flags, .. }
@@ -85,7 +87,7 @@ pub(super) fn run(args: Args) -> u8 {
             return exit::FAILURE;
         }
     };
-    match runtime.block_on(perform(&task, &store)) {
+    match runtime.block_on(perform(&task, &store, scheme(databases))) {
         Ok(()) => exit::OK,
         Err(failure @ Error::Name(_)) => {
             complain(&chain(&failure).to_string());
@@ -98,11 +100,12 @@ pub(super) fn run(args: Args) -> u8 {
     }
 }
 
-async fn perform(task: &Task, store: &Store) -> Result<(), Error> {
+async fn perform(task: &Task, store: &Store, scheme: &Scheme) -> Result<(), Error> {
     let say = |text: String| writeln!(io::stdout(), "{text}").map_err(Error::Write);
     match task {
         Task::Export(_) => {
-            let exported = store_tools::export(store, &mut BufWriter::new(io::stdout())).await?;
+            let exported =
+                store_tools::export(store, scheme, &mut BufWriter::new(io::stdout())).await?;
             for (key, why) in exported.unreadable {
                 warn!(key, why, "Exported an object that this release cannot read");
             }
@@ -111,14 +114,14 @@ async fn perform(task: &Task, store: &Store) -> Result<(), Error> {
         }
         Task::Import { skip_unreadable, .. } => {
             let input = BufReader::new(io::stdin());
-            let imported = store_tools::import(store, input, *skip_unreadable).await?;
+            let imported = store_tools::import(store, scheme, input, *skip_unreadable).await?;
             for (key, why) in imported.skipped {
                 warn!(key, why, "Left out an object that this release cannot read");
             }
             say(format!("imported {} objects into store {}", imported.objects, imported.id))
         }
         Task::Identity(_) => {
-            let found = store_tools::identity(store).await?;
+            let found = store_tools::identity(store, scheme).await?;
             say(format!("id: {}", found.id))?;
             say(format!("revision: {}", found.revision))?;
             say(format!("objects: {}", found.objects))?;
@@ -127,6 +130,6 @@ async fn perform(task: &Task, store: &Store) -> Result<(), Error> {
             }
             Ok(())
         }
-        Task::Forget { name, .. } => say(store_tools::forget(store, name).await?),
+        Task::Forget { name, .. } => say(store_tools::forget(store, scheme, name).await?),
     }
 }

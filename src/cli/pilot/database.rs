@@ -1,4 +1,4 @@
-//! `navigator pilot cassandra`, and every other database: the same flags for all.
+//! `navigator pilot NAME`: the same flags for every database.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -32,12 +32,6 @@ use crate::{
 /// Exit codes: 0 stopped as asked, otherwise the database's own, 128+n when signal n ended it,
 /// 1 the pilot failed, 64 unusable arguments or settings, 70 the pilot panicked again and again.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  navigator pilot elasticsearch\n  navigator pilot cassandra --config \
-                  pilot.yaml --address 127.0.0.1 --data-dir /srv/cassandra\n  navigator pilot \
-                  cassandra --config pilot.yaml --kubeconfig host.kubeconfig --address 10.0.0.7 \
-                  --data-dir /srv/cassandra --user 999"
-)]
 pub(crate) struct Args {
     /// Name of the Pilot object; in a pod, the pod's name.
     #[arg(long, value_name = "NAME", env = "NAVIGATOR_PILOT_NAME")]
@@ -124,6 +118,15 @@ pub(crate) struct Args {
     process: ProcessArgs,
     #[command(flatten)]
     logging: logging::Args,
+}
+
+/// What the help of one database ends with.
+pub(super) fn examples(word: &str) -> String {
+    format!(
+        "Examples:\n  navigator pilot {word}\n  navigator pilot {word} --config pilot.yaml --address \
+         127.0.0.1 --data-dir /srv/{word}\n  navigator pilot {word} --config pilot.yaml \
+         --kubeconfig host.kubeconfig --address 10.0.0.7 --data-dir /srv/{word} --user 999"
+    )
 }
 
 /// A serving database is asked every five seconds.

@@ -23,7 +23,7 @@ use crate::{
 /// that was passed on, 127 not found, 126 not executable, 64 unusable arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  navigator pilot exec -- java -jar server.jar\n  \
-                  navigator pilot exec --user 999 --termination-grace-period 300 -- bin/cassandra -f")]
+                  navigator pilot exec --user 999 --termination-grace-period 300 -- bin/database")]
 pub(crate) struct Args {
     #[command(flatten)]
     process: ProcessArgs,

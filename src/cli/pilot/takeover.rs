@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 
 use super::{Chosen, Which, database};
 use crate::{
-    cli::{Applet, Asked, Databases, complain, parse},
+    cli::{Applet, Asked, complain, parse},
+    database::Databases,
     error::{chain, exit},
     pilot::process::takeover::Handoff,
     runtime::build,

@@ -78,8 +78,8 @@ mod tests {
     fn list_maps_are_merged_by_key_and_other_lists_replaced() {
         let mut base = json!({
             "containers": [{
-                "name": "cassandra",
-                "image": "cassandra:5",
+                "name": "example",
+                "image": "example:5",
                 "env": [{"name": "A", "value": "1"}],
                 "ports": [{"containerPort": 9042, "protocol": "TCP", "name": "cql"}],
                 "args": ["a", "b"],
@@ -93,7 +93,7 @@ mod tests {
                 "containers": [
                     {"name": "sidecar", "image": "x"},
                     {
-                        "name": "cassandra",
+                        "name": "example",
                         "env": [{"name": "B", "value": "2"}],
                         "ports": [{"containerPort": 9042, "hostPort": 9042}],
                         "args": ["c"],
@@ -108,8 +108,8 @@ mod tests {
             json!({
                 "containers": [
                     {
-                        "name": "cassandra",
-                        "image": "cassandra:5",
+                        "name": "example",
+                        "image": "example:5",
                         "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
                         "ports": [
                             {"containerPort": 9042, "protocol": "TCP", "name": "cql", "hostPort": 9042}

@@ -6,13 +6,10 @@ use serde_json::{Map, Value, json};
 use super::pool_labels;
 use crate::{
     api::{
-        names::{annotation, label},
+        names::annotation,
         v1beta1::{self, Pilot, PilotSpec},
     },
-    controller::{
-        desired::{Desired, Pool},
-        flavour::Settings,
-    },
+    controller::desired::{Desired, Pool, Settings},
 };
 
 pub(crate) fn pilot_resource() -> ApiResource {
@@ -28,8 +25,8 @@ pub(crate) fn pilot_body(
     settings: &Settings,
 ) -> Value {
     let mut labels: Map<String, Value> = pool_labels(desired, pool);
-    if desired.flavour.word == "cassandra" && ordinal == 0 {
-        labels.insert(label::CASSANDRA_SEED.to_owned(), json!("true"));
+    for (key, value) in (desired.database.node_labels)(ordinal, None) {
+        labels.extend(value.map(|value| (key.to_owned(), json!(value))));
     }
     let mut spec = json!(pool.pilot);
     if let Some(spec) = spec.as_object_mut() {

@@ -17,8 +17,8 @@ const CONFIG_VOLUME: &str = "config";
 const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 
 /// The pod template of a pool. `claims` says whether data are kept on a claim.
-pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
-    let flavour = desired.flavour;
+pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
+    let database = desired.database;
     let mut labels = pool_labels(desired, pool);
     labels.insert(label::HAS_PILOT.to_owned(), json!(""));
     let mut volumes = vec![
@@ -26,7 +26,7 @@ pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
         json!({"name": CONFIG_VOLUME, "emptyDir": {}}),
     ];
     if !claims {
-        volumes.push(json!({"name": flavour.data_volume, "emptyDir": {}}));
+        volumes.push(json!({"name": database.data_volume, "emptyDir": {}}));
     }
     let user = desired.run_as_user;
     let mut template = json!({
@@ -40,8 +40,8 @@ pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
             },
         },
         "spec": {
-            "serviceAccountName": (flavour.service_account)(&desired.name),
-            "terminationGracePeriodSeconds": flavour.termination_grace.as_secs(),
+            "serviceAccountName": (database.service_account)(&desired.name),
+            "terminationGracePeriodSeconds": database.termination_grace.as_secs(),
             "securityContext": {
                 "runAsUser": user,
                 "runAsGroup": user,
@@ -53,14 +53,14 @@ pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
             },
             "affinity": affinity(desired, pool),
             "initContainers": [install(desired)],
-            "containers": [database(desired, pool)],
+            "containers": [database_container(desired, pool)],
             "volumes": volumes,
         },
     });
     let own = template["metadata"]["labels"].clone();
     for overlay in &pool.overlays {
         let mut overlay = Value::Object(overlay.clone());
-        keep(&mut overlay, flavour.container);
+        keep(&mut overlay, database.container);
         merge(&mut template, &overlay);
     }
     // By these the pod is found and judged, whatever an overlay says.
@@ -72,7 +72,7 @@ pub(super) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
             metadata["labels"][key] = value.clone();
         }
     }
-    tell_grace(&mut template, flavour.container);
+    tell_grace(&mut template, database.container);
     template
 }
 
@@ -191,18 +191,18 @@ fn probe(port: u16, period: u32, timeout: u32, failures: u32) -> Value {
     })
 }
 
-fn database(desired: &Desired, pool: &Pool) -> Value {
-    let flavour = desired.flavour;
-    let ports: Vec<_> = flavour
+fn database_container(desired: &Desired, pool: &Pool) -> Value {
+    let database = desired.database;
+    let ports: Vec<_> = database
         .ports
         .iter()
         .map(|(name, port)| json!({"name": name, "containerPort": port, "protocol": "TCP"}))
         .collect();
     json!({
-        "name": flavour.container,
+        "name": database.container,
         "image": desired.image.reference,
         "imagePullPolicy": desired.image.pull_policy,
-        "command": [format!("{}/navigator", names::SHARED_DIR), "pilot", flavour.word],
+        "command": [format!("{}/navigator", names::SHARED_DIR), "pilot", database.word],
         "env": [
             field("NAVIGATOR_PILOT_NAME", "metadata.name"),
             field("NAVIGATOR_PILOT_NAMESPACE", "metadata.namespace"),
@@ -211,7 +211,7 @@ fn database(desired: &Desired, pool: &Pool) -> Value {
             field("NAVIGATOR_NODE_NAME", "spec.nodeName"),
             {
                 "name": GRACE_VARIABLE,
-                "value": flavour.termination_grace.as_secs().to_string(),
+                "value": database.termination_grace.as_secs().to_string(),
             },
         ],
         "ports": ports,
@@ -225,7 +225,7 @@ fn database(desired: &Desired, pool: &Pool) -> Value {
         "volumeMounts": [
             {"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR, "readOnly": true},
             {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIR},
-            {"name": flavour.data_volume, "mountPath": flavour.data_dir},
+            {"name": database.data_volume, "mountPath": database.data_dir},
         ],
     })
 }
@@ -233,6 +233,7 @@ fn database(desired: &Desired, pool: &Pool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::example::DATABASE;
     use crate::controller::world::desired;
 
     /// As validation lets it in no more, and stores may hold it.
@@ -244,7 +245,7 @@ mod tests {
             json!({"metadata": {"annotations": null, "labels": null}}),
             json!({"metadata": null, "spec": null}),
             json!({"spec": {"containers": null, "initContainers": null, "volumes": null}}),
-            json!({"spec": {"containers": [{"name": "cassandra", "env": null, "volumeMounts": null}]}}),
+            json!({"spec": {"containers": [{"name": "example", "env": null, "volumeMounts": null}]}}),
         ] {
             cluster.pools[0].overlays = vec![overlay.as_object().unwrap().clone()];
             let built = template(&cluster, &cluster.pools[0], false);
@@ -252,12 +253,12 @@ mod tests {
         }
 
         let overlay = json!({"metadata": {
-            "labels": {label::CASSANDRA_CLUSTER: "other", label::HAS_PILOT: null, "app": "mine"},
+            "labels": {DATABASE.cluster_label: "other", label::HAS_PILOT: null, "app": "mine"},
             "annotations": {annotation::CONFIG_HASH: null, "prometheus.io/scrape": null},
         }});
         cluster.pools[0].overlays = vec![overlay.as_object().unwrap().clone()];
         let metadata = template(&cluster, &cluster.pools[0], false)["metadata"].take();
-        assert_eq!(metadata["labels"][label::CASSANDRA_CLUSTER], "demo");
+        assert_eq!(metadata["labels"][DATABASE.cluster_label], "demo");
         assert_eq!(metadata["labels"][label::HAS_PILOT], "");
         assert_eq!(metadata["labels"]["app"], "mine", "what is not needed may be changed");
         assert_eq!(metadata["annotations"][annotation::CONFIG_HASH], "hash");

@@ -4,6 +4,7 @@ use k8s_openapi::jiff::ToSpan;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::controller::example::DATABASE;
 use crate::controller::world;
 
 fn now() -> Timestamp {
@@ -12,7 +13,7 @@ fn now() -> Timestamp {
 
 /// What is seen of node 0 when its pod's status is this.
 fn pod(status: &Value) -> PodFacts {
-    let pod = json!({"metadata": {"name": "cass-demo-a-0", "uid": "p"}, "status": status});
+    let pod = json!({"metadata": {"name": "ex-demo-a-0", "uid": "p"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
     let desired = world::desired(&[("a", 1)], "x");
     let mut observed = observe(&desired, &Objects { pods, ..Objects::default() }, now());
@@ -32,7 +33,7 @@ fn a_pod_that_waits_for_an_image_or_a_machine_is_told_at_once_and_lasts_after_tw
         let image = json!({
             "conditions": condition("Ready", "ContainersNotReady"),
             "containerStatuses": [{
-                "name": "cassandra", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+                "name": "example", "ready": false, "restartCount": 0, "image": "", "imageID": "",
                 "state": {"waiting": {"reason": "ErrImagePull", "message": "slow"}},
             }],
         });
@@ -48,7 +49,8 @@ fn a_pod_that_waits_for_an_image_or_a_machine_is_told_at_once_and_lasts_after_tw
 
 /// Has the database of a node with this report ever answered?
 fn has_answered(status: Value) -> bool {
-    answered(&serde_json::from_value(status).unwrap())
+    let status = serde_json::from_value(status).unwrap();
+    answered(&status, (DATABASE.reports)(&status))
 }
 
 #[test]
@@ -56,7 +58,7 @@ fn whatever_comes_from_the_database_itself_shows_that_it_answered() {
     for silent in [
         json!({}),
         json!({"phase": "Failed", "configHash": "x", "lastTermination": {"exitCode": 1}}),
-        json!({"elasticsearch": {"plugins": [{"name": "icu"}]}, "health": "Red"}),
+        json!({"example": {"plugins": [{"name": "icu"}]}, "health": "Red"}),
     ] {
         assert!(!has_answered(silent.clone()), "{silent}");
     }
@@ -64,7 +66,7 @@ fn whatever_comes_from_the_database_itself_shows_that_it_answered() {
         json!({"version": "5.0.6"}),
         json!({"identity": {"nodeID": "x"}}),
         json!({"endpoints": [{"name": "transport", "host": "10.0.0.1", "port": 7000}]}),
-        json!({"cassandra": {"operationMode": "JOINING"}}),
+        json!({"example": {"mode": "JOINING"}}),
         json!({"decommission": {"irreversible": false}}),
     ] {
         assert!(has_answered(spoke.clone()), "{spoke}");
@@ -88,16 +90,16 @@ fn only_a_claim_with_a_volume_behind_it_holds_data() {
 /// Facts of the one node of a cluster, whose pod has not been ready for two hours.
 fn seen(data: &Value, phase: &str, mode: &str, ago: Duration) -> Member {
     let pod = json!({
-        "metadata": {"name": "cass-demo-a-0", "uid": "p"},
+        "metadata": {"name": "ex-demo-a-0", "uid": "p"},
         "spec": {"containers": [], "volumes": [data]},
         "status": {"conditions": [{
             "type": "Ready", "status": "False", "lastTransitionTime": "2025-12-31T23:00:00Z",
         }]},
     });
     let pilot = json!({
-        "metadata": {"name": "cass-demo-a-0", "uid": "q"},
+        "metadata": {"name": "ex-demo-a-0", "uid": "q"},
         "spec": {"phase": phase},
-        "status": {"cassandra": {"operationMode": mode}},
+        "status": {"example": {"mode": mode}},
     });
     let objects = Objects {
         pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
@@ -118,7 +120,7 @@ fn a_pod_holds_its_data_where_its_own_volume_says_so() {
         (json!({"hostPath": {"path": "/data"}}), false),
     ] {
         let mut volume = source;
-        volume["name"] = json!("cassandra-data");
+        volume["name"] = json!("example-data");
         let pod = seen(&volume, "Running", "NORMAL", Duration::ZERO).pod.unwrap();
         assert_eq!(pod.holds_data, holds, "{volume}");
         volume["name"] = json!("scratch");

@@ -259,10 +259,7 @@ mod tests {
     fn a_pod_is_given_the_wanted_image_once_and_is_waited_for_until_its_pilot_runs_it() {
         let old = ("1", done("one", DAY));
         assert_eq!(next(&[(&[("2", done("two", DAY))], "two", None)]), "current", "made of it");
-        assert_eq!(
-            next(&[(slice::from_ref(&old), "one", None)]),
-            "install-pilot-1 to cass-demo-a-0"
-        );
+        assert_eq!(next(&[(slice::from_ref(&old), "one", None)]), "install-pilot-1 to ex-demo-a-0");
         assert_eq!(next(&[(&[old.clone(), ("2", pending())], "one", None)]), "wait");
         let installed = [old, ("2", done("two", 5))];
         assert_eq!(next(&[(&installed, "one", None)]), "wait");
@@ -274,13 +271,10 @@ mod tests {
     fn one_pod_at_a_time_and_a_failure_holds_back_the_others() {
         let old = ("1", done("one", DAY));
         let outdated: Row<'_> = (slice::from_ref(&old), "one", None);
-        assert_eq!(next(&[outdated, outdated]), "install-pilot-1 to cass-demo-a-1");
+        assert_eq!(next(&[outdated, outdated]), "install-pilot-1 to ex-demo-a-1");
         let installed = [old.clone(), ("2", done("two", 5))];
         assert_eq!(next(&[outdated, (&installed, "one", None)]), "wait");
-        assert_eq!(
-            next(&[outdated, (&installed, "two", None)]),
-            "install-pilot-1 to cass-demo-a-0"
-        );
+        assert_eq!(next(&[outdated, (&installed, "two", None)]), "install-pilot-1 to ex-demo-a-0");
         let failed = [old.clone(), ("2", unpulled())];
         for rows in [[outdated, (&failed, "one", None)], [(&failed, "one", None), outdated]] {
             assert_eq!(next(&rows), "ImagePullFailed");
@@ -301,14 +295,14 @@ mod tests {
     #[test]
     fn another_image_is_tried_after_one_that_failed_and_an_old_one_is_brought_back() {
         let broken = [("1", done("one", DAY)), ("3", unpulled())];
-        assert_eq!(next(&[(&broken, "one", None)]), "install-pilot-2 to cass-demo-a-0");
+        assert_eq!(next(&[(&broken, "one", None)]), "install-pilot-2 to ex-demo-a-0");
         let refused = [("1", done("one", DAY)), ("3", done("three", 600))];
         assert_eq!(
             next(&[(&refused, "one", Some("TakeoverRefused"))]),
-            "install-pilot-2 to cass-demo-a-0"
+            "install-pilot-2 to ex-demo-a-0"
         );
         let back = [("2", done("two", DAY)), ("3", done("three", 600))];
-        assert_eq!(next(&[(&back, "three", None)]), "install-pilot-2 to cass-demo-a-0");
+        assert_eq!(next(&[(&back, "three", None)]), "install-pilot-2 to ex-demo-a-0");
     }
 
     #[test]
@@ -317,20 +311,17 @@ mod tests {
         let outdated: Row<'_> = (slice::from_ref(&old), "one", None);
         for state in [pending(), unpulled(), done("three", 5)] {
             let begun = [old.clone(), ("3", state)];
-            assert_eq!(
-                next(&[(&begun, "one", None), outdated]),
-                "install-pilot-2 to cass-demo-a-0"
-            );
+            assert_eq!(next(&[(&begun, "one", None), outdated]), "install-pilot-2 to ex-demo-a-0");
         }
         let settled = [old.clone(), ("3", done("three", DAY))];
         let next = next(&[(&settled, "three", None), outdated]);
-        assert_eq!(next, "install-pilot-1 to cass-demo-a-1");
+        assert_eq!(next, "install-pilot-1 to ex-demo-a-1");
     }
 
     #[test]
     fn an_image_that_came_late_over_the_wanted_one_is_replaced() {
         let late = [("1", done("one", DAY)), ("3", done("three", 5)), ("2", done("two", 600))];
-        assert_eq!(next(&[(&late, "three", None)]), "install-pilot-3 to cass-demo-a-0");
+        assert_eq!(next(&[(&late, "three", None)]), "install-pilot-3 to ex-demo-a-0");
     }
 
     #[test]
@@ -338,7 +329,7 @@ mod tests {
         // Were what finished always overwritten, as by a clock that runs backwards.
         let mut installed = vec![("1", done("one", DAY))];
         installed.extend((1..MOST).map(|number| ("2", done("two", DAY + i64::from(number)))));
-        assert_eq!(next(&[(&installed, "one", None)]), "install-pilot-20 to cass-demo-a-0");
+        assert_eq!(next(&[(&installed, "one", None)]), "install-pilot-20 to ex-demo-a-0");
         installed.push(("2", done("two", 2 * DAY)));
         assert_eq!(next(&[(&installed, "one", None)]), "PilotInstallFailed");
         // Nor is what is under way asked for again, wherever it stands.
@@ -354,7 +345,7 @@ mod tests {
         let row: Row<'_> = (slice::from_ref(&old), "one", None);
         let (mut desired, mut observed) = world(&[row, row]);
         let step = Step::Deliver {
-            pilot: "cass-demo-a-1".into(),
+            pilot: "ex-demo-a-1".into(),
             pod: "pod-1".into(),
             container: "install-pilot-1".into(),
             image: "navigator:2".into(),

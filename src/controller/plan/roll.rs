@@ -12,10 +12,9 @@ use super::{Block, OperationType, Plan, Step, wanted};
 use crate::{
     api::{schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
     controller::{
-        desired::{Desired, Pool},
+        desired::{Database, Desired, Pool},
         observe::{Member, Observed, ObservedPool, PilotFacts},
     },
-    engine::revision::config_hash,
 };
 
 /// Is the pod, or what its pilot was told, older than what is wanted?
@@ -36,13 +35,13 @@ pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
 
 /// What a node is told without a new pod: everything to one that does not run. To one that runs
 /// all but a request for a restart, which is the controller's to carry out, with a new pod.
-pub(crate) fn told_alone(pilot: &PilotFacts, wanted: &PilotSpec) -> PilotSpec {
+pub(crate) fn told_alone(database: &Database, pilot: &PilotFacts, wanted: &PilotSpec) -> PilotSpec {
     if pilot.failed || pilot.spec.restarted_at == wanted.restarted_at {
         return wanted.clone();
     }
     let mut spec = wanted.clone();
     spec.restarted_at.clone_from(&pilot.spec.restarted_at);
-    spec.config_hash = Some(config_hash(&spec));
+    spec.config_hash = Some((database.config_hash)(&spec));
     spec
 }
 
@@ -118,7 +117,7 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         return Plan::act(operation, restart);
     }
     let pilot = member.pilot.as_ref()?;
-    if pilot.spec.config_hash != told_alone(pilot, &wanted.pilot).config_hash {
+    if pilot.spec.config_hash != told_alone(desired.database, pilot, &wanted.pilot).config_hash {
         return Plan::act(operation, Step::Tell { pilot: member.name.clone() });
     }
     let waiting = match pilot.judged.clone() {
@@ -141,7 +140,8 @@ fn canary_held(current: u32) -> Block {
 /// Rules by which the word of every pilot must be fresh before one is gone by.
 const PEERS_READY: &str = "PeersReady";
 
-/// Reported by Elasticsearch's pilots where no other node has a copy, whatever the volume is.
+/// Reported where no other node has a copy, whatever the volume is, by the pilots of databases
+/// that know.
 const OUTLIVES: &str = "DataOutlivesPod";
 
 /// Why this node's pod may not be deleted: data of which there is no copy, as far as anybody knows,
@@ -156,7 +156,7 @@ pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block>
     let why = match blockers.into_iter().find(|(predicate, _)| predicate == OUTLIVES) {
         Some((_, message)) => message.clone(),
         // It would say so.
-        None if desired.flavour.word == "elasticsearch" && speaks.is_some() => return None,
+        None if desired.database.knows_copies && speaks.is_some() => return None,
         None => "nobody says that other nodes have copies of all of it".to_owned(),
     };
     (!desired.strategy.skips_by_name(OUTLIVES)).then(|| Block {

@@ -8,7 +8,7 @@ use super::*;
 use crate::controller::{
     heard::Hearing,
     observe::{PilotFacts, PodFacts, Trouble},
-    world::{World, desired, observed, roles},
+    world::{World, desired, observed},
 };
 
 /// The plan for a cluster that served before, after `change`.
@@ -76,7 +76,7 @@ fn pools_grow_one_node_at_a_time_in_the_order_of_the_spec() {
 fn growth_waits_for_every_node_to_serve() {
     let plan = planned(&[("a", 3)], &[("a", 2)], |_, o| pod(o, 0, 0).ready = false);
     assert_eq!(plan.step, None);
-    assert_eq!(plan.waiting.unwrap().pilot, "cass-demo-a-0");
+    assert_eq!(plan.waiting.unwrap().pilot, "ex-demo-a-0");
 }
 
 #[test]
@@ -93,21 +93,21 @@ fn nodes_with_data_come_back_all_at_once() {
 #[test]
 fn the_last_node_is_drained_and_removed_only_after_it_left() {
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, _| ());
-    assert_eq!(plan.step, Some(Step::Drain { pilot: "cass-demo-a-2".into() }));
+    assert_eq!(plan.step, Some(Step::Drain { pilot: "ex-demo-a-2".into() }));
     let waits = planned(&[("a", 2)], &[("a", 3)], |_, o| drained(o, 2));
     assert_eq!((waits.step, waits.waiting.unwrap().step), (None, "DrainPilot"));
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| {
         drained(o, 2);
         pilot(o, 0, 2).decommissioned = true;
     });
-    let remove = Step::Remove { pool: "a".into(), pilot: "cass-demo-a-2".into(), to: 2 };
+    let remove = Step::Remove { pool: "a".into(), pilot: "ex-demo-a-2".into(), to: 2 };
     assert_eq!(plan.step, Some(remove));
 }
 
 #[test]
 fn a_drain_is_taken_back_until_it_is_past_return() {
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| drained(o, 2));
-    assert_eq!(plan.step, Some(Step::Keep { pilot: "cass-demo-a-2".into() }));
+    assert_eq!(plan.step, Some(Step::Keep { pilot: "ex-demo-a-2".into() }));
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
         drained(o, 2);
         pilot(o, 0, 2).irreversible = true;
@@ -130,7 +130,7 @@ fn what_a_gone_node_leaves_is_removed_claim_first() {
         member(o, 0, 2).claim = None;
     });
     let uid = "pilot-2".into();
-    assert_eq!(plan.step, Some(Step::DeletePilot { pilot: "cass-demo-a-2".into(), uid }));
+    assert_eq!(plan.step, Some(Step::DeletePilot { pilot: "ex-demo-a-2".into(), uid }));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_node_that_never_ran_is_removed_without_a_drain() {
         let pilot = pilot(o, 0, 1);
         (pilot.ready, pilot.identity) = (false, false);
     });
-    let remove = Step::Remove { pool: "a".into(), pilot: "cass-demo-a-1".into(), to: 1 };
+    let remove = Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 };
     assert_eq!(plan.step, Some(remove));
 }
 
@@ -169,7 +169,7 @@ fn with_a_node_that_never_served(change: impl FnOnce(&mut Desired, &mut Observed
 
 #[test]
 fn a_node_that_cannot_start_and_never_served_is_given_up_when_nobody_wants_it() {
-    let remove = Some(Step::Remove { pool: "a".into(), pilot: "cass-demo-a-1".into(), to: 1 });
+    let remove = Some(Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
     assert_eq!(with_a_node_that_never_served(|_, _| ()).step, remove);
     // What lies on an older volume is known to a pilot that could read it.
     let older = |o: &mut Observed| pilot(o, 0, 1).created = Some(Timestamp::UNIX_EPOCH);
@@ -222,7 +222,7 @@ fn a_node_that_left_goes_when_nobody_wants_it_whoever_told_it_to_leave() {
         pilot(o, 0, 1).spec.phase = Some(PilotIntent::Decommissioned);
         pilot(o, 0, 1).decommissioned = true;
     });
-    let remove = Step::Remove { pool: "a".into(), pilot: "cass-demo-a-1".into(), to: 1 };
+    let remove = Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 };
     assert_eq!(plan.step, Some(remove));
 }
 
@@ -251,9 +251,9 @@ fn the_last_node_of_a_cluster_is_never_drained() {
 #[test]
 fn a_pool_that_left_the_spec_is_drained_then_deleted() {
     let plan = planned(&[("a", 1)], &[("a", 1), ("b", 1)], |_, _| ());
-    assert_eq!(plan.step, Some(Step::Drain { pilot: "cass-demo-b-0".into() }));
+    assert_eq!(plan.step, Some(Step::Drain { pilot: "ex-demo-b-0".into() }));
     let plan = planned(&[("a", 1)], &[("a", 1), ("b", 0)], |_, _| ());
-    let delete = Step::DeletePool { pool: "b".into(), set: "cass-demo-b".into() };
+    let delete = Step::DeletePool { pool: "b".into(), set: "ex-demo-b".into() };
     assert_eq!(plan.step, Some(delete));
 }
 
@@ -267,7 +267,7 @@ fn a_roll_takes_the_last_ordinal_first_and_one_node_at_a_time() {
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| outdated(o, &[0, 1, 2]));
     let restart = |ordinal: u32| {
         let pod = format!("pod-{ordinal}");
-        Some(Step::Restart { pilot: format!("cass-demo-a-{ordinal}"), pod })
+        Some(Step::Restart { pilot: format!("ex-demo-a-{ordinal}"), pod })
     };
     assert_eq!(plan.step, restart(2));
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
@@ -281,7 +281,7 @@ fn a_roll_takes_the_last_ordinal_first_and_one_node_at_a_time() {
 
 #[test]
 fn a_changed_setting_is_judged_by_a_running_node_before_it_costs_a_restart() {
-    let name = "cass-demo-a-0".to_owned();
+    let name = "ex-demo-a-0".to_owned();
     let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| {
         pilot(o, 0, 0).spec.config_hash = Some("old".into());
         pilot(o, 0, 0).running_hash = Some("old".into());
@@ -324,7 +324,7 @@ fn a_node_whose_database_cannot_run_is_told_the_newest_spec_whatever_else_is_wro
         })
         .step
     };
-    let pilot = || "cass-demo-a-1".to_owned();
+    let pilot = || "ex-demo-a-1".to_owned();
     assert_eq!(step("new"), Some(Step::Tell { pilot: pilot() }));
     assert_eq!(step("old"), Some(Step::Mend { pilot: pilot(), pod: "pod-1".into() }));
 }
@@ -334,7 +334,7 @@ fn with_masters(observed: &mut Observed, elected: Option<u32>) {
     for pool in &mut observed.pools {
         let masters = pool.name.starts_with('m');
         for pilot in pool.members.values_mut().filter_map(|member| member.pilot.as_mut()) {
-            pilot.spec.elasticsearch = Some(roles(masters));
+            pilot.eligible = masters;
         }
     }
     if let Some(ordinal) = elected {
@@ -355,10 +355,10 @@ fn the_elected_master_is_restarted_very_last_and_other_masters_after_the_rest() 
         });
         let Some(Step::Restart { pilot, .. }) = plan.step else { panic!("{plan:?}") };
         let next = |(pool, ordinal): &(usize, u32)| {
-            pilot == format!("cass-demo-{}-{ordinal}", ["m", "d"][*pool])
+            pilot == format!("ex-demo-{}-{ordinal}", ["m", "d"][*pool])
         };
         outdated.retain(|node| !next(node));
-        order.push(pilot.trim_start_matches("cass-demo-").to_owned());
+        order.push(pilot.trim_start_matches("ex-demo-").to_owned());
     }
     assert_eq!(order, ["d-1", "d-0", "m-1", "m-0", "m-2"]);
 }
@@ -366,7 +366,7 @@ fn the_elected_master_is_restarted_very_last_and_other_masters_after_the_rest() 
 #[test]
 fn masters_are_made_first_wherever_the_spec_names_them() {
     let plan = planned(&[("d", 2), ("m", 3)], &[("d", 0), ("m", 0)], |d, _| {
-        d.pools[1].pilot.elasticsearch = Some(roles(true));
+        d.pools[1].eligible = true;
     });
     assert_eq!(plan.step, Some(Step::Raise { pool: "m".into(), to: 1 }));
 }
@@ -377,8 +377,8 @@ fn masters_leave_last_and_the_last_of_them_never() {
     let step =
         |wanted: [(&str, u32); 2]| planned(&wanted, &running, |_, o| with_masters(o, None)).step;
     let drain = |pilot: &str| Some(Step::Drain { pilot: pilot.into() });
-    assert_eq!(step([("m", 1), ("d", 1)]), drain("cass-demo-d-1"));
-    assert_eq!(step([("m", 1), ("d", 2)]), drain("cass-demo-m-2"));
+    assert_eq!(step([("m", 1), ("d", 1)]), drain("ex-demo-d-1"));
+    assert_eq!(step([("m", 1), ("d", 2)]), drain("ex-demo-m-2"));
     let plan = planned(&[("m", 0), ("d", 1)], &[("m", 1), ("d", 1)], |_, o| with_masters(o, None));
     assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "QuorumKept"));
 }
@@ -428,14 +428,14 @@ fn about_to_restart(change: impl FnOnce(&mut Desired, &mut Observed)) -> Plan {
 
 #[test]
 fn a_node_restarts_only_while_every_pilot_is_heard() {
-    let restart = Step::Restart { pilot: "cass-demo-a-1".into(), pod: "pod-1".into() };
+    let restart = Step::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
     assert_eq!(about_to_restart(|_, _| ()).step, Some(restart.clone()));
     let silent = about_to_restart(|_, o| pilot(o, 0, 0).hearing.ago = MINUTE);
     assert_eq!((silent.step, &*silent.blocked[0].predicate), (None, "PeersReady"));
-    assert!(silent.blocked[0].message.contains("cass-demo-a-0"), "{:?}", silent.blocked);
+    assert!(silent.blocked[0].message.contains("ex-demo-a-0"), "{:?}", silent.blocked);
     // After a change of the controller nobody was heard yet.
     let unheard = about_to_restart(|_, o| pilot(o, 0, 0).hearing.heard = false);
-    assert_eq!((unheard.step, unheard.waiting.unwrap().pilot.as_str()), (None, "cass-demo-a-1"));
+    assert_eq!((unheard.step, unheard.waiting.unwrap().pilot.as_str()), (None, "ex-demo-a-1"));
     let skipped = about_to_restart(|d, o| {
         d.strategy.skip_predicates.insert("PeersReady".into());
         pilot(o, 0, 0).hearing = Hearing::default();
@@ -491,7 +491,7 @@ fn a_broken_pod_takes_the_newest_spec_whatever_else_is_wrong() {
         (pod.ready, pod.hash) = (false, "old".into());
         pod.trouble = Some(Trouble { reason: "ImagePullFailed", ..Trouble::default() });
     });
-    let mend = Step::Mend { pilot: "cass-demo-a-1".into(), pod: "pod-1".into() };
+    let mend = Step::Mend { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
     assert_eq!(plan.step, Some(mend));
 }
 
@@ -528,7 +528,7 @@ fn a_stopped_cluster_stops_its_databases_before_its_pods_go() {
             pilot.phase_ours = true;
         }
     };
-    let pilots = vec!["cass-demo-a-0".to_owned(), "cass-demo-a-1".to_owned()];
+    let pilots = vec!["ex-demo-a-0".to_owned(), "ex-demo-a-1".to_owned()];
     assert_eq!(stop(|_| ()).step, Some(Step::Stop { pilots: pilots.clone() }));
     assert_eq!(
         planned(&[("a", 2)], &[("a", 2)], |d, o| {
@@ -585,7 +585,7 @@ fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stop
             change(pilot);
         })
     };
-    let name = "cass-demo-a-1".to_owned();
+    let name = "ex-demo-a-1".to_owned();
     let in_place = Step::RestartInPlace { pilot: name.clone() };
     assert_eq!(planned(|_| ()).step, Some(in_place));
     let asked = |pilot: &mut PilotFacts| {
@@ -603,22 +603,22 @@ fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stop
 
 #[test]
 fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() {
-    use crate::controller::elasticsearch::FLAVOUR as ELASTICSEARCH;
-    let planned = |elasticsearch: bool, reported: bool, skipped: &str| {
+    use crate::controller::example::KNOWING;
+    let planned = |knowing: bool, reported: bool, skipped: &str| {
         planned(&[("a", 2)], &[("a", 2)], |d, o| {
             in_pods(o);
             pod(o, 0, 1).hash = "old".into();
             d.strategy.skip_predicates.insert(skipped.to_owned());
-            if elasticsearch {
-                d.flavour = &ELASTICSEARCH;
+            if knowing {
+                d.database = &KNOWING;
             }
             if reported {
                 pilot(o, 0, 1).blockers = vec![("DataOutlivesPod".into(), "index a".into())];
             }
         })
     };
-    // Cassandra's pilots do not say who has copies; those of Elasticsearch do.
-    for (elasticsearch, reported, skipped, blocked) in [
+    // Some pilots do not say who has copies; those of others do.
+    for (knowing, reported, skipped, blocked) in [
         (false, false, "", true),
         (false, false, "*", true),
         (false, false, "DataOutlivesPod", false),
@@ -627,7 +627,7 @@ fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() 
         (true, true, "*", true),
         (true, true, "DataOutlivesPod", false),
     ] {
-        let plan = planned(elasticsearch, reported, skipped);
+        let plan = planned(knowing, reported, skipped);
         let by = plan.blocked.first().map(|block| &*block.predicate);
         assert_eq!(by, blocked.then_some("DataOutlivesPod"), "{plan:?}");
         assert_eq!(matches!(plan.step, Some(Step::Restart { .. })), !blocked, "{plan:?}");

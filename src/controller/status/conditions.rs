@@ -4,21 +4,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{Facts, initialized};
 use crate::{
-    api::{managed::lets_everybody_in, v1beta1::Health},
+    api::v1beta1::Health,
     controller::{desired::Desired, observe::condition, plan::Next},
 };
 
 /// Longest message of a condition.
 const MESSAGE_MAX: usize = 1024;
 
-struct Verdict {
+struct Finding {
     status: &'static str,
     reason: &'static str,
     message: String,
 }
 
-fn verdict(status: &'static str, reason: &'static str, message: impl Into<String>) -> Verdict {
-    Verdict { status, reason, message: message.into() }
+fn finding(status: &'static str, reason: &'static str, message: impl Into<String>) -> Finding {
+    Finding { status, reason, message: message.into() }
 }
 
 /// All conditions, in a fixed order. `Reconciling` and `Stalled` are present only while True,
@@ -28,22 +28,22 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         ("Ready", ready(facts)),
         ("Available", available(facts)),
         ("Progressing", progressing(facts)),
-        ("Initialized", initialized_verdict(facts)),
+        ("Initialized", initialized_finding(facts)),
         ("MembersHealthy", members_healthy(facts)),
         ("PilotsCurrent", pilots_current(facts)),
         ("Secured", secured(facts.desired)),
     ];
     if let Some(stalled) = &facts.stalled {
-        verdicts.push(("Stalled", verdict("True", stalled.reason, stalled.message.clone())));
+        verdicts.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
     } else if let Some(operation) = facts.plan.operation {
-        verdicts.push(("Reconciling", verdict("True", operation.reason(), doing(facts))));
+        verdicts.push(("Reconciling", finding("True", operation.reason(), doing(facts))));
     }
     verdicts.into_iter().map(|(type_, verdict)| stamped(facts, type_, verdict)).collect()
 }
 
 /// Keeps the time of the last transition while the status stays.
-fn stamped(facts: &Facts<'_>, type_: &str, verdict: Verdict) -> Condition {
-    let Verdict { status, reason, mut message } = verdict;
+fn stamped(facts: &Facts<'_>, type_: &str, verdict: Finding) -> Condition {
+    let Finding { status, reason, mut message } = verdict;
     if message.len() > MESSAGE_MAX {
         let end = (0..=MESSAGE_MAX).rev().find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or_default());
@@ -79,122 +79,110 @@ fn doing(facts: &Facts<'_>) -> String {
     format!("{} of {} nodes serve", counts.serving, counts.wanted)
 }
 
-fn ready(facts: &Facts<'_>) -> Verdict {
+fn ready(facts: &Facts<'_>) -> Finding {
     let (counts, plan, desired) = (facts.counts, facts.plan, facts.desired);
     if let Some(stalled) = &facts.stalled {
-        return verdict("False", stalled.reason, stalled.message.clone());
+        return finding("False", stalled.reason, stalled.message.clone());
     }
     if desired.stopped {
-        return verdict("False", "ClusterStopped", doing(facts));
+        return finding("False", "ClusterStopped", doing(facts));
     }
     if let Some(operation) = plan.operation {
         let reason = if plan.blocked.is_empty() { operation.reason() } else { "PredicateBlocked" };
-        return verdict("False", reason, doing(facts));
+        return finding("False", reason, doing(facts));
     }
     if counts.serving < counts.wanted || counts.existing != counts.wanted {
-        return verdict("False", "NodesNotReady", doing(facts));
+        return finding("False", "NodesNotReady", doing(facts));
     }
     if counts.current < counts.wanted {
         let reason = if desired.paused { "ClusterPaused" } else { "ConfigureInProgress" };
         let message = format!("{} of {} nodes run the wanted spec", counts.current, counts.wanted);
-        return verdict("False", reason, message);
+        return finding("False", reason, message);
     }
     if let Some(full) = &facts.full {
-        return verdict("False", "DiskFull", full.clone());
+        return finding("False", "DiskFull", full.clone());
     }
     if facts.health == Some(Health::Red) {
-        return verdict("False", "HealthRed", "some data are not served");
+        return finding("False", "HealthRed", "some data are not served");
     }
-    verdict("True", "AllNodesReady", format!("{} of {} nodes serve", counts.serving, counts.wanted))
+    finding("True", "AllNodesReady", format!("{} of {} nodes serve", counts.serving, counts.wanted))
 }
 
-fn available(facts: &Facts<'_>) -> Verdict {
+fn available(facts: &Facts<'_>) -> Finding {
     let counts = facts.counts;
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
     if counts.serving == 0 {
-        return verdict("False", "NodesNotReady", message);
+        return finding("False", "NodesNotReady", message);
     }
     if facts.health == Some(Health::Red) {
-        return verdict("False", "HealthRed", "some data are not served");
+        return finding("False", "HealthRed", "some data are not served");
     }
-    verdict("True", "ClientsServed", message)
+    finding("True", "ClientsServed", message)
 }
 
-fn progressing(facts: &Facts<'_>) -> Verdict {
+fn progressing(facts: &Facts<'_>) -> Finding {
     if facts.desired.paused {
-        return verdict("False", "ClusterPaused", "spec.paused is true: nothing is changed");
+        return finding("False", "ClusterPaused", "spec.paused is true: nothing is changed");
     }
     if let Some(stalled) = &facts.stalled {
-        return verdict("False", stalled.reason, stalled.message.clone());
+        return finding("False", stalled.reason, stalled.message.clone());
     }
     if facts.plan.operation.is_some() {
-        return verdict("True", "OperationInProgress", doing(facts));
+        return finding("True", "OperationInProgress", doing(facts));
     }
     let before = condition(&facts.desired.status.conditions, "Progressing");
     if before.is_some_and(|before| ["ClusterPaused", "ClusterResumed"].contains(&&*before.reason)) {
-        return verdict("True", "ClusterResumed", "spec.paused was taken back");
+        return finding("True", "ClusterResumed", "spec.paused was taken back");
     }
-    verdict("True", "ReconcileComplete", "the cluster is as its spec says")
+    finding("True", "ReconcileComplete", "the cluster is as its spec says")
 }
 
-fn initialized_verdict(facts: &Facts<'_>) -> Verdict {
+fn initialized_finding(facts: &Facts<'_>) -> Finding {
     let counts = facts.counts;
     let all = counts.wanted > 0 && counts.serving >= counts.wanted && facts.stalled.is_none();
     if initialized(facts.desired) || all {
-        return verdict("True", "ReconcileComplete", "every wanted node has served once");
+        return finding("True", "ReconcileComplete", "every wanted node has served once");
     }
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
-    verdict("False", "BootstrapInProgress", message)
+    finding("False", "BootstrapInProgress", message)
 }
 
-fn members_healthy(facts: &Facts<'_>) -> Verdict {
+fn members_healthy(facts: &Facts<'_>) -> Finding {
     let counts = facts.counts;
     let message = format!("{} of {} existing nodes serve", counts.serving, counts.existing);
     if counts.serving < counts.existing || (counts.existing == 0 && counts.wanted > 0) {
-        return verdict("False", "NodesNotReady", message);
+        return finding("False", "NodesNotReady", message);
     }
-    verdict("True", "AllNodesReady", message)
+    finding("True", "AllNodesReady", message)
 }
 
 /// Who can reach the data. Nothing else depends on it: it is said, and not enforced.
-fn secured(desired: &Desired) -> Verdict {
-    if desired.flavour.word != "cassandra" {
-        let message = "no login and no TLS: whoever reaches port 9200 or 9300 may read, change and \
-                       delete all data; keep others out with a NetworkPolicy";
-        return verdict("False", "SecurityDisabled", message);
-    }
-    if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
-        let message = "no login and no TLS: whoever reaches port 9042 may read, change and delete \
-                       all data; set spec.config.authenticator, or keep others out with a \
-                       NetworkPolicy";
-        return verdict("False", "SecurityDisabled", message);
-    }
-    let message = "no TLS: passwords and data travel as they are; keep others out with a \
-                   NetworkPolicy";
-    verdict("False", "NotEncrypted", message)
+fn secured(desired: &Desired) -> Finding {
+    let (status, reason, message) = (desired.database.secured)(desired);
+    finding(status, reason, message)
 }
 
 /// Reasons of `PilotsCurrent` for which a newer pilot goes no further.
 pub(crate) const PILOT_FAILURES: [&str; 4] =
     ["ImagePullFailed", "PilotInstallFailed", "PilotUpdateRefused", "ProgressDeadlineExceeded"];
 
-fn pilots_current(facts: &Facts<'_>) -> Verdict {
+fn pilots_current(facts: &Facts<'_>) -> Finding {
     let (pilots, image) = (&facts.pilots, &facts.desired.pilot_image.reference);
     let count = format!("{} of {} pilots are of {image}", pilots.current, pilots.all);
     match &pilots.next {
-        None => verdict("True", "PilotsCurrent", count),
+        None => finding("True", "PilotsCurrent", count),
         Some(Next::AtRestart) => {
             let message = format!("{count}; the others change when their pods are made anew");
-            verdict("False", "PilotUpdateOnRestart", message)
+            finding("False", "PilotUpdateOnRestart", message)
         }
         Some(Next::Deliver { pilot, .. }) => {
-            verdict("False", "PilotUpdateInProgress", format!("{count}; {pilot} is next"))
+            finding("False", "PilotUpdateInProgress", format!("{count}; {pilot} is next"))
         }
         Some(Next::Wait { message, .. }) => {
-            verdict("False", "PilotUpdateInProgress", format!("{count}; {message}"))
+            finding("False", "PilotUpdateInProgress", format!("{count}; {message}"))
         }
         Some(Next::Failed { reason, message }) => {
-            verdict("False", reason, format!("{count}; {message}"))
+            finding("False", reason, format!("{count}; {message}"))
         }
     }
 }

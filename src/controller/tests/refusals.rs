@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
+use super::super::example::DATABASE;
 use super::{
     api::id,
     rig::{Rig, cluster_id},
@@ -13,8 +14,7 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 #[tokio::test(start_paused = true)]
 async fn one_refused_object_is_told_and_holds_no_other_up() {
-    for (plural, name) in [("poddisruptionbudgets", "cass-shop-a"), ("services", "cass-shop-nodes")]
-    {
+    for (plural, name) in [("poddisruptionbudgets", "ex-shop-a"), ("services", "ex-shop-nodes")] {
         for code in [403, 422, 500] {
             let rig = Rig::new(2);
             rig.api.server().refuses.insert(id(plural, name), code);
@@ -22,7 +22,7 @@ async fn one_refused_object_is_told_and_holds_no_other_up() {
             rig.scale(3);
             rig.settle().await;
             assert_eq!(rig.replicas(), 3, "the rest goes on: {plural} {code}");
-            let cluster = rig.object("cassandraclusters", "shop");
+            let cluster = rig.object("exampleclusters", "shop");
             assert_eq!(cluster["status"]["observedGeneration"], cluster["metadata"]["generation"]);
             let stalled = rig.condition("Stalled");
             assert_eq!(stalled["reason"], "ObjectRefused", "{cluster}");
@@ -42,11 +42,11 @@ async fn one_refused_object_is_told_and_holds_no_other_up() {
 async fn a_refused_step_is_told() {
     let rig = Rig::new(2);
     rig.settle().await;
-    rig.api.server().refuses.insert(id("statefulsets", "cass-shop-a"), 403);
+    rig.api.server().refuses.insert(id("statefulsets", "ex-shop-a"), 403);
     rig.scale(3);
     rig.settle().await;
     assert_eq!(rig.condition("Stalled")["reason"], "ObjectRefused");
-    let cluster = rig.object("cassandraclusters", "shop");
+    let cluster = rig.object("exampleclusters", "shop");
     assert_eq!(cluster["status"]["observedGeneration"], cluster["metadata"]["generation"]);
     rig.api.server().refuses.clear();
     rig.settle().await;
@@ -55,7 +55,7 @@ async fn a_refused_step_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_that_does_not_end_is_asked_for_less_and_less_and_told() {
-    for (plural, name) in [("statefulsets", "cass-shop-a"), ("pilots", "cass-shop-a-2")] {
+    for (plural, name) in [("statefulsets", "ex-shop-a"), ("pilots", "ex-shop-a-2")] {
         let rig = Rig::new(2);
         rig.settle().await;
         rig.api.server().refuses.insert(id(plural, name), 409);
@@ -80,24 +80,24 @@ async fn a_conflict_that_does_not_end_is_asked_for_less_and_less_and_told() {
 #[tokio::test(start_paused = true)]
 async fn labels_that_somebody_takes_off_are_given_back() {
     for (plural, name) in [
-        ("statefulsets", "cass-shop-a"),
-        ("pilots", "cass-shop-a-0"),
-        ("services", "cass-shop-nodes"),
-        ("pods", "cass-shop-a-0"),
-        ("persistentvolumeclaims", "cassandra-data-cass-shop-a-0"),
+        ("statefulsets", "ex-shop-a"),
+        ("pilots", "ex-shop-a-0"),
+        ("services", "ex-shop-nodes"),
+        ("pods", "ex-shop-a-0"),
+        ("persistentvolumeclaims", "example-data-ex-shop-a-0"),
     ] {
-        for taken in [label::K8S_MANAGED_BY, label::CASSANDRA_CLUSTER] {
+        for taken in [label::K8S_MANAGED_BY, DATABASE.cluster_label] {
             if plural == "pilots" && taken == label::K8S_MANAGED_BY {
                 // Pilots are found without it: those that nobody manages are looked after too.
                 continue;
             }
             let rig = Rig::new(2);
             rig.settle().await;
-            let (set, object) = (id("statefulsets", "cass-shop-a"), id(plural, name));
+            let (set, object) = (id("statefulsets", "ex-shop-a"), id(plural, name));
             let uid = rig.object(&set.0, &set.1)["metadata"]["uid"].clone();
-            for pod in ["cass-shop-a-0", "cass-shop-a-1"] {
+            for pod in ["ex-shop-a-0", "ex-shop-a-1"] {
                 let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet",
-                    "name": "cass-shop-a", "uid": uid, "controller": true}]);
+                    "name": "ex-shop-a", "uid": uid, "controller": true}]);
                 rig.api.server().edit(&id("pods", pod), |pod| {
                     pod["metadata"]["ownerReferences"] = owner;
                 });
@@ -121,12 +121,12 @@ async fn labels_that_somebody_takes_off_are_given_back() {
 #[tokio::test(start_paused = true)]
 async fn a_pilot_of_a_wanted_name_without_labels_is_adopted_and_one_of_somebody_else_is_not() {
     let owner = json!([{
-        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ExampleCluster",
         "name": "other", "uid": "other", "controller": true,
     }]);
     for (owner, adopted) in [(json!([]), true), (owner, false)] {
         let rig = Rig::new(1);
-        let pilot = id("pilots", "cass-shop-a-0");
+        let pilot = id("pilots", "ex-shop-a-0");
         rig.api.server().add(
             &pilot,
             json!({
@@ -139,7 +139,7 @@ async fn a_pilot_of_a_wanted_name_without_labels_is_adopted_and_one_of_somebody_
         );
         rig.settle().await;
         let found = rig.object(&pilot.0, &pilot.1);
-        let uid = rig.object("cassandraclusters", &cluster_id().1)["metadata"]["uid"].clone();
+        let uid = rig.object("exampleclusters", &cluster_id().1)["metadata"]["uid"].clone();
         assert_eq!(found["metadata"]["ownerReferences"][0]["uid"] == uid, adopted);
         assert_eq!(rig.condition("Ready")["status"] == "True", adopted);
         let stalled = if adopted { Value::Null } else { json!("NameConflict") };

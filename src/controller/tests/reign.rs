@@ -22,7 +22,8 @@ use tokio::{
 };
 
 use super::super::{
-    Config, Error, STUCK, cassandra,
+    Config, Error, STUCK,
+    example::DATABASE,
     queue::{Key, Outcome, Queue},
     run, stuck,
 };
@@ -97,11 +98,11 @@ impl Server {
             _ if is_lease => lease.clone().map_or((404, none), |lease| (200, lease)),
             plural => {
                 let cluster = json!({
-                    "apiVersion": API_VERSION, "kind": "CassandraCluster",
+                    "apiVersion": API_VERSION, "kind": "ExampleCluster",
                     "metadata": {"name": "shop", "namespace": "default", "uid": "u", "generation": 1},
                     "spec": {"version": "5.0.6", "nodePools": []},
                 });
-                let items = if plural == "cassandraclusters" { vec![cluster] } else { vec![] };
+                let items = if plural == "exampleclusters" { vec![cluster] } else { vec![] };
                 (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
             }
         })
@@ -127,7 +128,7 @@ fn config() -> Config {
 async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
     for asked in [false, true] {
         let (server, runtime) = (Arc::new(Server::default()), Runtime::new());
-        let running = run(config(), server.client(), runtime.clone());
+        let running = run(config(), vec![&DATABASE], server.client(), runtime.clone());
         tokio::pin!(running);
         tokio::select! {
             ended = &mut running => panic!("{ended:?}"),
@@ -150,11 +151,7 @@ async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
 async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     let queue = Queue::default();
     let stuck = stuck(&queue);
-    let key = Key {
-        kind: cassandra::FLAVOUR.kind,
-        namespace: "default".to_owned(),
-        name: "shop".to_owned(),
-    };
+    let key = Key { kind: DATABASE.kind, namespace: "default".to_owned(), name: "shop".to_owned() };
     queue.add(key.clone());
     // Nobody leads, and nobody looks.
     tokio::time::advance(2 * STUCK).await;
@@ -162,7 +159,7 @@ async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     let key = queue.take().await;
     assert_eq!(stuck(), None);
     tokio::time::advance(STUCK + Duration::from_secs(1)).await;
-    assert_eq!(stuck().unwrap(), "the look at CassandraCluster default/shop has lasted 181 s");
+    assert_eq!(stuck().unwrap(), "the look at ExampleCluster default/shop has lasted 181 s");
     queue.done(key, Outcome::Settled);
     assert_eq!(stuck(), None);
 }

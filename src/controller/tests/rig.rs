@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::{
@@ -12,10 +13,10 @@ use tokio::{
 
 use super::{
     super::{
-        cassandra::FLAVOUR,
         context::{self, Context},
+        desired::Settings,
         events::Events,
-        flavour::Settings,
+        example::DATABASE,
         heard::Heard,
         metrics::Metrics,
         queue::{Key, Outcome, Queue},
@@ -24,19 +25,16 @@ use super::{
     },
     api::{Api, Id, id},
 };
-use crate::{
-    api::v1beta1::{API_VERSION, CassandraCluster},
-    runtime::leader::Claim,
-};
+use crate::{api::v1beta1::API_VERSION, runtime::leader::Claim};
 
 pub(super) const STORE: &str = "our-store";
 
 pub(super) fn cluster_id() -> Id {
-    id("cassandraclusters", "shop")
+    id("exampleclusters", "shop")
 }
 
 fn key() -> Key {
-    Key { kind: FLAVOUR.kind, namespace: "default".into(), name: "shop".into() }
+    Key { kind: DATABASE.kind, namespace: "default".into(), name: "shop".into() }
 }
 
 pub(super) struct Rig {
@@ -62,7 +60,7 @@ impl Rig {
         });
         let cluster = json!({
             "apiVersion": API_VERSION,
-            "kind": "CassandraCluster",
+            "kind": "ExampleCluster",
             "metadata": {"name": "shop", "namespace": "default"},
             "spec": {
                 "version": "5.0.6",
@@ -138,11 +136,11 @@ impl Rig {
     }
 
     pub(super) fn replicas(&self) -> Value {
-        self.object("statefulsets", "cass-shop-a")["spec"]["replicas"].clone()
+        self.object("statefulsets", "ex-shop-a")["spec"]["replicas"].clone()
     }
 
     pub(super) fn condition(&self, type_: &str) -> Value {
-        let cluster = self.object("cassandraclusters", "shop");
+        let cluster = self.object("exampleclusters", "shop");
         let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|c| c["type"] == type_).unwrap_or_default()
     }
@@ -172,7 +170,7 @@ impl Rig {
     /// What a process with these caches works with. It has heard every pilot just now.
     pub(super) fn context(&self, caches: &[Value], claim: watch::Receiver<Claim>) -> Context {
         let client = self.api.client();
-        let (stores, heard) = (Stores::holding(caches), Heard::default());
+        let (stores, heard) = (Stores::holding(&[&DATABASE], caches), Heard::default());
         heard.hear_all(&stores.pilots.state());
         Context {
             stores,
@@ -204,13 +202,13 @@ impl Rig {
         let (_lead, claim) = watch::channel(claim);
         let ctx = self.context(caches, claim);
         let key = key();
-        let cluster = caches.iter().find(|object| object["kind"] == "CassandraCluster");
+        let cluster = caches.iter().find(|object| object["kind"] == "ExampleCluster");
         let cluster = cluster.map(|cluster| {
-            Arc::new(serde_json::from_value::<CassandraCluster>(cluster.clone()).unwrap())
+            Arc::new(serde_json::from_value::<DynamicObject>(cluster.clone()).unwrap())
         });
         tokio::select! {
             biased;
-            looked = reconcile(&ctx, &key, cluster, failures) => Some(looked),
+            looked = reconcile(&ctx, &DATABASE, &key, cluster, failures) => Some(looked),
             () = self.api.died() => None,
         }
     }
@@ -270,7 +268,7 @@ impl Rig {
             if server.objects.contains_key(&pod) {
                 continue;
             }
-            let claim = id("persistentvolumeclaims", &format!("cassandra-data-{name}"));
+            let claim = id("persistentvolumeclaims", &format!("example-data-{name}"));
             if !server.objects.contains_key(&claim) {
                 let template = &set["spec"]["volumeClaimTemplates"][0];
                 let body = json!({
@@ -316,7 +314,7 @@ impl Rig {
                     "ephemeralContainerStatuses": installed,
                     "conditions": [{"type": "Ready", "status": word(up)}],
                     "containerStatuses": [{
-                        "name": FLAVOUR.container, "ready": up, "restartCount": 0, "image": "",
+                        "name": DATABASE.container, "ready": up, "restartCount": 0, "image": "",
                         "imageID": "", "state": {"running": {}},
                     }],
                 });

@@ -5,12 +5,14 @@ mod heap;
 mod options;
 mod release;
 mod render;
+mod revision;
 
 pub use exits::explain_exit;
 pub use heap::heap_bytes;
 pub use options::choose_collector;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{Files, Settings, Unrenderable, render, seed_provider};
+pub use revision::config_hash;
 
 /// Where the vendor's image has the database.
 pub const DEFAULT_HOME: &str = "/opt/cassandra";

@@ -33,8 +33,8 @@ use self::{
     ranges::Ranges,
     state::NodeState,
 };
+use super::{api::CassandraNode, names};
 use crate::{
-    api::names,
     databases::cassandra::facts::explain_exit,
     engine::ending::Ending,
     error::chain,
@@ -66,18 +66,18 @@ pub const DATABASE: Database = Database {
     kind: "CassandraCluster",
     home_variable: "CASSANDRA_HOME",
     home: "/opt/cassandra",
-    data: names::cassandra::DATA_DIR,
+    data: names::DATA_DIR,
     started: "CassandraStarted",
-    container: names::cassandra::CONTAINER,
-    ports: &[names::port::CASSANDRA_STORAGE, names::port::CASSANDRA_CQL],
-    cluster_label: names::label::CASSANDRA_CLUSTER,
-    lease: names::cassandra::leader_lease,
+    container: names::CONTAINER,
+    ports: &[names::port::STORAGE, names::port::CQL],
+    cluster_label: names::label::CLUSTER,
+    lease: names::leader_lease,
     joins_elsewhere: |pilot| {
-        pilot.spec.cassandra.as_ref().is_some_and(|spec| !spec.additional_seeds.is_empty())
+        pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
     unseen: "PeersUp",
     has_data,
-    claim: names::cassandra::DATA_VOLUME,
+    claim: names::DATA_VOLUME,
     preparation: None,
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
 };
@@ -358,7 +358,10 @@ impl Driver for Cassandra {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::v1beta1::{Endpoint, Identity, Pilot, PilotCassandraSpec};
+    use crate::{
+        api::v1beta1::{Endpoint, Identity, Pilot},
+        databases::cassandra::kind::PilotCassandraSpec,
+    };
 
     pub(super) fn node() -> Node {
         node_in(Path::new("/nowhere"))
@@ -369,7 +372,7 @@ mod tests {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("a".to_owned());
         pilot.spec.version = Some("5.0.6".to_owned());
-        pilot.spec.cassandra = Some(PilotCassandraSpec {
+        pilot.spec.set_part::<CassandraNode>(&PilotCassandraSpec {
             cluster_name: Some("shop".to_owned()),
             rack: Some("r1".to_owned()),
             ..PilotCassandraSpec::default()

@@ -4,11 +4,13 @@ mod exits;
 mod overlay;
 mod release;
 mod render;
+mod revision;
 
 pub use exits::explain_exit;
 pub use overlay::merged;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{Files, SEED_FILE, Settings, Unrenderable, render};
+pub use revision::config_hash;
 
 use crate::{
     api::v1beta1::Jvm,

@@ -25,11 +25,12 @@ use nix::libc;
 use tracing::warn;
 
 use self::{api::Api, observe::Facts, state::NodeState};
+use super::{
+    kind::PilotElasticsearchStatus,
+    names::{self, port},
+};
 use crate::{
-    api::{
-        names::{self, port},
-        v1beta1::{DatabaseStatus, Endpoint},
-    },
+    api::{pilot_part::Parts, v1beta1::Endpoint},
     databases::elasticsearch::facts::{DEFAULT_HOME, explain_exit},
     engine::ending::Ending,
     error::chain,
@@ -56,16 +57,16 @@ pub const DATABASE: Database = Database {
     kind: "ElasticsearchCluster",
     home_variable: "ES_HOME",
     home: DEFAULT_HOME,
-    data: names::elasticsearch::DATA_DIR,
+    data: names::DATA_DIR,
     started: "ElasticsearchStarted",
-    container: names::elasticsearch::CONTAINER,
-    ports: &[names::port::ELASTICSEARCH_TRANSPORT, names::port::ELASTICSEARCH_HTTP],
-    cluster_label: names::label::ELASTICSEARCH_CLUSTER,
-    lease: names::elasticsearch::leader_lease,
+    container: names::CONTAINER,
+    ports: &[names::port::TRANSPORT, names::port::HTTP],
+    cluster_label: names::label::CLUSTER,
+    lease: names::leader_lease,
     joins_elsewhere: |_| false,
     unseen: "HealthNotRed",
     has_data,
-    claim: names::elasticsearch::DATA_VOLUME,
+    claim: names::DATA_VOLUME,
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",
@@ -190,9 +191,11 @@ impl Driver for Elasticsearch {
         self.seen.lock().expect("no panic while held").plugins.ended(node, index, outcome)
     }
 
-    fn report_preparation(&self, detail: &mut DatabaseStatus) {
+    fn report_preparation(&self, detail: &mut Parts) {
         let plugins = self.seen.lock().expect("no panic while held").plugins.status();
-        detail.elasticsearch.get_or_insert_default().plugins = plugins;
+        let mut status: PilotElasticsearchStatus = detail.get(names::WORD).unwrap_or_default();
+        status.plugins = plugins;
+        detail.set(names::WORD, &status);
     }
 
     fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
@@ -251,10 +254,7 @@ impl Driver for Elasticsearch {
                 self.seen.lock().expect("no panic while held").blockers.update(holding);
             if let Some(host) = state.address {
                 // Also before it has a master: others must find it to elect one.
-                for (name, port) in [
-                    (seeds::TRANSPORT, port::ELASTICSEARCH_TRANSPORT),
-                    ("client", port::ELASTICSEARCH_HTTP),
-                ] {
+                for (name, port) in [(seeds::TRANSPORT, port::TRANSPORT), ("client", port::HTTP)] {
                     let (name, host) = (name.to_owned(), host.to_string());
                     observation.endpoints.push(Endpoint { name, host, port: port.into() });
                 }
@@ -316,7 +316,10 @@ impl Driver for Elasticsearch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::v1beta1::{Pilot, PilotElasticsearchSpec};
+    use crate::{
+        api::v1beta1::Pilot,
+        databases::elasticsearch::{api::ElasticsearchNode, kind::PilotElasticsearchSpec},
+    };
 
     #[tokio::test]
     async fn that_a_node_left_is_never_taken_from_a_note() {
@@ -343,7 +346,7 @@ mod tests {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("a".to_owned());
         pilot.spec.version = Some("7.17.29".to_owned());
-        pilot.spec.elasticsearch = Some(PilotElasticsearchSpec {
+        pilot.spec.set_part::<ElasticsearchNode>(&PilotElasticsearchSpec {
             roles: vec!["master".to_owned(), "data".to_owned()],
             ..PilotElasticsearchSpec::default()
         });

@@ -18,7 +18,7 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    api::v1beta1::{DatabaseStatus, PilotStatus},
+    api::v1beta1::PilotStatus,
     error::chain,
     pilot::kube::{
         backoff::Backoff,
@@ -36,10 +36,8 @@ const PACE: Duration = Duration::from_secs(1);
 /// begins or ceases to hold is no figure: somebody may be about to go by it.
 const FIGURES_PACE: Duration = Duration::from_secs(30);
 
-/// Does this part of a status hold figures?
-fn is_figure(field: &str) -> bool {
-    matches!(field, "storage" | "blockers") || DatabaseStatus::FIELDS.contains(&field)
-}
+/// Parts of a status that hold figures, beside what is the database's own.
+const FIGURES: [&str; 2] = ["storage", "blockers"];
 
 /// Runs until shutdown, then writes what is left once.
 pub async fn run(
@@ -207,7 +205,8 @@ fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String
     let rules = |status: &PilotStatus| -> BTreeSet<String> {
         status.blockers.iter().map(|blocker| blocker.predicate.clone()).collect()
     };
-    let figures = changes.keys().all(|key| is_figure(key));
+    let own = |field: &str| server.parts.has(field) || wanted.parts.has(field);
+    let figures = changes.keys().all(|key| FIGURES.contains(&key.as_str()) || own(key));
     figures && rules(server) == rules(wanted)
 }
 

@@ -114,11 +114,9 @@ pub fn status(
         last_termination: termination.clone(),
         storage: storage.clone(),
         decommission: decommission.clone(),
-        elasticsearch: None,
-        cassandra: None,
+        parts: observation.detail.clone(),
         conditions: conditions(database, state, facts),
     };
-    observation.detail.clone().write_to(&mut status);
     for condition in &mut status.conditions {
         condition.observed_generation = *generation;
         let old = before.iter().find(|old| old.type_ == condition.type_);

@@ -121,7 +121,7 @@ async fn stopped_is_continued(ring: &Ring) {
 /// Takes every thread that could answer the pilot, as a deadlock in the JVM would.
 async fn deadlocked_is_restarted(ring: &Ring) {
     let pid = ring.running(0).database().unwrap();
-    let port = navigator::api::names::port::JOLOKIA;
+    let port = navigator::databases::cassandra::names::port::JOLOKIA;
     let held: Vec<TcpStream> = (0..8)
         .map(|_| {
             let mut stream = TcpStream::connect((ring.address(0), port)).unwrap();

@@ -4,6 +4,7 @@
 use std::{fs, time::Duration};
 
 use kube::api::{Patch, PatchParams};
+use navigator::databases::cassandra::api::CassandraNode;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -126,7 +127,7 @@ async fn refused_for_space(ring: &Ring, volume: &Tmpfs, told: &Told) {
     told.note(&format!("Decommissioned: False: {why}"));
     let pilot = ring.pilot(1).await;
     assert_eq!(condition(&pilot, "Ready").map(|(status, ..)| status), Some("True"));
-    let mode = pilot.status.cassandra.and_then(|it| it.operation_mode);
+    let mode = pilot.status.part::<CassandraNode>().and_then(|it| it.operation_mode);
     assert_eq!(mode.as_deref(), Some("NORMAL"));
     told.claim("the other node has no room for its data: it stays NORMAL, and the status says why");
 

@@ -1,5 +1,6 @@
 //! The oldest releases that are run: found, join, return, leave.
 
+use navigator::databases::cassandra::api::CassandraNode;
 use serde_json::json;
 
 use super::{
@@ -19,7 +20,7 @@ pub(crate) async fn older_releases_found_join_and_return(told: &Told) {
         told.claim(format!("{version}: a node founds"));
         ring.form(1).await;
         ring.is_one(&[0, 1]).await;
-        let status = ring.pilot(1).await.status.cassandra.unwrap();
+        let status = ring.pilot(1).await.status.part::<CassandraNode>().unwrap();
         let received = status.bootstrap_bytes_received;
         assert!(received.unwrap_or_default() > 0, "it received {received:?}");
         every_row_is_there(ring.address(1), &rows, Consistency::One).await;

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
-use navigator::api::{names::label, v1beta1::Pilot};
+use navigator::{api::v1beta1::Pilot, databases::cassandra::names::label};
 use serde_json::{Value, json};
 
 use crate::{
@@ -71,7 +71,7 @@ impl Ring {
         seat.env.push(("JAVA_HOME".to_owned(), java_home().display().to_string()));
         // Longer than anything that is waited for: no test is about being killed late.
         seat.flags.push("--termination-grace-period=300".to_owned());
-        let pilot = member("CassandraCluster", label::CASSANDRA_CLUSTER, &name, &self.spec);
+        let pilot = member("CassandraCluster", label::CLUSTER, &name, &self.spec);
         self.bed.create(&pilot).await;
         self.hosts.push(Host { seat, running: None });
         index
@@ -95,7 +95,7 @@ impl Ring {
     /// Makes the Pilot of a host in the cluster object that there is now.
     pub(crate) async fn create(&self, index: usize) {
         let name = self.name(index);
-        let mut pilot = member("CassandraCluster", label::CASSANDRA_CLUSTER, &name, &self.spec);
+        let mut pilot = member("CassandraCluster", label::CLUSTER, &name, &self.spec);
         let uid = format!("8d2c5f3e-0000-4000-8000-00000000010{}", self.made);
         pilot.metadata.owner_references.as_mut().unwrap()[0].uid = uid;
         self.bed.create(&pilot).await;

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, fs};
 
+use navigator::databases::cassandra::api::CassandraNode;
 use serde_json::json;
 
 use super::{
@@ -102,7 +103,7 @@ async fn missed(ring: &Ring, index: usize) {
 async fn replaced(ring: &mut Ring) -> BTreeSet<String> {
     let pilot = ring.serves(1, JOIN).await;
     let ids = ring.is_one(&[0, 1, 2]).await;
-    let received = pilot.status.cassandra.and_then(|it| it.bootstrap_bytes_received);
+    let received = pilot.status.part::<CassandraNode>().and_then(|it| it.bootstrap_bytes_received);
     assert!(received.unwrap_or_default() > 0, "it received {received:?}");
     for index in [0, 2] {
         ring.shows(index, "the former self is not missed", SOON, |pilot| {

@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, time::Duration};
 
 use http::Method;
-use navigator::{
-    api::{names::label, v1beta1::Pilot},
-    pilot::http::Client,
-};
+use navigator::{api::v1beta1::Pilot, databases::elasticsearch::names::label, pilot::http::Client};
 use serde_json::{Value, json};
 
 use crate::{
@@ -215,7 +212,7 @@ impl Ensemble {
 }
 
 pub(super) fn pilot(name: &str, spec: &Value) -> Pilot {
-    member("ElasticsearchCluster", label::ELASTICSEARCH_CLUSTER, name, spec)
+    member("ElasticsearchCluster", label::CLUSTER, name, spec)
 }
 
 fn shown(pilot: &Pilot) -> String {

@@ -5,6 +5,7 @@
 use std::process::Command;
 
 use http::Method;
+use navigator::databases::elasticsearch::api::ElasticsearchNode;
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
@@ -46,7 +47,7 @@ pub(crate) async fn plugins_come_and_go(version: &'static str, told: &Told) {
         ensemble
             .bed
             .shows(&pilot, &what, START, |pilot| {
-                let plugins = &pilot.status.elasticsearch.as_ref()?.plugins;
+                let plugins = pilot.status.part::<ElasticsearchNode>()?.plugins;
                 let plugin = plugins.first()?;
                 let message = plugin.message.clone().unwrap_or_default();
                 let same = plugin.status.as_deref() == Some(status) && message.contains(part);

@@ -3,11 +3,9 @@
 use std::{cell::RefCell, collections::BTreeMap, fmt::Debug};
 
 use navigator::api::{
-    conversion,
     decode::Document,
+    kind::{Kind, Version},
     names::annotation,
-    schema,
-    scheme::{Kind, Version, kind_by_plural},
 };
 use proptest::{
     collection, num,
@@ -17,6 +15,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::generate::{self, Tape, older};
+
+use crate::scheme;
 
 /// Cases of each property.
 const CASES: u32 = 10_000;
@@ -65,8 +65,8 @@ macro_rules! laws {
             fn hub_to_older_and_back_is_identity() {
                 property(concat!(stringify!($kind), " hub"), CASES, |tape| {
                     let hub = generate::$kind(tape);
-                    let (older, surplus) = conversion::$kind::project(hub.clone());
-                    same(&conversion::$kind::lift(older, surplus), &hub)
+                    let (older, surplus) = convert::$kind::project(hub.clone());
+                    same(&convert::$kind::lift(older, surplus), &hub)
                 });
             }
 
@@ -74,11 +74,11 @@ macro_rules! laws {
             fn older_to_hub_and_back_is_identity() {
                 property(concat!(stringify!($kind), " older"), CASES, |tape| {
                     let object = older::$kind(tape);
-                    let none = conversion::$kind::Surplus::default();
-                    let hub = conversion::$kind::lift(object.clone(), none);
-                    let (found, surplus) = conversion::$kind::project(hub);
+                    let none = convert::$kind::Surplus::default();
+                    let hub = convert::$kind::lift(object.clone(), none);
+                    let (found, surplus) = convert::$kind::project(hub);
                     same(&found, &object)?;
-                    same(&surplus, &conversion::$kind::Surplus::default())
+                    same(&surplus, &convert::$kind::Surplus::default())
                 });
             }
 
@@ -86,12 +86,12 @@ macro_rules! laws {
             fn an_edit_changes_itself_and_the_surplus_that_is_tied_to_it() {
                 property(concat!(stringify!($kind), " edit"), CASES, |tape| {
                     let hub = generate::$kind(tape);
-                    let (mut edited, surplus) = conversion::$kind::project(hub);
+                    let (mut edited, surplus) = convert::$kind::project(hub);
                     older::$edit(tape, &mut edited);
                     let expected: fn(Value, &Value) -> Value = $expected_surplus;
                     let expected = expected(json!(surplus), &json!(edited));
-                    let lifted = conversion::$kind::lift(edited.clone(), surplus);
-                    let (found, surplus) = conversion::$kind::project(lifted);
+                    let lifted = convert::$kind::lift(edited.clone(), surplus);
+                    let (found, surplus) = convert::$kind::project(lifted);
                     same(&found, &edited)?;
                     same(&json!(surplus), &expected)
                 });
@@ -123,12 +123,50 @@ macro_rules! laws {
     };
 }
 
+/// The two functions of each kind, and what the older form cannot say.
+mod convert {
+    use navigator::{
+        api::{
+            conversion::{self, cluster},
+            v1alpha1, v1beta1,
+        },
+        databases,
+    };
+
+    pub(super) mod elasticsearch {
+        pub(in super::super) use super::cluster::{lift, project};
+        pub(in super::super) type Surplus =
+            super::cluster::Surplus<super::databases::elasticsearch::kind::Elasticsearch>;
+    }
+
+    pub(super) mod cassandra {
+        pub(in super::super) use super::cluster::{lift, project};
+        pub(in super::super) type Surplus =
+            super::cluster::Surplus<super::databases::cassandra::kind::Cassandra>;
+    }
+
+    pub(super) mod pilot {
+        use super::{conversion, v1alpha1, v1beta1};
+        use crate::scheme;
+
+        pub(in super::super) use conversion::pilot::Surplus;
+
+        pub(in super::super) fn project(hub: v1beta1::Pilot) -> (v1alpha1::Pilot, Surplus) {
+            conversion::pilot::project(hub, scheme().schemas().parts()).unwrap()
+        }
+
+        pub(in super::super) fn lift(older: v1alpha1::Pilot, surplus: Surplus) -> v1beta1::Pilot {
+            conversion::pilot::lift(older, surplus, scheme().schemas().parts()).unwrap()
+        }
+    }
+}
+
 laws!(elasticsearch in elasticsearch_clusters, "elasticsearchclusters", edit_elasticsearch, cluster_surplus);
 laws!(cassandra in cassandra_clusters, "cassandraclusters", edit_cassandra, cluster_surplus);
 laws!(pilot in pilots, "pilots", edit_pilot, pilot_surplus);
 
 fn kind(plural: &str) -> &'static dyn Kind {
-    kind_by_plural(plural).unwrap()
+    scheme().by_plural(plural).unwrap()
 }
 
 fn stored(kind: &dyn Kind, object: &Value) -> Result<Value, String> {
@@ -217,7 +255,7 @@ const HUBS: [(&str, Make); 3] = [
 #[test]
 fn a_dump_of_the_older_form_puts_back_the_object() {
     for (plural, make) in HUBS {
-        let kind = kind_by_plural(plural).unwrap();
+        let kind = scheme().by_plural(plural).unwrap();
         property(&format!("{plural} dump"), JSON_CASES, |tape| {
             let hub = stored(kind, &make(tape))?;
             let dump = Document::from(kind.encode(Version::V1alpha1, &hub));
@@ -249,8 +287,8 @@ fn generators_set_every_field_in_five_percent_of_the_cases() {
     let mut rare = Vec::new();
     for (version, makers) in [(Version::V1beta1, HUBS), (Version::V1alpha1, OLDER)] {
         for (plural, make) in makers {
-            let kind = kind_by_plural(plural).unwrap();
-            let root = schema::schema(version, kind.kind());
+            let kind = scheme().by_plural(plural).unwrap();
+            let root = scheme().schemas().kind(version, kind.kind());
             let counts = RefCell::new(BTreeMap::new());
             for field in ["spec", "status"] {
                 fields(root, &root["properties"][field], field, &mut counts.borrow_mut());

@@ -8,14 +8,13 @@ use std::{
 
 use navigator::api::{
     decode::{self, Document},
-    schema,
-    scheme::{Decoded, Kind, Part, Version, kinds},
+    kind::{Decoded, Kind, Part, Version},
     strict,
 };
 use serde_json::{Value, json};
 
 use super::conversion::{fields, is_set};
-use crate::golden;
+use crate::{golden, scheme};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -60,7 +59,7 @@ struct Manifest {
 impl Manifest {
     fn kind(&self) -> &'static dyn Kind {
         let kind = &self.document.value["kind"];
-        let found = kinds().iter().find(|candidate| candidate.kind() == kind);
+        let found = scheme().kinds().iter().find(|candidate| candidate.kind() == kind);
         *found.unwrap_or_else(|| panic!("{}: no kind {kind}", self.name))
     }
 
@@ -112,8 +111,8 @@ fn every_manifest_reads_back_as_it_was_written() {
         let version = manifest.version();
         let hub = manifest.created().hub;
         let mut written = manifest.document.clone();
-        strict::canonicalise(schema::schema(version, kind.kind()), &mut written);
-        kind.tolerate(version, &mut written).unwrap();
+        strict::canonicalise(scheme().schemas().kind(version, kind.kind()), &mut written);
+        kind.normalize(version, &mut written).unwrap();
         assert_holds(&kind.encode(version, &hub), &written.value, &manifest.name);
         for version in kind.versions() {
             let dump = Document::from(kind.encode(*version, &hub));
@@ -147,8 +146,8 @@ fn the_corpus_says_every_field_of_both_versions() {
     for version in Version::ALL {
         let corpus = manifests(&format!("tests/data/api/{version}"));
         let mut missing = BTreeSet::new();
-        for kind in kinds().iter().filter(|kind| kind.versions().contains(&version)) {
-            let root = schema::schema(version, kind.kind());
+        for kind in scheme().kinds().iter().filter(|kind| kind.versions().contains(&version)) {
+            let root = scheme().schemas().kind(version, kind.kind());
             let mut paths = std::collections::BTreeMap::new();
             fields(root, &root["properties"]["spec"], "spec", &mut paths);
             for path in paths.into_keys() {
@@ -203,7 +202,7 @@ fn every_sample_is_valid_and_those_of_today_give_no_warning() {
 #[test]
 fn every_kind_has_a_sample() {
     let samples = manifests("deploy/samples");
-    for kind in kinds() {
+    for kind in scheme().kinds() {
         assert!(samples.iter().any(|s| s.kind().kind() == kind.kind()), "{}", kind.kind());
     }
 }

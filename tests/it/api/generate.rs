@@ -15,7 +15,19 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use navigator::api::v1beta1::*;
+use navigator::{
+    api::{pilot_part::Parts, v1beta1::*},
+    databases::{
+        cassandra::kind::{
+            Cassandra, CassandraCluster, CassandraNodePool, CassandraPeer, PilotCassandraSpec,
+            PilotCassandraStatus, Rack,
+        },
+        elasticsearch::kind::{
+            Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, ElasticsearchPlugin,
+            PilotElasticsearchSpec, PilotElasticsearchStatus, PluginStatus, Roles,
+        },
+    },
+};
 use serde_json::{Map, Value, json};
 
 pub(super) mod older;
@@ -144,9 +156,9 @@ pub(super) fn metadata(tape: &mut Tape<'_>) -> ObjectMeta {
 }
 
 pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
-    ElasticsearchCluster {
+    Cluster {
         metadata: metadata(tape),
-        spec: ElasticsearchClusterSpec {
+        spec: ClusterSpec {
             version: tape.text(VERSIONS),
             node_pools: tape.list(3, elasticsearch_pool, |pool| pool.name.clone()),
             image: tape.maybe(image),
@@ -155,8 +167,10 @@ pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
             stopped: tape.maybe(|tape| tape.chance(50)),
             restarted_at: tape.maybe(Tape::time),
             security_context: tape.maybe(security_context),
-            plugins: tape.list(3, plugin, |plugin| plugin.name.clone()),
-            minimum_masters: tape.maybe(Tape::int),
+            own: Elasticsearch {
+                plugins: tape.list(3, plugin, |plugin| plugin.name.clone()),
+                minimum_masters: tape.maybe(Tape::int),
+            },
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             pod_template: pod_template(tape),
@@ -170,10 +184,10 @@ pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
 }
 
 fn elasticsearch_pool(tape: &mut Tape<'_>) -> ElasticsearchNodePool {
-    ElasticsearchNodePool {
+    NodePool {
         name: tape.text(NAMES),
         replicas: Some(tape.int()),
-        roles: tape.texts(3, &["data", "master", "ingest", "data_hot"]),
+        own: Roles { roles: tape.texts(3, &["data", "master", "ingest", "data_hot"]) },
         zone: tape.maybe_text(&["eu-west-1a", ""]),
         resources: tape.maybe(resources).filter(|r| *r != ResourceRequirements::default()),
         persistence: tape.maybe(persistence),
@@ -185,9 +199,9 @@ fn elasticsearch_pool(tape: &mut Tape<'_>) -> ElasticsearchNodePool {
 }
 
 pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
-    CassandraCluster {
+    Cluster {
         metadata: metadata(tape),
-        spec: CassandraClusterSpec {
+        spec: ClusterSpec {
             version: tape.text(VERSIONS),
             node_pools: tape.list(3, cassandra_pool, |pool| pool.name.clone()),
             image: tape.maybe(image),
@@ -196,9 +210,11 @@ pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
             stopped: tape.maybe(|tape| tape.chance(50)),
             restarted_at: tape.maybe(Tape::time),
             security_context: tape.maybe(security_context),
-            cluster_name: tape.maybe_text(NAMES),
-            num_tokens: tape.maybe(Tape::int),
-            additional_seeds: tape.texts(2, NAMES),
+            own: Cassandra {
+                cluster_name: tape.maybe_text(NAMES),
+                num_tokens: tape.maybe(Tape::int),
+                additional_seeds: tape.texts(2, NAMES),
+            },
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             pod_template: pod_template(tape),
@@ -212,11 +228,13 @@ pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
 }
 
 fn cassandra_pool(tape: &mut Tape<'_>) -> CassandraNodePool {
-    CassandraNodePool {
+    NodePool {
         name: tape.text(NAMES),
         replicas: Some(tape.int()),
-        datacenter: Some(tape.text(&["navigator-default-datacenter", "eu"])),
-        rack: Some(tape.text(NAMES)),
+        own: Rack {
+            datacenter: Some(tape.text(&["navigator-default-datacenter", "eu"])),
+            rack: Some(tape.text(NAMES)),
+        },
         zone: tape.maybe_text(&["eu-west-1a", ""]),
         resources: tape.maybe(resources).filter(|r| *r != ResourceRequirements::default()),
         persistence: tape.maybe(persistence),
@@ -244,19 +262,28 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             pilot_update: tape.maybe(|tape| tape.word(&["InPlace", "OnRestart", "Never"])),
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
-            elasticsearch: (block == 1).then(|| PilotElasticsearchSpec {
-                roles: tape.texts(3, &["data", "master", "ingest"]),
-                zone: tape.maybe_text(&["eu-west-1a"]),
-                minimum_masters: tape.maybe(Tape::int),
-                plugins: tape.list(3, plugin, |plugin| plugin.name.clone()),
-            }),
-            cassandra: (block == 2).then(|| PilotCassandraSpec {
-                cluster_name: tape.maybe_text(NAMES),
-                datacenter: tape.maybe_text(NAMES),
-                rack: tape.maybe_text(NAMES),
-                num_tokens: tape.maybe(Tape::int),
-                additional_seeds: tape.texts(2, NAMES),
-            }),
+            parts: match block {
+                1 => Parts::new(
+                    "elasticsearch",
+                    &PilotElasticsearchSpec {
+                        roles: tape.texts(3, &["data", "master", "ingest"]),
+                        zone: tape.maybe_text(&["eu-west-1a"]),
+                        minimum_masters: tape.maybe(Tape::int),
+                        plugins: tape.list(3, plugin, |plugin| plugin.name.clone()),
+                    },
+                ),
+                2 => Parts::new(
+                    "cassandra",
+                    &PilotCassandraSpec {
+                        cluster_name: tape.maybe_text(NAMES),
+                        datacenter: tape.maybe_text(NAMES),
+                        rack: tape.maybe_text(NAMES),
+                        num_tokens: tape.maybe(Tape::int),
+                        additional_seeds: tape.texts(2, NAMES),
+                    },
+                ),
+                _ => Parts::default(),
+            },
         },
         status: pilot_status(tape),
     }
@@ -521,37 +548,51 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
             irreversible: tape.chance(50),
             message: tape.maybe_text(SENTENCES),
         }),
-        elasticsearch: tape.maybe(|tape| PilotElasticsearchStatus {
-            documents: tape.maybe(Tape::long),
-            version: tape.maybe_text(VERSIONS),
-            elected_master: tape.maybe(|tape| tape.chance(50)),
-            plugins: tape.list(
-                2,
-                |tape| PluginStatus {
-                    name: tape.text(NAMES),
-                    status: tape.maybe(|tape| tape.word(&["Unknown", "Installed"])),
-                    version: tape.maybe_text(VERSIONS),
-                    message: tape.maybe_text(SENTENCES),
-                },
-                |plugin| plugin.name.clone(),
-            ),
-        }),
-        cassandra: tape.maybe(|tape| PilotCassandraStatus {
-            version: tape.maybe_text(VERSIONS),
-            operation_mode: tape.maybe(|tape| tape.word(&["NORMAL", "JOINING"])),
-            tokens: tape.maybe(Tape::int),
-            load_bytes: tape.maybe(Tape::long),
-            bootstrap_bytes_received: tape.maybe(Tape::long),
-            unreachable: tape.maybe(|tape| {
-                let peer = |tape: &mut Tape<'_>| CassandraPeer {
-                    address: tape.text(&["10.0.0.7", "fd00::7"]),
-                    host_id: tape.maybe_text(NAMES),
-                    datacenter: tape.maybe_text(NAMES),
-                    rack: tape.maybe_text(NAMES),
-                };
-                tape.list(2, peer, |peer| peer.address.clone())
-            }),
-        }),
+        parts: {
+            let mut parts = Parts::default();
+            if tape.chance(50) {
+                parts.set(
+                    "elasticsearch",
+                    &PilotElasticsearchStatus {
+                        documents: tape.maybe(Tape::long),
+                        version: tape.maybe_text(VERSIONS),
+                        elected_master: tape.maybe(|tape| tape.chance(50)),
+                        plugins: tape.list(
+                            2,
+                            |tape| PluginStatus {
+                                name: tape.text(NAMES),
+                                status: tape.maybe(|tape| tape.word(&["Unknown", "Installed"])),
+                                version: tape.maybe_text(VERSIONS),
+                                message: tape.maybe_text(SENTENCES),
+                            },
+                            |plugin| plugin.name.clone(),
+                        ),
+                    },
+                );
+            }
+            if tape.chance(50) {
+                parts.set(
+                    "cassandra",
+                    &PilotCassandraStatus {
+                        version: tape.maybe_text(VERSIONS),
+                        operation_mode: tape.maybe(|tape| tape.word(&["NORMAL", "JOINING"])),
+                        tokens: tape.maybe(Tape::int),
+                        load_bytes: tape.maybe(Tape::long),
+                        bootstrap_bytes_received: tape.maybe(Tape::long),
+                        unreachable: tape.maybe(|tape| {
+                            let peer = |tape: &mut Tape<'_>| CassandraPeer {
+                                address: tape.text(&["10.0.0.7", "fd00::7"]),
+                                host_id: tape.maybe_text(NAMES),
+                                datacenter: tape.maybe_text(NAMES),
+                                rack: tape.maybe_text(NAMES),
+                            };
+                            tape.list(2, peer, |peer| peer.address.clone())
+                        }),
+                    },
+                );
+            }
+            parts
+        },
         conditions: conditions(tape),
     }
 }

@@ -3,13 +3,10 @@
 
 use std::fmt::Write;
 
-use navigator::api::{
-    schema,
-    scheme::{Version, kinds},
-};
+use navigator::api::{kind::Version, schema};
 use serde_json::{Map, Value, json};
 
-use crate::golden;
+use crate::{golden, scheme};
 
 #[test]
 fn the_reference_says_what_the_schema_says() {
@@ -21,7 +18,9 @@ fn the_reference_says_what_the_schema_says() {
 #[test]
 fn schemas_are_as_released() {
     for version in Version::ALL {
-        let ours: Map<String, Value> = schema::definitions(version)
+        let ours: Map<String, Value> = scheme()
+            .schemas()
+            .definitions(version)
             .iter()
             .filter(|(name, _)| name.starts_with("com.jetstack."))
             .map(|(name, definition)| (name.clone(), definition.clone()))
@@ -55,7 +54,7 @@ fn a_released_field_of_v1alpha1_never_goes() {
         ("PilotSpec", &["elasticsearch", "cassandra"]),
     ] {
         let name = schema::name(Version::V1alpha1, type_name);
-        let definition = &schema::definitions(Version::V1alpha1)[&name];
+        let definition = &scheme().schemas().definitions(Version::V1alpha1)[&name];
         for field in fields {
             assert!(definition["properties"].get(field).is_some(), "{type_name}.{field} is gone");
         }
@@ -68,7 +67,7 @@ fn reference(version: Version) -> String {
          Generated from the types; `make golden` rewrites it. Fields marked * must be given.\n\n"
     );
     let mut todo: Vec<String> = Vec::new();
-    for kind in kinds().iter().filter(|kind| kind.versions().contains(&version)) {
+    for kind in scheme().kinds().iter().filter(|kind| kind.versions().contains(&version)) {
         writeln!(
             page,
             "- [{}](#{}): `{}`, short `{}`",
@@ -83,7 +82,7 @@ fn reference(version: Version) -> String {
     let mut at = 0;
     while let Some(name) = todo.get(at).cloned() {
         at += 1;
-        let definition = &schema::definitions(version)[&name];
+        let definition = &scheme().schemas().definitions(version)[&name];
         section(&mut page, &short(&name), definition);
         for target in mentioned(definition) {
             if target.starts_with("com.jetstack.") && !todo.contains(&target) {

@@ -10,12 +10,12 @@ use navigator::api::{
     GROUP,
     decode::{self, Document},
     field::{ErrorList, aggregate},
-    scheme::{DecodeError, Kind, Part, Version, kinds},
+    kind::{DecodeError, Kind, Part, Version},
     validation,
 };
 use serde_json::Value;
 
-use crate::golden;
+use crate::{golden, scheme};
 
 const FOLDER: &str = "tests/data/api/invalid";
 
@@ -113,7 +113,7 @@ struct Object {
 impl Object {
     fn read(case: &str, text: &str) -> Self {
         let body = decode::yaml(text.as_bytes()).unwrap_or_else(|error| panic!("{case}: {error}"));
-        let kind = kinds().iter().find(|kind| kind.kind() == body.value["kind"]).unwrap();
+        let kind = scheme().kinds().iter().find(|kind| kind.kind() == body.value["kind"]).unwrap();
         let version = body.value["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap();
         Self { kind: *kind, version: Version::parse(version).unwrap(), body }
     }

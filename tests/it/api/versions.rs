@@ -2,13 +2,15 @@
 
 use navigator::api::{
     decode::Document,
+    kind::{DecodeError, Kind, Part, Version},
     names::annotation,
-    scheme::{DecodeError, Kind, Part, Version, kind_by_plural},
 };
 use serde_json::{Value, json};
 
+use crate::scheme;
+
 fn kind(plural: &str) -> &'static dyn Kind {
-    kind_by_plural(plural).unwrap()
+    scheme().by_plural(plural).unwrap()
 }
 
 #[track_caller]
@@ -282,7 +284,7 @@ fn older_words_are_understood_and_said() {
 fn a_patch_may_use_older_words_before_it_is_merged() {
     let pilots = kind("pilots");
     let mut patch = Document::from(json!({"spec": {"inService": false, "elasticsearch": null}}));
-    pilots.tolerate(Version::V1alpha1, &mut patch).unwrap();
+    pilots.normalize(Version::V1alpha1, &mut patch).unwrap();
     assert_eq!(patch.value, json!({"spec": {"decommission": true, "elasticsearch": null}}));
     let stored =
         decode("pilots", Version::V1beta1, json!({"metadata": {"name": "p"}, "spec": {}}), None);

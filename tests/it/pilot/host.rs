@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use navigator::api::{names::label, v1beta1::PilotIntent};
+use navigator::{api::v1beta1::PilotIntent, databases::cassandra::names::label};
 use serde_json::json;
 
 use crate::support::{
@@ -50,7 +50,7 @@ async fn the_same_file_serves_alone_and_with_an_api_whose_spec_rules() {
     bed.phase(&seat.name, "Running", PATIENCE).await;
     assert_eq!(ring.foundings().len(), 1);
     let made = bed.pilot(&seat.name).await;
-    assert_eq!(made.metadata.labels.as_ref().unwrap()[label::CASSANDRA_CLUSTER], "demo");
+    assert_eq!(made.metadata.labels.as_ref().unwrap()[label::CLUSTER], "demo");
     bed.change(&seat.name, json!({"phase": "Stopped"})).await;
     bed.phase(&seat.name, "Stopped", PATIENCE).await;
     assert_eq!(running.stop(PATIENCE).await, 0);

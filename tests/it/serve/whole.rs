@@ -114,7 +114,8 @@ impl Whole {
         let trust = watch::channel(Arc::new(Trust::parse(&config).unwrap())).1;
         let rules = || Arc::new(Rules(rights));
         let admission: Arc<dyn Admit> = rules();
-        let state = AppState::start(&store, &admission, Guard::open(), &rt, &closing);
+        let state =
+            AppState::start(crate::scheme(), &store, &admission, Guard::open(), &rt, &closing);
         chain.install(Installed {
             authenticator: Authenticator::new(trust, rules(), Arc::clone(&metrics)),
             authorizer: Authorizer::new(rules(), metrics),

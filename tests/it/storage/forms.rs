@@ -15,7 +15,7 @@ use bytes::Bytes;
 use flate2::read::GzDecoder;
 use futures::StreamExt;
 use navigator::{
-    api::{GROUP, scheme},
+    api::GROUP,
     apiserver::storage::{
         Error, Event, PageRequest, Prefix, Revision, Storage,
         embedded::{Embedded, History},
@@ -24,7 +24,7 @@ use navigator::{
 use serde_json::Value;
 
 use super::{connect, etcd_server};
-use crate::support::server::run_to_end;
+use crate::{scheme, support::server::run_to_end};
 
 /// Kinds and how many objects of each both stores hold.
 const HELD: [(&str, usize); 4] =
@@ -47,7 +47,7 @@ fn unpacked() -> tempfile::TempDir {
 /// What every kind holds can be read, and is in the form that is written today.
 async fn everything_is_read(store: &dyn Storage) {
     for (resource, held) in HELD {
-        let kind = scheme::kind_by_plural(resource).unwrap();
+        let kind = scheme().by_plural(resource).unwrap();
         let range = Prefix::resource(GROUP, resource).unwrap();
         let page = store.list(&range, PageRequest::default()).await.unwrap();
         assert_eq!(page.entries.len(), held, "{resource}");

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use navigator::{
-    api::scheme::kind_by_plural,
-    apiserver::{
-        admission::Plugins,
-        registry::{Migrated, Registry},
-        storage::{Key, Storage},
-    },
+use navigator::apiserver::{
+    admission::Plugins,
+    registry::{Migrated, Registry},
+    storage::{Key, Storage},
 };
 use serde_json::{Value, json};
 
 use super::Scratch;
+
+use crate::scheme;
 
 fn key(name: &str) -> Key {
     Key::new("navigator.jetstack.io", "pilots", "ns", name).unwrap()
@@ -38,7 +37,7 @@ async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
         store.create(&key(name), pilot("v1alpha1", name)).await.unwrap();
     }
     store.create(&key("c"), Bytes::from("{")).await.unwrap();
-    let kind = kind_by_plural("pilots").unwrap();
+    let kind = scheme().by_plural("pilots").unwrap();
     let registry = Registry::new(kind, Arc::clone(&store), Arc::new(Plugins::default()));
 
     let first = registry.migrate().await.unwrap();

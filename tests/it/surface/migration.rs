@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use navigator::{
-    api::scheme::kind_by_plural,
-    apiserver::{admission::Plugins, registry::Registry, storage::Key},
-};
+use navigator::apiserver::{admission::Plugins, registry::Registry, storage::Key};
 use serde_json::{Value, json};
 
 use super::{ALPHA, BETA, Server, pilots};
+
+use crate::scheme;
 
 /// As upstream's server wrote it.
 fn upstream_pilot(name: &str) -> Value {
@@ -76,7 +75,7 @@ async fn what_upstream_stored_is_served_and_migrated_once() {
     let before = server.get(&format!("{}/old", pilots())).await.expect(200);
     assert_eq!(before["spec"]["phase"], "Decommissioned");
 
-    let kind = kind_by_plural("pilots").unwrap();
+    let kind = scheme().by_plural("pilots").unwrap();
     let registry = Registry::new(kind, Arc::clone(&server.store), Arc::new(Plugins::default()));
     let migrated = registry.migrate().await.unwrap();
     assert_eq!((migrated.current, migrated.rewritten), (1, 1));

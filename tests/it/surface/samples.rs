@@ -5,10 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use navigator::api::scheme::kinds;
 use serde_json::{Value, json};
 
 use super::{Server, cassandra, pilot, pilots};
+
+use crate::scheme;
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
@@ -36,7 +37,7 @@ fn documents() -> Vec<(String, String)> {
 }
 
 fn url(object: &Value) -> String {
-    let kind = kinds().iter().find(|kind| kind.kind() == object["kind"]).unwrap().plural();
+    let kind = scheme().kinds().iter().find(|kind| kind.kind() == object["kind"]).unwrap().plural();
     format!("/apis/{}/namespaces/db/{kind}", object["apiVersion"].as_str().unwrap())
 }
 

@@ -16,7 +16,7 @@ pub enum Release {
 pub struct UnsupportedVersion(pub String);
 
 impl Release {
-    /// Every release, as [`crate::api::managed::CASSANDRA_RELEASES`] lists them.
+    /// Every release, as [`crate::databases::cassandra::settings::RELEASES`] lists them.
     #[cfg(test)]
     const ALL: [Self; 3] = [Self::V4_0, Self::V4_1, Self::V5_0];
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn validation_knows_the_releases_that_are_run() {
         let run = Release::ALL.map(|release| release.to_string());
-        let known = crate::api::managed::CASSANDRA_RELEASES;
+        let known = crate::databases::cassandra::settings::RELEASES;
         assert_eq!(known.map(|(major, minor)| format!("{major}.{minor}")), run);
     }
 

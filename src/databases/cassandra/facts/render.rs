@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{Release, options};
-use crate::{api::names::port, engine::settings};
+use crate::{databases::cassandra::names::port, engine::settings};
 
 /// What a node's configuration depends on.
 #[derive(Clone, Debug)]
@@ -156,8 +156,8 @@ fn managed(settings: &Settings<'_>) -> Map<String, Value> {
         ("listen_address", json!(settings.address)),
         ("rpc_address", json!(rpc_address)),
         ("broadcast_rpc_address", json!(settings.address)),
-        ("storage_port", json!(port::CASSANDRA_STORAGE)),
-        ("native_transport_port", json!(port::CASSANDRA_CQL)),
+        ("storage_port", json!(port::STORAGE)),
+        ("native_transport_port", json!(port::CQL)),
         ("data_file_directories", json!([folder("data")])),
         ("commitlog_directory", folder("commitlog")),
         ("saved_caches_directory", folder("saved_caches")),
@@ -181,9 +181,9 @@ pub fn seed_provider(seeds: &[String]) -> Value {
 /// `10.0.0.1` → `10.0.0.1:7000`, `::1` → `[::1]:7000`, `seed:7001` stays.
 fn with_port(seed: &str) -> String {
     match seed.parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => format!("[{address}]:{}", port::CASSANDRA_STORAGE),
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{}", port::STORAGE),
         Err(_) if seed.contains(':') => seed.to_owned(),
-        _ => format!("{seed}:{}", port::CASSANDRA_STORAGE),
+        _ => format!("{seed}:{}", port::STORAGE),
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         let managed = managed(&settings(Release::V5_0, &empty));
         let mut keys: Vec<&str> =
             managed.keys().map(String::as_str).chain(ABSENT.to_vec()).collect();
-        let mut reserved = crate::api::managed::CASSANDRA.to_vec();
+        let mut reserved = crate::databases::cassandra::settings::MANAGED.to_vec();
         keys.sort_unstable();
         reserved.sort_unstable();
         assert_eq!(keys, reserved);

@@ -12,11 +12,13 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    api::names,
-    databases::cassandra::facts::{
-        AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, render,
+    databases::cassandra::{
+        api::CassandraNode,
+        facts::{
+            AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, config_hash, render,
+        },
+        names,
     },
-    engine::revision::config_hash,
     pilot::{
         driver::{Error, Node, ProcessSpec},
         volume::{
@@ -120,12 +122,12 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
 /// Most bytes that a ready member of this datacenter says it holds.
 fn ring_load(node: &Node, datacenter: &str) -> Option<i64> {
     let near = node.peers.iter().filter(|peer| {
-        let spec = peer.spec.cassandra.as_ref();
-        let theirs = spec.and_then(|spec| spec.datacenter.as_deref());
-        theirs.unwrap_or(names::cassandra::DEFAULT_DATACENTER) == datacenter
+        let spec = peer.spec.part::<CassandraNode>();
+        let theirs = spec.and_then(|spec| spec.datacenter);
+        theirs.as_deref().unwrap_or(names::DEFAULT_DATACENTER) == datacenter
     });
     near.filter(|peer| seeds::is_ready(peer))
-        .filter_map(|peer| peer.status.cassandra.as_ref()?.load_bytes)
+        .filter_map(|peer| peer.status.part::<CassandraNode>()?.load_bytes)
         .max()
 }
 
@@ -133,7 +135,7 @@ pub(super) const LEFT: &str = "the data on the volume are of a node that was dec
                                delete them to let a new node begin";
 
 fn single_rack(node: &Node, intent: &Intent) -> bool {
-    node.peers.iter().filter_map(|peer| peer.spec.cassandra.as_ref()).all(|peer| {
+    node.peers.iter().filter_map(|peer| peer.spec.part::<CassandraNode>()).all(|peer| {
         peer.datacenter.as_ref() != Some(&intent.datacenter)
             || peer.rack.as_ref() == Some(&intent.rack)
     })

@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::api::names::port;
+use crate::databases::cassandra::names::port;
 
 /// Which options the server knows, in version 4 of the protocol, which every Cassandra of ours
 /// speaks. Answered before any login, by the threads that answer queries.
@@ -18,7 +18,7 @@ const ANSWER: u8 = 0x80;
 /// Anything that is an answer will do. Waits for ever for one that does not come.
 pub(super) async fn answers(host: IpAddr) -> bool {
     let asked = async {
-        let mut stream = TcpStream::connect((host, port::CASSANDRA_CQL)).await?;
+        let mut stream = TcpStream::connect((host, port::CQL)).await?;
         stream.write_all(&OPTIONS).await?;
         stream.read_u8().await
     };
@@ -36,7 +36,7 @@ mod tests {
         // The port is fixed: an address of its own keeps it apart.
         let host = IpAddr::from([127, 0, 99, 1]);
         assert!(!answers(host).await);
-        let server = TcpListener::bind((host, port::CASSANDRA_CQL)).await.unwrap();
+        let server = TcpListener::bind((host, port::CQL)).await.unwrap();
         let serve = async {
             for answer in [&[0x84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0][..], b"HTTP/1.1 400", b""] {
                 let (mut client, _) = server.accept().await.unwrap();

@@ -20,10 +20,8 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    api::{
-        names::cassandra::DEFAULT_DATACENTER,
-        v1beta1::{Decommission, Pilot, PilotPhase},
-    },
+    api::v1beta1::{Decommission, Pilot, PilotPhase},
+    databases::cassandra::{api::CassandraNode, names::DEFAULT_DATACENTER},
     pilot::{
         driver::{DecommissionState, Error, Node},
         node::blockers::now,
@@ -305,9 +303,9 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
     let load = load?;
     let mut free = 0;
     let near = |peer: &&Pilot| {
-        let spec = peer.spec.cassandra.as_ref();
-        let theirs = spec.and_then(|spec| spec.datacenter.as_deref());
-        theirs.unwrap_or(DEFAULT_DATACENTER) == datacenter
+        let spec = peer.spec.part::<CassandraNode>();
+        let theirs = spec.and_then(|spec| spec.datacenter);
+        theirs.as_deref().unwrap_or(DEFAULT_DATACENTER) == datacenter
     };
     let peers: Vec<&Pilot> =
         peers.iter().filter(near).filter(|peer| !is_decommissioned(peer)).collect();
@@ -435,7 +433,7 @@ mod tests {
         gone.status.phase = Some(PilotPhase::Decommissioned);
         assert!(no_room(&[with_free(60), gone], Some(100)).is_some(), "it takes no data");
         let mut far = with_free(500);
-        far.spec.cassandra.get_or_insert_default().datacenter = Some("far".to_owned());
+        far.spec.change_part::<CassandraNode>(|part| part.datacenter = Some("far".to_owned()));
         assert!(no_room(&[with_free(60), far], Some(100)).is_some(), "its disks take no replica");
     }
 }

@@ -1,8 +1,11 @@
 //! The Pilot's spec, with defaults, as far as Cassandra reads it.
 
 use crate::{
-    api::names,
-    databases::cassandra::facts::{Release, heap_bytes},
+    databases::cassandra::{
+        api::CassandraNode,
+        facts::{Release, heap_bytes},
+        names,
+    },
     pilot::driver::{Error, Node},
 };
 
@@ -24,7 +27,7 @@ impl Intent {
         let version = spec.version.as_deref().unwrap_or_default();
         let release = version.parse().map_err(|error| rejected(&error))?;
         let heap = heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|e| rejected(&e))?;
-        let cassandra = spec.cassandra.clone().unwrap_or_default();
+        let cassandra = spec.part::<CassandraNode>().unwrap_or_default();
         let cluster = spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
         Ok(Self {
             release,
@@ -34,7 +37,7 @@ impl Intent {
                 .ok_or_else(|| rejected(&"spec.cassandra.clusterName is missing"))?,
             datacenter: cassandra
                 .datacenter
-                .unwrap_or_else(|| names::cassandra::DEFAULT_DATACENTER.to_owned()),
+                .unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned()),
             rack: cassandra
                 .rack
                 .or_else(|| spec.node_pool.clone())

@@ -9,8 +9,10 @@ use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 
 use crate::{
-    api::names::port,
-    databases::cassandra::facts::{AGENT_PROPERTIES, AGENT_USER},
+    databases::cassandra::{
+        facts::{AGENT_PROPERTIES, AGENT_USER},
+        names::port,
+    },
     pilot::{
         driver::Error,
         http::{self as question, Client},

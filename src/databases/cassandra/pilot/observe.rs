@@ -8,8 +8,13 @@ use std::{
 use super::{facts::Facts, ranges::Ranges, seeds::TRANSPORT};
 use crate::{
     api::{
-        names::{annotation::ADOPT_DATA, port},
-        v1beta1::{CassandraPeer, DatabaseStatus, Endpoint, Health, PilotCassandraStatus},
+        names::annotation::ADOPT_DATA,
+        pilot_part::Parts,
+        v1beta1::{Endpoint, Health},
+    },
+    databases::cassandra::{
+        kind::{CassandraPeer, PilotCassandraStatus},
+        names::{self, port},
     },
     pilot::driver::{JOINED_EMPTY, Observation},
 };
@@ -63,24 +68,21 @@ pub(super) fn summarize(
             .address
             .filter(|_| facts.is_member())
             .map(|host| {
-                vec![
-                    endpoint(TRANSPORT, host, port::CASSANDRA_STORAGE),
-                    endpoint("client", host, port::CASSANDRA_CQL),
-                ]
+                vec![endpoint(TRANSPORT, host, port::STORAGE), endpoint("client", host, port::CQL)]
             })
             .unwrap_or_default(),
         gauges: gauges(facts, bootstrap_bytes),
-        detail: DatabaseStatus {
-            cassandra: Some(PilotCassandraStatus {
+        detail: Parts::new(
+            names::WORD,
+            &PilotCassandraStatus {
                 version: facts.version.clone(),
                 operation_mode: Some(facts.mode.clone()),
                 tokens: i32::try_from(facts.tokens).ok().filter(|tokens| *tokens > 0),
                 load_bytes: facts.load,
                 bootstrap_bytes_received: bootstrap_bytes,
                 unreachable: facts.is_member().then(|| missed(facts, ranges)),
-            }),
-            elasticsearch: None,
-        },
+            },
+        ),
         unsaved: None,
     };
     (observation, blockers(facts, ranges))
@@ -206,7 +208,10 @@ mod tests {
         assert_eq!(seen.health, Some(Health::Green));
         assert_eq!(seen.node_id.as_deref(), Some("id-1"));
         assert_eq!(seen.endpoints[0].host, "127.0.1.1");
-        assert_eq!(seen.detail.cassandra.unwrap().bootstrap_bytes_received, Some(1234));
+        assert_eq!(
+            seen.detail.get::<PilotCassandraStatus>(names::WORD).unwrap().bootstrap_bytes_received,
+            Some(1234)
+        );
     }
 
     #[test]

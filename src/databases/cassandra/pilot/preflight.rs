@@ -6,7 +6,10 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    databases::cassandra::facts::{AGENT_JAR, Release},
+    databases::cassandra::{
+        api::CassandraNode,
+        facts::{AGENT_JAR, Release},
+    },
     pilot::{
         driver::{FailedCheck, Needs, Node},
         node::preflight::{installed, unresolved},
@@ -88,7 +91,7 @@ pub(super) const NEEDS: Needs =
 
 /// A node without data joins through the seeds that it is told; one with data goes its own way.
 pub(super) async fn seeds(node: &Node) -> Vec<FailedCheck> {
-    let told = node.pilot.spec.cassandra.as_ref().map(|spec| spec.additional_seeds.clone());
+    let told = node.pilot.spec.part::<CassandraNode>().map(|spec| spec.additional_seeds);
     let told = told.unwrap_or_default();
     if told.is_empty() || has_data(&node.data) {
         return Vec::new();
@@ -128,7 +131,7 @@ mod tests {
             joined: true,
             rack: "other".to_owned(),
             cluster_name: "shop".to_owned(),
-            datacenter: crate::api::names::cassandra::DEFAULT_DATACENTER.to_owned(),
+            datacenter: crate::databases::cassandra::names::DEFAULT_DATACENTER.to_owned(),
             ..NodeState::default()
         }
         .save(&node.data)
@@ -158,17 +161,16 @@ mod tests {
     async fn a_node_without_data_needs_a_seed_that_resolves() {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
-        let spec = node.pilot.spec.cassandra.get_or_insert_default();
-        spec.additional_seeds = vec!["no-such-host.invalid".to_owned()];
+        let tell = |node: &mut Node, seeds: &[&str]| {
+            let seeds = seeds.iter().map(|seed| (*seed).to_owned()).collect();
+            node.pilot.spec.change_part::<CassandraNode>(|part| part.additional_seeds = seeds);
+        };
+        tell(&mut node, &["no-such-host.invalid"]);
         assert_eq!(seeds(&node).await[0].reason, "PreflightFailed");
-        spec_seeds(&mut node).push("127.0.0.1:7000".to_owned());
+        tell(&mut node, &["no-such-host.invalid", "127.0.0.1:7000"]);
         assert_eq!(seeds(&node).await, []);
-        spec_seeds(&mut node).pop();
+        tell(&mut node, &["no-such-host.invalid"]);
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         assert_eq!(seeds(&node).await, [], "it comes back by itself");
-    }
-
-    fn spec_seeds(node: &mut Node) -> &mut Vec<String> {
-        &mut node.pilot.spec.cassandra.as_mut().unwrap().additional_seeds
     }
 }

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 
 use super::{intent::Intent, state::NodeState};
 use crate::{
-    api::v1beta1::{CassandraPeer, Pilot, PilotPhase},
+    api::v1beta1::{Pilot, PilotPhase},
+    databases::cassandra::{api::CassandraNode, kind::CassandraPeer},
     pilot::{
         driver::{Error, Node},
         kube::peers::{is_member, was_member},
@@ -32,7 +33,7 @@ pub(super) struct Way {
 
 /// Decides how a node finds its ring. `has_data`: system tables lie on its volume.
 pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<Way, Error> {
-    let spec = node.pilot.spec.cassandra.clone().unwrap_or_default();
+    let spec = node.pilot.spec.part::<CassandraNode>().unwrap_or_default();
     let mut others = Vec::new();
     let mut silent = Vec::new();
     for peer in &node.peers {
@@ -80,16 +81,17 @@ pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<W
 /// there before the cluster object: neither this Pilot nor any other knows who it was. Which of
 /// several empty nodes of a rack takes which place is all the same, as long as each takes another.
 fn former_self(node: &Node) -> Result<Option<IpAddr>, Error> {
-    let mut said = node.peers.iter().filter(|peer| is_ready(peer)).filter_map(|peer| {
-        let status = peer.status.cassandra.as_ref()?;
-        status.unreachable.as_ref()
-    });
+    let mut said = node
+        .peers
+        .iter()
+        .filter(|peer| is_ready(peer))
+        .filter_map(|peer| peer.status.part::<CassandraNode>()?.unreachable);
     let Some(first) = said.next() else {
         let text = "waits for a ready node to say which members it misses";
         return Err(Error::NotYet(text.to_owned()));
     };
     let intent = Intent::of(node)?;
-    let others: Vec<&Vec<CassandraPeer>> = said.collect();
+    let others: Vec<Vec<CassandraPeer>> = said.collect();
     let stands_for = |id: &str| {
         let of = |pilot: &Pilot| pilot.status.identity.as_ref()?.node_id.clone();
         node.peers.iter().any(|peer| of(peer).as_deref() == Some(id))
@@ -194,9 +196,8 @@ mod tests {
     fn a_founder_with_seeds_elsewhere_joins_them() {
         let mut node = node();
         node.may_found = true;
-        node.pilot.spec.cassandra = Some(crate::api::v1beta1::PilotCassandraSpec {
-            additional_seeds: vec!["seed.example.org".to_owned()],
-            ..Default::default()
+        node.pilot.spec.change_part::<CassandraNode>(|part| {
+            part.additional_seeds = vec!["seed.example.org".to_owned()];
         });
         let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
         assert_eq!(
@@ -225,12 +226,12 @@ mod tests {
         let gone = |last: u8, rack: &str| CassandraPeer {
             address: format!("10.0.0.{last}"),
             host_id: Some(format!("id-{last}")),
-            datacenter: Some(crate::api::names::cassandra::DEFAULT_DATACENTER.to_owned()),
+            datacenter: Some(crate::databases::cassandra::names::DEFAULT_DATACENTER.to_owned()),
             rack: Some(rack.to_owned()),
         };
         let says = |name: &str, missed: Vec<CassandraPeer>| {
             let mut peer = peer(name, "10.0.0.2", true);
-            peer.status.cassandra.get_or_insert_default().unreachable = Some(missed);
+            peer.status.change_part::<CassandraNode>(|part| part.unreachable = Some(missed));
             peer
         };
         let chosen = |node: &Node| choose(node, &NodeState::default(), EMPTY).unwrap().replaces;

@@ -12,7 +12,10 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::Release;
-use crate::api::{managed, names::port};
+use crate::{
+    api::managed,
+    databases::elasticsearch::{names::port, settings::MANAGED},
+};
 
 /// File name → text.
 pub type Files = BTreeMap<&'static str, String>;
@@ -83,7 +86,7 @@ rootLogger.appenderRef.console.ref = console
 ";
 
 fn is_managed(key: &str) -> bool {
-    managed::ELASTICSEARCH.iter().any(|pattern| managed::covers(pattern, key))
+    MANAGED.iter().any(|pattern| managed::covers(pattern, key))
 }
 
 pub(super) fn flatten(
@@ -118,9 +121,9 @@ fn manage(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result
     };
     set("network.bind_host", json!(bind));
     set("network.publish_host", json!(settings.address));
-    set("http.port", json!(port::ELASTICSEARCH_HTTP));
+    set("http.port", json!(port::HTTP));
     let transport = if release.major >= 7 { "transport.port" } else { "transport.tcp.port" };
-    set(transport, json!(port::ELASTICSEARCH_TRANSPORT));
+    set(transport, json!(port::TRANSPORT));
     // Otherwise HTTP opens only after a master was found, or after 30 s (measured).
     set("discovery.initial_state_timeout", json!("0s"));
     if release.votes() {

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    api::names::port,
+    databases::elasticsearch::names::port,
     pilot::{
         driver::Error,
         http::{Answer, Client},
@@ -29,7 +29,7 @@ impl Api {
             IpAddr::V4(v4) if v4.is_loopback() => v4.to_string(),
             _ => "127.0.0.1".to_owned(),
         };
-        Self(Client::new(format!("http://{host}:{}", port::ELASTICSEARCH_HTTP), None))
+        Self(Client::new(format!("http://{host}:{}", port::HTTP), None))
     }
 
     /// An answer, whatever its status.

@@ -4,8 +4,11 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use super::{seeds, state::NodeState};
 use crate::{
-    databases::elasticsearch::facts::{Files, Release, SEED_FILE, Settings, heap_bytes, render},
-    engine::{heap::MIB, revision::config_hash},
+    databases::elasticsearch::{
+        api::ElasticsearchNode,
+        facts::{Files, Release, SEED_FILE, Settings, config_hash, heap_bytes, render},
+    },
+    engine::heap::MIB,
     pilot::{
         driver::{Error, Node, ProcessSpec},
         volume::{
@@ -43,7 +46,7 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
     if let Some(option) = options.iter().find(|option| option.contains(char::is_whitespace)) {
         return Err(rejected(&format!("jvm option {option:?} contains white space")));
     }
-    let elasticsearch = spec.elasticsearch.clone().unwrap_or_default();
+    let elasticsearch = spec.part::<ElasticsearchNode>().unwrap_or_default();
     let way = seeds::choose(node, release, &state, has_data(&node.data))?;
     let files = render(&Settings {
         release,

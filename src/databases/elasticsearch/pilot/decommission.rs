@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::Decommission,
-    databases::elasticsearch::facts::Release,
+    databases::elasticsearch::{api::ElasticsearchNode, facts::Release},
     pilot::{
         driver::{DecommissionState, Error, Node},
         node::blockers::now,
@@ -119,7 +119,7 @@ fn hidden(theirs: &str) -> String {
 
 /// Masters that must remain, before version 7.
 pub(super) fn quorum(node: &Node) -> Option<i32> {
-    node.pilot.spec.elasticsearch.as_ref()?.minimum_masters
+    node.pilot.spec.part::<ElasticsearchNode>()?.minimum_masters
 }
 
 /// The nodes that would remain.

@@ -9,7 +9,11 @@ use serde_json::Value;
 
 use super::{api::Api, state::Plugin};
 use crate::{
-    api::v1beta1::{DatabaseStatus, Health, PilotElasticsearchStatus, PluginStatus},
+    api::{pilot_part::Parts, v1beta1::Health},
+    databases::elasticsearch::{
+        kind::{PilotElasticsearchStatus, PluginStatus},
+        names,
+    },
     pilot::driver::{Error, Observation},
 };
 
@@ -262,15 +266,15 @@ pub(super) fn summarize(
         blockers: Vec::new(),
         endpoints: Vec::new(),
         gauges,
-        detail: DatabaseStatus {
-            cassandra: None,
-            elasticsearch: Some(PilotElasticsearchStatus {
+        detail: Parts::new(
+            names::WORD,
+            &PilotElasticsearchStatus {
                 documents: facts.documents,
                 version: facts.version.clone(),
                 elected_master: (facts.master.as_deref() == Some(&facts.node_id)).then_some(true),
                 plugins: facts.plugins.iter().map(|plugin| named(plugin, installed)).collect(),
-            }),
-        },
+            },
+        ),
         unsaved: None,
     };
     (observation, blockers(facts))
@@ -401,14 +405,19 @@ mod tests {
         let (seen, blockers) = summarize(&facts, &[]);
         assert!(seen.serving && blockers.is_empty(), "{blockers:?}");
         assert_eq!(seen.cluster_id.as_deref(), Some("u"));
-        assert_eq!(seen.detail.elasticsearch.unwrap().documents, Some(7));
+        assert_eq!(
+            seen.detail.get::<PilotElasticsearchStatus>(names::WORD).unwrap().documents,
+            Some(7)
+        );
         assert!(facts.excluded_voters.contains("z"));
     }
 
     #[test]
     fn the_elected_master_says_so_and_nobody_else() {
-        let elected =
-            |facts: &Facts| summarize(facts, &[]).0.detail.elasticsearch.unwrap().elected_master;
+        let elected = |facts: &Facts| {
+            let detail = summarize(facts, &[]).0.detail;
+            detail.get::<PilotElasticsearchStatus>(names::WORD).unwrap().elected_master
+        };
         assert_eq!(elected(&facts()), None);
         let master = Facts { master: Some("n1".to_owned()), ..facts() };
         assert_eq!(elected(&master), Some(true));
@@ -422,7 +431,10 @@ mod tests {
         let (seen, _) = summarize(&facts, &[]);
         assert!(seen.alive && !seen.serving);
         assert_eq!((seen.node_id, seen.health), (None, None));
-        assert_eq!(seen.detail.elasticsearch.unwrap().documents, None);
+        assert_eq!(
+            seen.detail.get::<PilotElasticsearchStatus>(names::WORD).unwrap().documents,
+            None
+        );
     }
 
     #[test]

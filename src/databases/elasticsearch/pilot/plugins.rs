@@ -19,7 +19,10 @@ use super::{
     state::{Installing, NodeState, Plugin},
 };
 use crate::{
-    api::v1beta1::{ElasticsearchPlugin, PluginStatus},
+    databases::elasticsearch::{
+        api::ElasticsearchNode,
+        kind::{ElasticsearchPlugin, PluginStatus},
+    },
     pilot::{
         driver::{Error, Node, Preparation, ProcessSpec},
         volume::state::StateFile,
@@ -55,8 +58,8 @@ impl Plan {
         state.save(&node.data)?;
 
         let present = folders(&node.home);
-        let spec = node.pilot.spec.elasticsearch.as_ref();
-        let wanted = spec.map(|spec| spec.plugins.as_slice()).unwrap_or_default();
+        let spec = node.pilot.spec.part::<ElasticsearchNode>();
+        let wanted = spec.map(|spec| spec.plugins).unwrap_or_default();
         let is_current = |ours: &Plugin| {
             !half_removed.contains(&ours.folder)
                 && fits(&node.home, &ours.folder)
@@ -316,13 +319,12 @@ mod tests {
 
     fn node(place: &Path, wanted: &[(&str, Option<&str>)]) -> Node {
         let mut node = node_in(place);
-        node.pilot.spec.elasticsearch.as_mut().unwrap().plugins = wanted
-            .iter()
-            .map(|(name, sha512)| ElasticsearchPlugin {
-                name: (*name).to_owned(),
-                sha512: sha512.map(str::to_owned),
-            })
-            .collect();
+        let plugin = |(name, sha512): &(&str, Option<&str>)| ElasticsearchPlugin {
+            name: (*name).to_owned(),
+            sha512: sha512.map(str::to_owned),
+        };
+        let plugins = wanted.iter().map(plugin).collect();
+        node.pilot.spec.change_part::<ElasticsearchNode>(|part| part.plugins = plugins);
         node
     }
 
@@ -406,7 +408,9 @@ mod tests {
         fs::write(&descriptor, "name=demo\nelasticsearch.version=7.17.28\n").unwrap();
         assert_eq!(args(&Plan::make(&node).unwrap(), &node), both);
         fs::remove_file(descriptor).unwrap();
-        node.pilot.spec.elasticsearch.as_mut().unwrap().plugins[0].sha512 = Some("00".into());
+        node.pilot.spec.change_part::<ElasticsearchNode>(|part| {
+            part.plugins[0].sha512 = Some("00".into());
+        });
         assert_eq!(args(&Plan::make(&node).unwrap(), &node), both);
     }
 

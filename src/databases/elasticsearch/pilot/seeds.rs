@@ -7,8 +7,8 @@
 
 use super::state::NodeState;
 use crate::{
-    api::{names, v1beta1::Pilot},
-    databases::elasticsearch::facts::Release,
+    api::v1beta1::Pilot,
+    databases::elasticsearch::{facts::Release, names},
     pilot::{
         driver::{Error, Node},
         kube::peers::is_member,
@@ -40,7 +40,7 @@ pub(super) fn choose(
     let cluster = node.pilot.spec.cluster_ref.as_ref();
     if let Some(cluster) = cluster.filter(|_| everybody && in_a_pod(node)) {
         // Addresses change with pods; the name stands for all of them.
-        seeds.push(names::elasticsearch::discovery_service(&cluster.name));
+        seeds.push(names::discovery_service(&cluster.name));
     }
     if member || node.peers.iter().any(is_member) {
         return Ok(Way { seeds, founds: false });

@@ -7,7 +7,7 @@ use super::{
     starting::{self, Failure},
 };
 use crate::{
-    api::v1beta1::{DatabaseStatus, Pilot},
+    api::{pilot_part::Parts, v1beta1::Pilot},
     pilot::{
         driver::{self, DecommissionState, FailedCheck, Observation, ProcessSpec},
         kube::{cluster::LastState, founding::Turn},
@@ -40,7 +40,7 @@ pub(super) enum Message {
     PeersMoved,
     Preparing {
         attempt: Attempt,
-        detail: DatabaseStatus,
+        detail: Parts,
     },
     Prepared {
         attempt: Attempt,

@@ -11,9 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{context::Context, starting, wanted::Wanted};
 use crate::{
-    api::v1beta1::{
-        DatabaseStatus, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination,
-    },
+    api::v1beta1::{Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
     error::chain,
     pilot::{
         driver::{self, Observation, Role},
@@ -170,7 +168,7 @@ impl Reporting {
         let observation = &mut facts.observation;
         observation.version.clone_from(&pilot.status.version);
         observation.endpoints.clone_from(&pilot.status.endpoints);
-        observation.detail = DatabaseStatus::from(&pilot.status);
+        observation.detail = pilot.status.parts.clone();
         // Its help goes by this progress, and would be taken back for as long as it is not there.
         if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
             facts.decommission.clone_from(&pilot.status.decommission);

@@ -1,32 +1,51 @@
 //! Random objects of v1alpha1 in canonical form, and random edits of them.
 
-use navigator::api::v1alpha1::*;
+use navigator::{
+    api::{pilot_part::Parts, v1alpha1::*},
+    databases::{
+        cassandra::{
+            kind::{Cassandra, Rack},
+            v1alpha1::{Nothing, PilotCassandraSpec},
+        },
+        elasticsearch::{
+            kind::Elasticsearch,
+            v1alpha1::{self as of_elasticsearch, PilotElasticsearchSpec, PilotPlugin, Roles},
+        },
+    },
+};
+
+type ElasticsearchCluster = Cluster<Elasticsearch>;
+type ElasticsearchNodePool = NodePool<Elasticsearch>;
+type CassandraCluster = Cluster<Cassandra>;
+type CassandraNodePool = NodePool<Cassandra>;
 
 use super::{NAMES, Tape, VERSIONS, cluster_status, metadata, pilot_status, resources};
 use crate::api::generate::security_context;
 
 pub(in crate::api) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
-    ElasticsearchCluster {
+    Cluster {
         metadata: metadata(tape),
-        spec: ElasticsearchClusterSpec {
+        spec: ClusterSpec {
             version: tape.text(VERSIONS),
             node_pools: tape.list(3, elasticsearch_pool, |pool| pool.name.clone()),
             pilot_image: tape.maybe(image),
             image: tape.maybe(image),
             security_context: tape.maybe(security_context).unwrap_or_default(),
             paused: tape.maybe(|tape| tape.chance(50)),
-            plugins: tape.texts(3, &["analysis-icu", "p", "q"]),
-            minimum_masters: tape.maybe(Tape::int),
+            own: of_elasticsearch::Elasticsearch {
+                plugins: tape.texts(3, &["analysis-icu", "p", "q"]),
+                minimum_masters: tape.maybe(Tape::int),
+            },
         },
         status: cluster_status(tape),
     }
 }
 
 fn elasticsearch_pool(tape: &mut Tape<'_>) -> ElasticsearchNodePool {
-    ElasticsearchNodePool {
+    NodePool {
         name: tape.text(NAMES),
         replicas: Some(tape.int()),
-        roles: tape.texts(3, &["data", "master", "ingest", "data_hot"]),
+        own: Roles { roles: tape.texts(3, &["data", "master", "ingest", "data_hot"]) },
         node_selector: tape.map(),
         scheduler_name: tape.maybe(|_| "stork".to_owned()).unwrap_or_default(),
         resources: tape.maybe(resources).unwrap_or_default(),
@@ -35,26 +54,29 @@ fn elasticsearch_pool(tape: &mut Tape<'_>) -> ElasticsearchNodePool {
 }
 
 pub(in crate::api) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
-    CassandraCluster {
+    Cluster {
         metadata: metadata(tape),
-        spec: CassandraClusterSpec {
+        spec: ClusterSpec {
             version: tape.text(VERSIONS),
             node_pools: tape.list(3, cassandra_pool, |pool| pool.name.clone()),
             pilot_image: tape.maybe(image),
             image: tape.maybe(image),
             security_context: tape.maybe(security_context).unwrap_or_default(),
             paused: tape.maybe(|tape| tape.chance(50)),
+            own: Nothing {},
         },
         status: cluster_status(tape),
     }
 }
 
 fn cassandra_pool(tape: &mut Tape<'_>) -> CassandraNodePool {
-    CassandraNodePool {
+    NodePool {
         name: tape.text(NAMES),
         replicas: Some(tape.int()),
-        datacenter: Some(tape.text(&["navigator-default-datacenter", "eu"])),
-        rack: Some(tape.text(NAMES)),
+        own: Rack {
+            datacenter: Some(tape.text(&["navigator-default-datacenter", "eu"])),
+            rack: Some(tape.text(NAMES)),
+        },
         node_selector: tape.map(),
         scheduler_name: tape.maybe(|_| "stork".to_owned()).unwrap_or_default(),
         resources: tape.maybe(resources).unwrap_or_default(),
@@ -68,8 +90,11 @@ pub(in crate::api) fn pilot(tape: &mut Tape<'_>) -> Pilot {
         metadata: metadata(tape),
         spec: PilotSpec {
             decommission: tape.chance(50),
-            elasticsearch: (block == 1).then(|| elasticsearch_block(tape)),
-            cassandra: (block == 2).then(|| cassandra_block(tape)),
+            parts: match block {
+                1 => Parts::new("elasticsearch", &elasticsearch_block(tape)),
+                2 => Parts::new("cassandra", &cassandra_block(tape)),
+                _ => Parts::default(),
+            },
         },
         status: pilot_status(tape),
     }
@@ -154,7 +179,7 @@ pub(in crate::api) fn edit_elasticsearch(tape: &mut Tape<'_>, object: &mut Elast
     }
     edit_list(
         tape,
-        &mut spec.plugins,
+        &mut spec.own.plugins,
         |tape| tape.text(&["analysis-icu", "p", "new"]),
         Clone::clone,
     );
@@ -192,7 +217,7 @@ pub(in crate::api) fn edit_cassandra(tape: &mut Tape<'_>, object: &mut Cassandra
             3 => pool.scheduler_name = tape.text(&["", "stork", "other"]),
             4 => pool.replicas = Some(tape.int()),
             5 => pool.resources = resources(tape),
-            6 => pool.rack = Some(tape.text(NAMES)),
+            6 => pool.own.rack = Some(tape.text(NAMES)),
             _ => {}
         }
     }
@@ -204,14 +229,15 @@ pub(in crate::api) fn edit_pilot(tape: &mut Tape<'_>, object: &mut Pilot) {
         spec.decommission = !spec.decommission;
     }
     match tape.below(5) {
-        1 => (spec.elasticsearch, spec.cassandra) = (None, None),
-        2 => (spec.elasticsearch, spec.cassandra) = (Some(elasticsearch_block(tape)), None),
-        3 => (spec.elasticsearch, spec.cassandra) = (None, Some(cassandra_block(tape))),
+        1 => spec.parts = Parts::default(),
+        2 => spec.parts = Parts::new("elasticsearch", &elasticsearch_block(tape)),
+        3 => spec.parts = Parts::new("cassandra", &cassandra_block(tape)),
         _ => {}
     }
-    if let Some(block) = &mut spec.elasticsearch {
+    if let Some(mut block) = spec.parts.get::<PilotElasticsearchSpec>("elasticsearch") {
         let plugin = |tape: &mut Tape<'_>| PilotPlugin { name: tape.text(&["p", "analysis-icu"]) };
         edit_list(tape, &mut block.plugins, plugin, |plugin| plugin.name.clone());
+        spec.parts.set("elasticsearch", &block);
     }
     if tape.chance(30) {
         object.metadata = metadata(tape);

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::{Context, Message, Starting};
 use crate::{
-    api::v1beta1::DatabaseStatus,
+    api::pilot_part::Parts,
     error::chain,
     pilot::{
         driver::{self, Node, Preparation},
@@ -41,7 +41,7 @@ impl Starting {
         &mut self,
         ctx: &Context,
         node: Node,
-        mut detail: DatabaseStatus,
+        mut detail: Parts,
         attempt: Attempt,
     ) {
         self.programs = CancellationToken::new();
@@ -50,7 +50,7 @@ impl Starting {
         // Never dropped half-way: it ends when its programs have ended.
         tasks.spawn("prepare", async move {
             let Context { driver, volume, supervisor, settings, .. } = &ctx;
-            let tell = async |detail: &mut DatabaseStatus| {
+            let tell = async |detail: &mut Parts| {
                 driver.report_preparation(detail);
                 ctx.tell(Message::Preparing { attempt, detail: detail.clone() }).await;
             };

@@ -2,12 +2,20 @@
 
 use std::{fs, path::Path};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    cassandra::{self, kind::CassandraCluster},
+    elasticsearch::{self, kind::ElasticsearchCluster},
+};
 use crate::{
-    api::v1beta1::{CassandraCluster, ElasticsearchCluster},
-    controller::{flavour::Cluster, observe::Observed},
+    api::names::{self, annotation, label},
+    controller::{
+        Desired, Settings,
+        build::{build, pilot_body, pod, resized},
+        cluster::of,
+        observe::{Observed, ObservedPool},
+    },
 };
 
 /// A cluster that says everything that ends up in objects.
@@ -80,11 +88,11 @@ fn settings() -> Settings {
 }
 
 fn shop() -> Desired {
-    serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap().desired(&settings())
+    of(&serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap(), &settings())
 }
 
 fn logs() -> Desired {
-    serde_yaml::from_str::<ElasticsearchCluster>(LOGS).unwrap().desired(&settings())
+    of(&serde_yaml::from_str::<ElasticsearchCluster>(LOGS).unwrap(), &settings())
 }
 
 fn everything(desired: &Desired) -> Vec<Value> {
@@ -129,7 +137,7 @@ fn compare(desired: &Desired, golden: &str) {
 #[test]
 fn every_object_is_owned_marked_and_found_by_the_watch() {
     for (desired, label) in
-        [(shop(), label::CASSANDRA_CLUSTER), (logs(), label::ELASTICSEARCH_CLUSTER)]
+        [(shop(), cassandra::names::label::CLUSTER), (logs(), elasticsearch::names::label::CLUSTER)]
     {
         every_object_is_marked(&desired, label);
     }
@@ -152,10 +160,10 @@ fn every_object_is_marked(desired: &Desired, label: &str) {
 fn an_upgrade_of_ours_changes_pod_templates_but_not_what_pods_are_compared_by() {
     let newer = Settings { pilot_image: "quay.io/jetstack/navigator:v0.3.0".into(), ..settings() };
     let cluster = serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap();
-    let (before, after) = (cluster.desired(&settings()), cluster.desired(&newer));
+    let (before, after) = (of(&cluster, &settings()), of(&cluster, &newer));
     assert_eq!(before.pools[0].pod_hash, after.pools[0].pod_hash);
     assert_eq!(before.pools[0].config_hash(), after.pools[0].config_hash());
-    let template = |desired: &Desired| super::pod::template(desired, &desired.pools[0], true);
+    let template = |desired: &Desired| pod::template(desired, &desired.pools[0], true);
     assert_ne!(template(&before), template(&after));
 }
 
@@ -168,7 +176,7 @@ fn a_changed_spec_changes_what_pods_are_compared_by() {
             "memory" => SHOP.replace("memory: 4Gi", change),
             _ => SHOP.replace(r#"version: "5.0.6""#, change),
         };
-        let after = serde_yaml::from_str::<CassandraCluster>(&text).unwrap().desired(&settings());
+        let after = of(&serde_yaml::from_str::<CassandraCluster>(&text).unwrap(), &settings());
         assert_ne!(before.pools[0].pod_hash, after.pools[0].pod_hash, "{change}");
     }
 }
@@ -185,7 +193,7 @@ fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
 
 /// Grace period of the first pool's pods, and what their pilot is told of it.
 fn grace(desired: &Desired) -> (Value, Value) {
-    let template = super::pod::template(desired, &desired.pools[0], true);
+    let template = pod::template(desired, &desired.pools[0], true);
     let containers = template["spec"]["containers"].as_array().unwrap();
     let container = containers.iter().find(|c| c["name"] == "cassandra").unwrap();
     let variables = container["env"].as_array().unwrap();
@@ -202,7 +210,7 @@ fn the_pilot_is_told_the_grace_period_that_its_pod_has() {
                 "      spec:\n        tolerations",
                 &format!("      spec:\n{pool}        tolerations"),
             );
-        grace(&serde_yaml::from_str::<CassandraCluster>(&text).unwrap().desired(&settings()))
+        grace(&of(&serde_yaml::from_str::<CassandraCluster>(&text).unwrap(), &settings()))
     };
     let cluster = |seconds: &str| {
         format!("podTemplate: {{spec: {{terminationGracePeriodSeconds: {seconds}}}}}")

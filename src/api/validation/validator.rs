@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::api::{
     field::{ErrorList, FieldError, Path, Problem},
-    scheme::{Verdict, Version},
+    kind::{Validation, Version},
+    schema::Schemas,
 };
 
 /// Most problems, and most warnings, that are collected: an object with more is hostile, and
@@ -12,20 +13,22 @@ use crate::api::{
 const MOST: usize = 1000;
 
 /// Collects problems and warnings of one object.
-pub(super) struct Judge {
+#[derive(Debug)]
+pub struct Validator {
     /// The version in which the object was written.
-    pub(super) version: Version,
-    pub(super) errors: ErrorList,
-    pub(super) warnings: Vec<String>,
+    pub version: Version,
+    pub(super) schemas: &'static Schemas,
+    pub errors: ErrorList,
+    pub warnings: Vec<String>,
 }
 
-impl Judge {
-    pub(super) fn new(version: Version) -> Self {
-        Self { version, errors: Vec::new(), warnings: Vec::new() }
+impl Validator {
+    pub fn new(version: Version, schemas: &'static Schemas) -> Self {
+        Self { version, schemas, errors: Vec::new(), warnings: Vec::new() }
     }
 
     /// Are there more problems than were collected, perhaps?
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.errors.len() >= MOST
     }
 
@@ -35,50 +38,50 @@ impl Judge {
         }
     }
 
-    pub(super) fn required(&mut self, path: &Path, detail: &str) {
+    pub fn required(&mut self, path: &Path, detail: &str) {
         self.error(path, Problem::Required, detail);
     }
 
-    pub(super) fn invalid(&mut self, path: &Path, value: impl Into<Value>, detail: &str) {
+    pub fn invalid(&mut self, path: &Path, value: impl Into<Value>, detail: &str) {
         self.error(path, Problem::Invalid(value.into()), detail);
     }
 
-    pub(super) fn forbidden(&mut self, path: &Path, detail: &str) {
+    pub fn forbidden(&mut self, path: &Path, detail: &str) {
         self.error(path, Problem::Forbidden, detail);
     }
 
-    pub(super) fn not_found(&mut self, path: &Path, value: impl Into<Value>) {
+    pub fn not_found(&mut self, path: &Path, value: impl Into<Value>) {
         self.error(path, Problem::NotFound(value.into()), "");
     }
 
-    pub(super) fn duplicate(&mut self, path: &Path, value: impl Into<Value>) {
+    pub fn duplicate(&mut self, path: &Path, value: impl Into<Value>) {
         self.error(path, Problem::Duplicate(value.into()), "");
     }
 
-    pub(super) fn unsupported(&mut self, path: &Path, value: impl Into<Value>, known: &[&str]) {
+    pub fn unsupported(&mut self, path: &Path, value: impl Into<Value>, known: &[&str]) {
         let known = known.iter().map(|text| (*text).to_owned()).collect();
         self.error(path, Problem::NotSupported(value.into(), known), "");
     }
 
     /// V5: text of at most `limit` bytes.
-    pub(super) fn too_long(&mut self, path: &Path, limit: usize) {
+    pub fn too_long(&mut self, path: &Path, limit: usize) {
         self.error(path, Problem::TooLong(limit), "");
     }
 
     /// V5: list of at most `limit` items.
-    pub(super) fn too_many(&mut self, path: &Path, actual: usize, limit: usize) {
+    pub fn too_many(&mut self, path: &Path, actual: usize, limit: usize) {
         self.error(path, Problem::TooMany { actual, limit }, "");
     }
 
     /// Each message is an Invalid of `value`.
-    pub(super) fn invalid_each(&mut self, path: &Path, value: &str, messages: &[String]) {
+    pub fn invalid_each(&mut self, path: &Path, value: &str, messages: &[String]) {
         for message in messages {
             self.invalid(path, value, message);
         }
     }
 
     /// Runs rules that upstream did not have: errors in v1beta1, warnings in v1alpha1 (β).
-    pub(super) fn beta(&mut self, rules: impl FnOnce(&mut Self)) {
+    pub fn beta(&mut self, rules: impl FnOnce(&mut Self)) {
         let before = self.errors.len();
         rules(self);
         if self.version == Version::V1alpha1 {
@@ -89,20 +92,20 @@ impl Judge {
         }
     }
 
-    pub(super) fn warn(&mut self, text: String) {
+    pub fn warn(&mut self, text: String) {
         if self.warnings.len() < MOST {
             self.warnings.push(text);
         }
     }
 
-    /// The verdict, in the words of the version in which the object was written.
-    pub(super) fn verdict(mut self) -> Verdict {
+    /// What was found, in the words of the version in which the object was written.
+    pub fn finish(mut self) -> Validation {
         if self.version == Version::V1alpha1 {
             for error in &mut self.errors {
                 error.path = Path::new(&older_path(&error.path.to_string()));
             }
         }
-        Verdict { errors: self.errors, warnings: self.warnings }
+        Validation { errors: self.errors, warnings: self.warnings }
     }
 }
 

@@ -1,4 +1,7 @@
-//! ElasticsearchCluster.
+//! A cluster of node pools: what the clusters of all databases share.
+//!
+//! A database adds its own fields with a [`ClusterKind`], beside the shared ones in the same
+//! objects of the spec.
 
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
@@ -8,33 +11,35 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext, Services,
-    UpdateStrategy, shared::is_default,
+    API_VERSION, ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext,
+    Services, UpdateStrategy, VERSION, shared::is_default,
 };
+use crate::api::cluster_kind::ClusterKind;
 
-/// An Elasticsearch cluster: pools of nodes with roles.
+/// A cluster of one database.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ElasticsearchCluster {
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}Cluster", bound = "K: ClusterKind")]
+pub struct Cluster<K: ClusterKind> {
     #[serde(default)]
     pub metadata: ObjectMeta,
     /// What is wanted.
     #[serde(default)]
-    pub spec: ElasticsearchClusterSpec,
+    pub spec: ClusterSpec<K>,
     /// What was last observed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub status: ClusterStatus,
 }
 
-/// What is wanted of an Elasticsearch cluster.
+/// What is wanted of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ElasticsearchClusterSpec {
-    /// Version of Elasticsearch in the form MAJOR.MINOR.PATCH, kept as written.
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}ClusterSpec", bound = "K: ClusterKind")]
+pub struct ClusterSpec<K: ClusterKind> {
+    /// Version of the database, kept as written.
     #[serde(default)]
     pub version: String,
-    /// Image of the database. Defaults to
-    /// `docker.elastic.co/elasticsearch/elasticsearch:<version>`.
+    /// Image of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageSpec>,
     /// Image that holds the pilot. Defaults to the controller's own.
@@ -53,14 +58,7 @@ pub struct ElasticsearchClusterSpec {
     /// User that the database runs as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
-    /// Plugins that are installed before a node starts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub plugins: Vec<ElasticsearchPlugin>,
-    /// Quorum of masters, read by versions before 7 only. Computed when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub minimum_masters: Option<i32>,
-    /// Settings merged into elasticsearch.yml of every node.
+    /// Settings merged into the configuration of every node.
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub config: Config,
@@ -76,39 +74,26 @@ pub struct ElasticsearchClusterSpec {
     /// Services that clients use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Services>,
+    /// What only this database has.
+    #[serde(flatten)]
+    pub own: K,
     /// Groups of equal nodes, created in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub node_pools: Vec<ElasticsearchNodePool>,
+    pub node_pools: Vec<NodePool<K>>,
 }
 
-/// A plugin of Elasticsearch.
+/// Nodes that are equal to each other.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ElasticsearchPlugin {
-    /// Name, URL or Maven coordinates, as `elasticsearch-plugin install` takes them.
-    pub name: String,
-    /// SHA-512 of the archive in hexadecimal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sha512: Option<String>,
-}
-
-/// Nodes with the same roles.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ElasticsearchNodePool {
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}NodePool", bound = "K: ClusterKind")]
+pub struct NodePool<K: ClusterKind> {
     /// Name of the pool, unique in the cluster. A new name is a new pool.
     pub name: String,
     /// Wanted number of nodes, 0 to 1000. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// What the nodes do: `master`, `data`, `ingest`, further roles by version, or
-    /// `coordinating` alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
-    pub roles: Vec<String>,
-    /// Zone (`topology.kubernetes.io/zone`) in which the nodes run; also their awareness
-    /// attribute `zone`. It cannot be changed.
+    /// Zone (`topology.kubernetes.io/zone`) in which the nodes run; cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// CPU and memory of each database container.
@@ -131,4 +116,28 @@ pub struct ElasticsearchNodePool {
     /// Merged over the generated pod template after the cluster's own.
     #[serde(default, skip_serializing_if = "PodTemplate::is_empty")]
     pub pod_template: PodTemplate,
+    /// What only this database has.
+    #[serde(flatten)]
+    pub own: K::Pool,
+}
+
+impl<K: ClusterKind> k8s_openapi::Resource for Cluster<K> {
+    const API_VERSION: &'static str = API_VERSION;
+    const GROUP: &'static str = crate::api::GROUP;
+    const KIND: &'static str = K::KIND;
+    const VERSION: &'static str = VERSION;
+    const URL_PATH_SEGMENT: &'static str = K::PLURAL;
+    type Scope = k8s_openapi::NamespaceResourceScope;
+}
+
+impl<K: ClusterKind> k8s_openapi::Metadata for Cluster<K> {
+    type Ty = ObjectMeta;
+
+    fn metadata(&self) -> &Self::Ty {
+        &self.metadata
+    }
+
+    fn metadata_mut(&mut self) -> &mut Self::Ty {
+        &mut self.metadata
+    }
 }

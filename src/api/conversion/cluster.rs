@@ -1,4 +1,4 @@
-//! ElasticsearchCluster between the hub and v1alpha1.
+//! A cluster of any database between the hub and v1alpha1.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ImageSurplus, PersistenceSurplus, PluginSurplus, Scheduling, keep, lift_image,
-    lift_persistence, lift_pod_template, project_image, project_persistence, project_pod_template,
+    ImageSurplus, PersistenceSurplus, Scheduling, keep, lift_image, lift_persistence,
+    lift_pod_template, project_image, project_persistence, project_pod_template,
 };
 use crate::api::{
+    cluster_kind::ClusterKind,
     v1alpha1,
     v1beta1::{self, Config, Jvm, PodTemplate, Services, UpdateStrategy, is_default},
 };
 
-/// What v1alpha1 cannot say about an ElasticsearchCluster; shaped as the hub's spec, pools and
-/// plugins by name.
+/// What v1alpha1 cannot say about a cluster; shaped as the hub's spec, pools by name.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Surplus {
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}Surplus", bound = "K: ClusterKind")]
+pub struct Surplus<K: ClusterKind> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     image: Option<ImageSurplus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,8 +29,6 @@ pub struct Surplus {
     stopped: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restarted_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    plugins: BTreeMap<String, PluginSurplus>,
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     config: Config,
@@ -43,6 +42,8 @@ pub struct Surplus {
     services: Option<Services>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     node_pools: BTreeMap<String, PoolSurplus>,
+    #[serde(flatten)]
+    own: K::Surplus,
 }
 
 /// What v1alpha1 cannot say about a node pool.
@@ -65,9 +66,9 @@ pub struct PoolSurplus {
 }
 
 /// The object as v1alpha1 shows it, and what v1alpha1 cannot say.
-pub fn project(hub: v1beta1::ElasticsearchCluster) -> (v1alpha1::ElasticsearchCluster, Surplus) {
-    let v1beta1::ElasticsearchCluster { metadata, spec, status } = hub;
-    let v1beta1::ElasticsearchClusterSpec {
+pub fn project<K: ClusterKind>(hub: v1beta1::Cluster<K>) -> (v1alpha1::Cluster<K>, Surplus<K>) {
+    let v1beta1::Cluster { metadata, spec, status } = hub;
+    let v1beta1::ClusterSpec {
         version,
         image,
         pilot_image,
@@ -75,23 +76,17 @@ pub fn project(hub: v1beta1::ElasticsearchCluster) -> (v1alpha1::ElasticsearchCl
         stopped,
         restarted_at,
         security_context,
-        plugins,
-        minimum_masters,
         config,
         jvm,
         pod_template,
         update_strategy,
         services,
+        own,
         node_pools,
     } = spec;
     let (image, image_surplus) = project_image(image);
     let (pilot_image, pilot_image_surplus) = project_image(pilot_image);
-    let mut plugin_names = Vec::with_capacity(plugins.len());
-    let mut plugin_surplus = BTreeMap::new();
-    for v1beta1::ElasticsearchPlugin { name, sha512 } in plugins {
-        keep(&mut plugin_surplus, &name, PluginSurplus { sha512 });
-        plugin_names.push(name);
-    }
+    let (own, own_surplus) = own.project();
     let mut pools = Vec::with_capacity(node_pools.len());
     let mut pool_surplus = BTreeMap::new();
     for pool in node_pools {
@@ -99,16 +94,15 @@ pub fn project(hub: v1beta1::ElasticsearchCluster) -> (v1alpha1::ElasticsearchCl
         keep(&mut pool_surplus, &pool.name, surplus);
         pools.push(pool);
     }
-    let older = v1alpha1::ElasticsearchCluster {
+    let older = v1alpha1::Cluster {
         metadata,
-        spec: v1alpha1::ElasticsearchClusterSpec {
+        spec: v1alpha1::ClusterSpec {
             version,
             pilot_image,
             image,
             security_context: security_context.unwrap_or_default(),
             paused,
-            plugins: plugin_names,
-            minimum_masters,
+            own,
             node_pools: pools,
         },
         status,
@@ -118,31 +112,30 @@ pub fn project(hub: v1beta1::ElasticsearchCluster) -> (v1alpha1::ElasticsearchCl
         pilot_image: pilot_image_surplus,
         stopped,
         restarted_at,
-        plugins: plugin_surplus,
         config,
         jvm,
         pod_template,
         update_strategy,
         services,
         node_pools: pool_surplus,
+        own: own_surplus,
     };
     (older, surplus)
 }
 
 /// The hub object of an older one and what belongs beside it. Edits of the older form win.
-pub fn lift(
-    older: v1alpha1::ElasticsearchCluster,
-    surplus: Surplus,
-) -> v1beta1::ElasticsearchCluster {
-    let v1alpha1::ElasticsearchCluster { metadata, spec, status } = older;
-    let v1alpha1::ElasticsearchClusterSpec {
+pub fn lift<K: ClusterKind>(
+    older: v1alpha1::Cluster<K>,
+    surplus: Surplus<K>,
+) -> v1beta1::Cluster<K> {
+    let v1alpha1::Cluster { metadata, spec, status } = older;
+    let v1alpha1::ClusterSpec {
         version,
         pilot_image,
         image,
         security_context,
         paused,
-        plugins,
-        minimum_masters,
+        own,
         node_pools,
     } = spec;
     let Surplus {
@@ -150,21 +143,14 @@ pub fn lift(
         pilot_image: pilot_image_surplus,
         stopped,
         restarted_at,
-        plugins: mut plugin_surplus,
         config,
         jvm,
         pod_template,
         update_strategy,
         services,
         node_pools: mut pool_surplus,
+        own: own_surplus,
     } = surplus;
-    let plugins = plugins
-        .into_iter()
-        .map(|name| {
-            let PluginSurplus { sha512 } = plugin_surplus.remove(&name).unwrap_or_default();
-            v1beta1::ElasticsearchPlugin { name, sha512 }
-        })
-        .collect();
     let node_pools = node_pools
         .into_iter()
         .map(|pool| {
@@ -172,9 +158,9 @@ pub fn lift(
             lift_pool(pool, surplus)
         })
         .collect();
-    v1beta1::ElasticsearchCluster {
+    v1beta1::Cluster {
         metadata,
-        spec: v1beta1::ElasticsearchClusterSpec {
+        spec: v1beta1::ClusterSpec {
             version,
             image: lift_image(image, image_surplus),
             pilot_image: lift_image(pilot_image, pilot_image_surplus),
@@ -182,26 +168,24 @@ pub fn lift(
             stopped,
             restarted_at,
             security_context: Some(security_context).filter(|context| !is_default(context)),
-            plugins,
-            minimum_masters,
             config,
             jvm,
             pod_template,
             update_strategy,
             services,
+            own: K::lift(own, own_surplus),
             node_pools,
         },
         status,
     }
 }
 
-fn project_pool(
-    pool: v1beta1::ElasticsearchNodePool,
-) -> (v1alpha1::ElasticsearchNodePool, PoolSurplus) {
-    let v1beta1::ElasticsearchNodePool {
+fn project_pool<K: ClusterKind>(
+    pool: v1beta1::NodePool<K>,
+) -> (v1alpha1::NodePool<K>, PoolSurplus) {
+    let v1beta1::NodePool {
         name,
         replicas,
-        roles,
         zone,
         resources,
         persistence,
@@ -209,17 +193,18 @@ fn project_pool(
         config,
         jvm,
         pod_template,
+        own,
     } = pool;
     let (persistence, persistence_surplus) = project_persistence(persistence);
     let Scheduling { node_selector, scheduler_name, rest } = project_pod_template(pod_template);
-    let older = v1alpha1::ElasticsearchNodePool {
+    let older = v1alpha1::NodePool {
         name,
         replicas,
-        roles,
         node_selector,
         scheduler_name,
         resources: resources.unwrap_or_default(),
         persistence,
+        own: K::project_pool(own),
     };
     let surplus = PoolSurplus {
         zone,
@@ -232,18 +217,18 @@ fn project_pool(
     (older, surplus)
 }
 
-fn lift_pool(
-    pool: v1alpha1::ElasticsearchNodePool,
+fn lift_pool<K: ClusterKind>(
+    pool: v1alpha1::NodePool<K>,
     surplus: PoolSurplus,
-) -> v1beta1::ElasticsearchNodePool {
-    let v1alpha1::ElasticsearchNodePool {
+) -> v1beta1::NodePool<K> {
+    let v1alpha1::NodePool {
         name,
         replicas,
-        roles,
         node_selector,
         scheduler_name,
         resources,
         persistence,
+        own,
     } = pool;
     let PoolSurplus {
         zone,
@@ -253,10 +238,9 @@ fn lift_pool(
         jvm,
         pod_template: rest,
     } = surplus;
-    v1beta1::ElasticsearchNodePool {
+    v1beta1::NodePool {
         name,
         replicas,
-        roles,
         zone,
         resources: Some(resources).filter(|resources| !is_default(resources)),
         persistence: lift_persistence(persistence, persistence_surplus),
@@ -264,5 +248,6 @@ fn lift_pool(
         config,
         jvm,
         pod_template: lift_pod_template(Scheduling { node_selector, scheduler_name, rest }),
+        own: K::lift_pool(own),
     }
 }

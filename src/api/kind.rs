@@ -1,0 +1,158 @@
+//! The words in which kinds are spoken of: versions, columns, bodies that were understood, and
+//! [`Kind`] itself.
+//!
+//! Handlers and registry are written once over [`Kind`]; what differs between kinds and versions
+//! lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object, defaulted.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::field::ErrorList;
+
+/// A served version, in the order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    V1beta1,
+    V1alpha1,
+}
+
+impl Version {
+    pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1alpha1];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1beta1 => "v1beta1",
+            Self::V1alpha1 => "v1alpha1",
+        }
+    }
+
+    /// `navigator.jetstack.io/<version>`
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1beta1 => "navigator.jetstack.io/v1beta1",
+            Self::V1alpha1 => "navigator.jetstack.io/v1alpha1",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.as_str() == text)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A column of `kubectl get`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub name: &'static str,
+    /// `string`, `integer` or `date`.
+    pub type_: &'static str,
+    /// 0 is always shown, 1 with `-o wide`.
+    pub priority: i32,
+    pub description: &'static str,
+}
+
+/// What of an object a request means to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but status.
+    Main,
+    /// `/status`: status and nothing else.
+    Status,
+}
+
+/// A request body that was understood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The object in hub form, defaulted, with unknown fields dropped.
+    pub hub: Value,
+    /// Unknown and duplicate fields, as `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
+    /// The caller refuses, warns or ignores, by `fieldValidation`.
+    pub strict: Vec<String>,
+    /// What was accepted and deserves a warning (W1–W3 …).
+    pub warnings: Vec<String>,
+}
+
+/// A request body that was not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// 400.
+    #[error("{0}")]
+    Malformed(String),
+    /// 422 with these causes.
+    #[error("{} problems", .0.len())]
+    Invalid(ErrorList),
+}
+
+/// The outcome of validation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Validation {
+    /// 422 with these causes, unless empty.
+    pub errors: ErrorList,
+    /// One Warning header each.
+    pub warnings: Vec<String>,
+}
+
+/// A kind that is served. Object-safe; a [`Scheme`](super::scheme::Scheme) holds one of each.
+pub trait Kind: Send + Sync {
+    /// Plural, lower case: `pilots`.
+    fn plural(&self) -> &'static str;
+    /// Singular, lower case: `pilot`.
+    fn singular(&self) -> &'static str;
+    /// `Pilot`.
+    fn kind(&self) -> &'static str;
+    fn short_names(&self) -> &'static [&'static str];
+    fn categories(&self) -> &'static [&'static str];
+    /// Served versions in the order of preference.
+    fn versions(&self) -> &'static [Version];
+    fn has_status(&self) -> bool;
+
+    /// Rewrites what a patch (merge, strategic, apply) of `version` says in an older way; returns
+    /// warnings. `decode` does it by itself with whole objects, and with what a JSON patch made.
+    fn normalize(
+        &self,
+        version: Version,
+        body: &mut super::decode::Document,
+    ) -> Result<Vec<String>, DecodeError>;
+
+    /// Understands a request body of `version`: tolerant normalisation, strict check, defaulting,
+    /// lifting to the hub. `stored` is the hub object that an update is about: the surplus that
+    /// an older form cannot say, and values whose absence means "as before", come from it.
+    fn decode(
+        &self,
+        version: Version,
+        body: super::decode::Document,
+        stored: Option<&Value>,
+    ) -> Result<Decoded, DecodeError>;
+
+    /// The hub object as `version` shows it, with apiVersion and kind.
+    fn encode(&self, version: Version, hub: &Value) -> Value;
+
+    /// Reads what a store holds, in any version that was ever stored, into hub form. Unknown
+    /// fields are kept.
+    fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError>;
+
+    /// What an update through `part` may touch is taken from `new`, all else from `old`:
+    /// status ignores spec and most metadata, the main resource ignores status. Unknown fields
+    /// of `old` (written by a newer server) are carried over. Bumps no generation.
+    fn merge_update(&self, part: Part, new: Value, old: &Value) -> Value;
+
+    fn validate_create(&self, version: Version, hub: &Value) -> Validation;
+    fn validate_update(&self, version: Version, part: Part, new: &Value, old: &Value)
+    -> Validation;
+
+    /// Columns of `kubectl get`, the same in every version.
+    fn columns(&self) -> &'static [Column];
+    /// One cell for each column. `now` is in seconds since the epoch, for ages.
+    fn cells(&self, hub: &Value, now: i64) -> Vec<Value>;
+
+    /// Field selectors beside `metadata.name` and `metadata.namespace`.
+    fn selectable_fields(&self) -> &'static [&'static str];
+    /// Value of a selectable field; absent counts as empty.
+    fn field(&self, hub: &Value, path: &str) -> String;
+}

@@ -1,0 +1,144 @@
+//! Older ways of writing v1alpha1 that are still understood, and those that are refused with
+//! the replacement in the text (T1–T8, V9 and V10 of docs/rules.md).
+//!
+//! A JSON → JSON pass before strict checking. Works on whole objects and on patches: it looks
+//! only at what is there.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    decode::Document,
+    field::{ErrorList, FieldError, Path, Problem},
+    kind::DecodeError,
+    known::Known,
+};
+
+/// Rewrites a body of v1alpha1 in its current form, with what its kind does beyond that of all;
+/// returns warnings.
+pub(super) fn normalize(
+    known: &Known,
+    document: &mut Document,
+    spec_of_kind: impl FnOnce(&mut Map<String, Value>, &mut Pass) -> Result<(), DecodeError>,
+) -> Result<Vec<String>, DecodeError> {
+    known.repair_times(&mut document.value);
+    conditions(&mut document.value);
+    let mut pass = Pass::default();
+    if let Some(Value::Object(spec)) = document.value.get_mut("spec") {
+        spec_of_kind(spec, &mut pass)?;
+    }
+    if pass.errors.is_empty() { Ok(pass.warnings) } else { Err(DecodeError::Invalid(pass.errors)) }
+}
+
+/// The older ways in the spec of a cluster.
+pub(super) fn cluster(spec: &Map<String, Value>, pass: &mut Pass) -> Result<(), DecodeError> {
+    version(spec)?;
+    pass.early_form(spec);
+    Ok(())
+}
+
+/// The older ways in the spec of a Pilot.
+pub(super) fn pilot(spec: &mut Map<String, Value>, pass: &mut Pass) {
+    pass.decommission(spec);
+}
+
+/// T1: an unquoted `True` in YAML is a boolean.
+fn conditions(object: &mut Value) {
+    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for status in conditions.into_iter().flatten().filter_map(|c| c.get_mut("status")) {
+        if let Value::Bool(truth) = status {
+            *status = if *truth { "True".into() } else { "False".into() };
+        }
+    }
+}
+
+/// T8: 3.10 without quotes is 3.1 by the time it arrives, so no number is believed.
+fn version(spec: &Map<String, Value>) -> Result<(), DecodeError> {
+    match spec.get("version") {
+        Some(Value::Number(_)) => Err(DecodeError::Malformed(
+            "spec.version must be a string; put it in quotes".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Collects what is said about older ways of writing.
+#[derive(Debug, Default)]
+pub struct Pass {
+    pub warnings: Vec<String>,
+    pub errors: ErrorList,
+}
+
+impl Pass {
+    fn error(&mut self, path: &str, problem: Problem, detail: &str) {
+        self.errors.push(FieldError::new(&Path::new(path), problem, detail));
+    }
+
+    /// V9, V10: these meant something else, and we do not guess.
+    fn early_form(&mut self, spec: &Map<String, Value>) {
+        if spec.get("image").and_then(|image| image.get("fsGroup")).is_some() {
+            self.error(
+                "spec.image.fsGroup",
+                Problem::Forbidden,
+                "in this early form image named the pilot image; use spec.pilotImage and \
+                 spec.securityContext.runAsUser",
+            );
+        }
+        if spec.contains_key("sysctl") {
+            self.error(
+                "spec.sysctl",
+                Problem::Forbidden,
+                "kernel settings are not changed by Navigator; set them on the node or in \
+                 podTemplate.spec.securityContext.sysctls",
+            );
+        }
+    }
+
+    /// Keeps the first of equal items.
+    pub fn unique(&mut self, items: &mut Vec<Value>, path: &str, key: impl Fn(&Value) -> Value) {
+        let mut seen = HashSet::new();
+        let before = items.len();
+        items.retain(|item| seen.insert(key(item).to_string()));
+        if items.len() < before {
+            self.warnings.push(format!("{path}: duplicate entries were removed"));
+        }
+    }
+
+    /// T5: `inService` and `phase` were other ways to say `decommission`.
+    fn decommission(&mut self, spec: &mut Map<String, Value>) {
+        const PHASES: [&str; 2] = ["Running", "Decommissioned"];
+        let mut said = spec.get("decommission").and_then(Value::as_bool);
+        let in_service = spec.remove("inService");
+        let phase = spec.remove("phase");
+        for (path, value) in [("spec.inService", in_service), ("spec.phase", phase)] {
+            let Some(value) = value.filter(|value| !value.is_null()) else { continue };
+            let means = match (path, &value) {
+                ("spec.inService", Value::Bool(in_service)) => !in_service,
+                ("spec.inService", _) => {
+                    self.error(path, Problem::TypeInvalid(value), "must be a boolean");
+                    continue;
+                }
+                (_, Value::String(phase)) if phase == "Running" => false,
+                // The second is how the proposal wrote it.
+                (_, Value::String(phase))
+                    if phase == "Decommissioned" || phase == "Decomissioned" =>
+                {
+                    true
+                }
+                _ => {
+                    let supported = PHASES.map(str::to_owned).to_vec();
+                    self.error(path, Problem::NotSupported(value, supported), "");
+                    continue;
+                }
+            };
+            if said.is_some_and(|said| said != means) {
+                self.error(path, Problem::Invalid(value), "contradicts spec.decommission");
+            }
+            said = Some(means);
+        }
+        if let Some(said) = said {
+            spec.insert("decommission".to_owned(), json!(said));
+        }
+    }
+}

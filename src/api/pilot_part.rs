@@ -1,0 +1,160 @@
+//! The part of a Pilot that is one database's own, in spec and status under its own word.
+//!
+//! A [`PilotPart`] gives it its types; a [`Part`] is the same for code that knows no database. In
+//! a Pilot parts travel as JSON, and [`Part::canonicalize`] holds them to their types.
+
+use std::collections::BTreeMap;
+
+use schemars::{Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use super::{cluster_kind::Fields, legacy};
+
+/// What one database needs, and reports, in each of its Pilots. Implemented in its folder.
+pub trait PilotPart: 'static {
+    /// Name of the field in spec and status: `example`.
+    const WORD: &'static str;
+    /// The name as people write it.
+    const TITLE: &'static str;
+    type Spec: Fields;
+    type Status: Fields;
+    /// The spec's part in v1alpha1, which holds the name of the node pool, and what v1alpha1
+    /// cannot say.
+    type Older: Fields;
+    type Surplus: Fields;
+
+    /// The part as v1alpha1 shows it, and what it cannot say.
+    fn project(spec: Self::Spec, node_pool: String) -> (Self::Older, Self::Surplus);
+    /// The part, and the name of the node pool. Edits of the older form win.
+    fn lift(older: Self::Older, surplus: Self::Surplus) -> (Self::Spec, String);
+    /// Rewrites what the part of v1alpha1 says in an older way.
+    fn normalize(_part: &mut Map<String, Value>, _pass: &mut legacy::Pass) {}
+}
+
+/// Parts by word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Parts(BTreeMap<String, Value>);
+
+impl Parts {
+    /// One part, of this word.
+    pub fn new<T: Serialize>(word: &str, part: &T) -> Self {
+        let mut parts = Self::default();
+        parts.set(word, part);
+        parts
+    }
+
+    /// The part of this word; `None` as well where it is not of this type.
+    pub fn get<T: DeserializeOwned>(&self, word: &str) -> Option<T> {
+        T::deserialize(self.0.get(word)?).ok()
+    }
+
+    pub fn set<T: Serialize>(&mut self, word: &str, part: &T) {
+        let value = serde_json::to_value(part).expect("wire types have string keys");
+        self.0.insert(word.to_owned(), value);
+    }
+
+    pub fn has(&self, word: &str) -> bool {
+        self.0.contains_key(word)
+    }
+
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The part as JSON.
+    pub fn value(&self, word: &str) -> Option<&Value> {
+        self.0.get(word)
+    }
+
+    pub fn value_mut(&mut self, word: &str) -> Option<&mut Value> {
+        self.0.get_mut(word)
+    }
+
+    pub fn take(&mut self, word: &str) -> Option<Value> {
+        self.0.remove(word)
+    }
+
+    pub fn insert(&mut self, word: &str, part: Value) {
+        self.0.insert(word.to_owned(), part);
+    }
+}
+
+/// A part and the name of the node pool → the older part, and the surplus where there is any.
+type Project = fn(Value, String) -> Result<(Value, Option<Value>), serde_json::Error>;
+/// The older part and the surplus → the part, and the name of the node pool.
+type Lift = fn(Value, Option<Value>) -> Result<(Value, String), serde_json::Error>;
+
+/// A [`PilotPart`] without its types.
+#[derive(Debug)]
+pub struct Part {
+    pub word: &'static str,
+    pub title: &'static str,
+    pub(super) spec: fn(&mut SchemaGenerator) -> Schema,
+    pub(super) status: fn(&mut SchemaGenerator) -> Schema,
+    pub(super) older: fn(&mut SchemaGenerator) -> Schema,
+    pub(super) surplus: fn(&mut SchemaGenerator) -> Schema,
+    pub(super) project: Project,
+    pub(super) lift: Lift,
+    pub(super) normalize: fn(&mut Map<String, Value>, &mut legacy::Pass),
+    canonical_spec: fn(Value) -> Result<Value, serde_json::Error>,
+    canonical_status: fn(Value) -> Result<Value, serde_json::Error>,
+}
+
+impl Part {
+    pub const fn new<P: PilotPart>() -> Self {
+        Self {
+            word: P::WORD,
+            title: P::TITLE,
+            spec: |generator| generator.subschema_for::<P::Spec>(),
+            status: |generator| generator.subschema_for::<P::Status>(),
+            older: |generator| generator.subschema_for::<P::Older>(),
+            surplus: |generator| generator.subschema_for::<P::Surplus>(),
+            project: |spec, node_pool| {
+                let (older, surplus) = P::project(serde_json::from_value(spec)?, node_pool);
+                let surplus =
+                    (surplus != P::Surplus::default()).then(|| serde_json::to_value(surplus));
+                Ok((serde_json::to_value(older)?, surplus.transpose()?))
+            },
+            lift: |older, surplus| {
+                let surplus = surplus.map(serde_json::from_value).transpose()?.unwrap_or_default();
+                let (spec, node_pool) = P::lift(serde_json::from_value(older)?, surplus);
+                Ok((serde_json::to_value(spec)?, node_pool))
+            },
+            normalize: P::normalize,
+            canonical_spec: canonical::<P::Spec>,
+            canonical_status: canonical::<P::Status>,
+        }
+    }
+
+    /// Brings its part of a spec and of a status into the form in which they are stored.
+    ///
+    /// # Errors
+    /// When one of them is not of its type.
+    pub(super) fn canonicalize(
+        &self,
+        spec: &mut Parts,
+        status: &mut Parts,
+    ) -> Result<(), serde_json::Error> {
+        for (parts, canonical) in [(spec, self.canonical_spec), (status, self.canonical_status)] {
+            match parts.take(self.word) {
+                None | Some(Value::Null) => {}
+                Some(value) => parts.insert(self.word, canonical(value)?),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn canonical<T: Fields>(value: Value) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(serde_json::from_value::<T>(value)?)
+}

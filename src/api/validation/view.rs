@@ -1,0 +1,64 @@
+//! A cluster of any database, as far as the rules that all share read it.
+
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use crate::api::{
+    field::Path,
+    v1beta1::{
+        ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext, Services,
+        UpdateStrategy,
+    },
+};
+
+/// What the rules read of a cluster.
+pub(super) struct Cluster<'a> {
+    pub(super) metadata: &'a ObjectMeta,
+    pub(super) stateful_set: fn(&str, &str) -> String,
+    pub(super) container: &'static str,
+    pub(super) data_volume: &'static str,
+    pub(super) reserved: &'static [&'static str],
+    pub(super) version: &'a str,
+    pub(super) image: Option<&'a ImageSpec>,
+    pub(super) pilot_image: Option<&'a ImageSpec>,
+    pub(super) security_context: Option<&'a SecurityContext>,
+    pub(super) config: &'a Config,
+    pub(super) jvm: Option<&'a Jvm>,
+    pub(super) pod_template: &'a PodTemplate,
+    pub(super) update_strategy: Option<&'a UpdateStrategy>,
+    pub(super) services: Option<&'a Services>,
+    pub(super) pools: Vec<Pool<'a>>,
+    pub(super) status: &'a ClusterStatus,
+}
+
+/// What the rules read of a node pool.
+pub(super) struct Pool<'a> {
+    pub(super) name: &'a str,
+    pub(super) replicas: Option<i32>,
+    pub(super) zone: Option<&'a str>,
+    pub(super) resources: Option<&'a ResourceRequirements>,
+    pub(super) persistence: Option<&'a Persistence>,
+    pub(super) config: &'a Config,
+    pub(super) jvm: Option<&'a Jvm>,
+    pub(super) pod_template: &'a PodTemplate,
+    /// Its nodes have a state that matters.
+    pub(super) keeps_data: bool,
+}
+
+impl Pool<'_> {
+    /// Nodes that the pool asks for.
+    pub(super) fn nodes(&self) -> i64 {
+        self.replicas.unwrap_or(1).into()
+    }
+
+    pub(super) fn memory_limit(&self) -> Option<&str> {
+        let limits = self.resources?.limits.as_ref()?;
+        limits.get("memory").map(|quantity| quantity.0.as_str())
+    }
+}
+
+/// `spec.nodePools[index]`
+pub fn pool_path(index: usize) -> Path {
+    Path::new("spec").child("nodePools").index(index)
+}

@@ -1,0 +1,245 @@
+//! Any cluster of node pools in the terms that every database shares: [`desired`].
+//!
+//! Owns what all clusters have; a database says the rest by [`Runs`]. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::desired::{Database, Desired, Image, PodInputs, Pool, Settings, Stalled, Strategy};
+use crate::api::{
+    cluster_kind::ClusterKind,
+    managed::is_upstream_pilot,
+    names::annotation,
+    pilot_part::Parts,
+    v1beta1::{
+        Cluster, ClusterRef, ClusterSpec, Config, ImageSpec, Jvm, NodePool, PilotSpec, PodTemplate,
+        SecurityContext,
+    },
+};
+
+/// What only one database knows of how its clusters are run.
+pub trait Runs: ClusterKind {
+    const DATABASE: &'static Database;
+    /// User and group when the spec names none.
+    const DEFAULT_UID: i64;
+
+    /// The image of this version when the spec names none.
+    fn image(version: &str) -> String;
+    /// Why this build runs no such version.
+    fn unsupported(version: &str) -> Option<String>;
+    /// The cluster's settings with a pool's over them.
+    fn merged(cluster: &Config, pool: &Config) -> Config;
+    /// The database's own part of what a node of the pool is told.
+    fn part(cluster: &Cluster<Self>, pool: &NodePool<Self>) -> Parts;
+    /// Labels of the pool that only this database knows.
+    fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+/// Reads a cluster object.
+///
+/// # Errors
+/// When it is none of this kind: our API server lets no such object in.
+pub fn desired<K: Runs>(
+    object: &DynamicObject,
+    settings: &Settings,
+) -> Result<Desired, serde_json::Error> {
+    Ok(of(&Cluster::<K>::deserialize(json!(object))?, settings))
+}
+
+/// The cluster in shared terms.
+pub fn of<K: Runs>(cluster: &Cluster<K>, settings: &Settings) -> Desired {
+    let ClusterSpec {
+        version,
+        image,
+        pilot_image,
+        paused,
+        stopped,
+        // Part of what nodes are told.
+        restarted_at: _,
+        config: _,
+        jvm: _,
+        pod_template: _,
+        own: _,
+        security_context,
+        update_strategy,
+        services,
+        node_pools,
+    } = &cluster.spec;
+    let meta = &cluster.metadata;
+    let name = meta.name.clone().unwrap_or_default();
+    let unsupported = || {
+        Some(Stalled {
+            reason: "UnsupportedVersion",
+            message: format!("{}; it is stored and nothing is started", K::unsupported(version)?),
+        })
+    };
+    let pools = || node_pools.iter().map(|pool| pool.name.as_str());
+    Desired {
+        database: K::DATABASE,
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or_default(),
+        deleted: meta.deletion_timestamp.is_some(),
+        force_delete: force_delete(meta),
+        finalizers: meta.finalizers.clone().unwrap_or_default(),
+        paused: paused.unwrap_or_default(),
+        stopped: stopped.unwrap_or_default(),
+        image: image.as_ref().map_or_else(|| Image::named(K::image(version)), Image::of),
+        pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
+        run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
+        services: services.clone().unwrap_or_default(),
+        stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
+        strategy: Strategy::of(update_strategy.as_ref()),
+        version: version.clone(),
+        status: cluster.status.clone(),
+        pools: node_pools.iter().map(|pool| pool_of(cluster, &name, pool)).collect(),
+        name,
+    }
+}
+
+fn pool_of<K: Runs>(cluster: &Cluster<K>, name: &str, pool: &NodePool<K>) -> Pool {
+    let NodePool {
+        name: pool_name,
+        replicas: wanted,
+        zone,
+        resources,
+        persistence,
+        restarted_at,
+        config,
+        jvm,
+        pod_template,
+        // Part of what nodes are told.
+        own: _,
+    } = pool;
+    let spec = &cluster.spec;
+    let overlays: Vec<PodTemplate> = [&spec.pod_template, pod_template]
+        .into_iter()
+        .filter(|overlay| !overlay.is_empty())
+        .cloned()
+        .collect();
+    let mut pilot = PilotSpec {
+        cluster_ref: Some(ClusterRef { kind: K::KIND.to_owned(), name: name.to_owned() }),
+        node_pool: Some(pool_name.clone()),
+        phase: None,
+        version: Some(spec.version.clone()),
+        config_hash: None,
+        restarted_at: restarted_at.clone().max(spec.restarted_at.clone()),
+        pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
+        config: K::merged(&spec.config, config),
+        jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
+        parts: K::part(cluster, pool),
+    };
+    pilot.config_hash = Some((K::DATABASE.config_hash)(&pilot));
+    let mut desired = Pool {
+        name: pool_name.clone(),
+        set: K::DATABASE.stateful_set(name, pool_name),
+        replicas: replicas(*wanted),
+        zone: zone.clone(),
+        resources: resources.clone().unwrap_or_default(),
+        persistence: persistence.clone(),
+        eligible: (K::DATABASE.eligible)(&pilot),
+        pilot,
+        pod_hash: String::new(),
+        pods_alike: Vec::new(),
+        labels: K::labels(pool),
+        overlays,
+    };
+    let inputs = PodInputs {
+        version: &spec.version,
+        image: spec.image.as_ref(),
+        run_as_user: spec.security_context.as_ref().and_then(|context| context.run_as_user),
+        zone: zone.as_deref(),
+        resources: resources.as_ref(),
+        persistent: desired.persistent(),
+        overlays: &desired.overlays,
+    };
+    (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
+    desired
+}
+
+/// The pool's heap and options where it has any, else the cluster's.
+fn merged_jvm(cluster: Option<&Jvm>, pool: Option<&Jvm>) -> Option<Jvm> {
+    let (Some(cluster), Some(pool)) = (cluster, pool) else { return pool.or(cluster).cloned() };
+    let options = if pool.options.is_empty() { &cluster.options } else { &pool.options };
+    Some(Jvm { heap: pool.heap.clone().or_else(|| cluster.heap.clone()), options: options.clone() })
+}
+
+/// The image that the pilot runs from.
+pub fn effective_pilot_image(given: Option<&ImageSpec>, settings: &Settings) -> Image {
+    match given {
+        Some(spec) if !is_upstream_pilot(&spec.repository) => Image::of(spec),
+        _ => Image::named(&settings.pilot_image),
+    }
+}
+
+/// The user that the database runs as; never 0, which v1alpha1 could still ask for.
+pub fn run_as_user(given: Option<&SecurityContext>, default: i64) -> i64 {
+    given.and_then(|context| context.run_as_user).filter(|uid| *uid > 0).unwrap_or(default)
+}
+
+/// Nodes of a pool that asks for so many.
+pub fn replicas(given: Option<i32>) -> u32 {
+    given.map_or(1, |replicas| u32::try_from(replicas).unwrap_or_default())
+}
+
+/// Does a person ask to let the cluster go at once?
+pub fn force_delete(meta: &ObjectMeta) -> bool {
+    let annotations = meta.annotations.as_ref();
+    annotations.and_then(|a| a.get(annotation::FORCE_DELETE)).is_some_and(|value| value == "true")
+}
+
+/// A StatefulSet runs only where its name leaves room for `-<hash>` in a label of 63 bytes.
+const SET_NAME_MAX: usize = 52;
+
+/// v1alpha1 accepts names that no StatefulSet or Service can have.
+pub fn names_that_do_not_fit<'a>(
+    database: &Database,
+    cluster: &str,
+    pools: impl Iterator<Item = &'a str>,
+) -> Option<Stalled> {
+    let label = |name: &str| {
+        name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    let mut wrong: Vec<_> = pools
+        .map(|pool| database.stateful_set(cluster, pool))
+        .filter(|set| set.len() > SET_NAME_MAX || !label(set))
+        .collect();
+    let first = wrong.drain(..).next()?;
+    Some(Stalled {
+        reason: "NameConflict",
+        message: format!(
+            "{first:?} cannot name a StatefulSet: at most {SET_NAME_MAX} lower-case letters, \
+             digits and '-'; use shorter names of cluster and pool"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstream_pilot_images_are_never_run() {
+        let settings = Settings { pilot_image: "ours:1".into(), store_id: "store".into() };
+        let image = |repository: &str| ImageSpec {
+            repository: repository.into(),
+            tag: Some("v0.1.0".into()),
+            ..ImageSpec::default()
+        };
+        let run = |spec: Option<&ImageSpec>| effective_pilot_image(spec, &settings).reference;
+        assert_eq!(run(None), "ours:1");
+        assert_eq!(run(Some(&image("quay.io/jetstack/navigator-pilot-example"))), "ours:1");
+        assert_eq!(run(Some(&image("example.org/navigator"))), "example.org/navigator:v0.1.0");
+    }
+
+    #[test]
+    fn uid_zero_is_never_used() {
+        let root = SecurityContext { run_as_user: Some(0) };
+        assert_eq!(run_as_user(Some(&root), 999), 999);
+        assert_eq!(run_as_user(Some(&SecurityContext { run_as_user: Some(7) }), 999), 7);
+    }
+}

@@ -1,0 +1,144 @@
+//! A database for the controller's tests: clusters of node pools, with nothing of its own.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    cluster,
+    desired::{Database, Desired, Reach, Reports, Service},
+};
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        pilot_part::Parts,
+        v1beta1::{Cluster, Config, NodePool, PilotStatus},
+    },
+    controller::Runs,
+    engine::{revision, settings},
+};
+
+/// An Example has no fields of its own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub(crate) struct Example {}
+
+impl ClusterKind for Example {
+    const KIND: &'static str = "ExampleCluster";
+    const PLURAL: &'static str = "exampleclusters";
+    const SINGULAR: &'static str = "examplecluster";
+    const SHORT_NAMES: &'static [&'static str] = &[];
+
+    type Pool = Self;
+    type OlderSpec = Self;
+    type OlderPool = Self;
+    type Surplus = Self;
+
+    fn project(self) -> (Self, Self) {
+        (self, Self {})
+    }
+
+    fn lift(older: Self, _surplus: Self) -> Self {
+        older
+    }
+
+    fn project_pool(pool: Self) -> Self {
+        pool
+    }
+
+    fn lift_pool(older: Self) -> Self {
+        older
+    }
+}
+
+/// Label of the nodes of ordinal 0.
+pub(crate) const SEED: &str = "navigator.jetstack.io/example-seed";
+
+pub(crate) static DATABASE: Database = EXAMPLE;
+
+pub(crate) const EXAMPLE: Database = Database {
+    kind: Example::KIND,
+    plural: Example::PLURAL,
+    watch: "watch-exampleclusters",
+    word: "example",
+    container: "example",
+    data_volume: "example-data",
+    data_dir: "/var/lib/example",
+    cluster_label: "navigator.jetstack.io/example-cluster-name",
+    pool_label: "navigator.jetstack.io/example-node-pool-name",
+    labels: &[],
+    prefix: "ex",
+    termination_grace: Duration::from_secs(300),
+    ports: &[("client", 7777)],
+    service_account: |cluster| format!("ex-{cluster}"),
+    pilot_role: |cluster| format!("ex-{cluster}-pilot"),
+    leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
+    desired: cluster::desired::<Example>,
+    services,
+    set_annotations: |_| Vec::new(),
+    node_labels: |ordinal, _| if ordinal == 0 { vec![(SEED, Some("true"))] } else { Vec::new() },
+    fit: |_, _| (),
+    config_hash: |spec| revision::config_hash(spec, Vec::new()),
+    eligible: |_| false,
+    keeps_data: |_| true,
+    reports,
+    gauges: &["load"],
+    knows_copies: false,
+    id_is_uid: true,
+    minimum_masters: |_| None,
+    secured: |_| ("False", "SecurityDisabled", "whoever reaches it may read all data"),
+};
+
+/// The same, with pilots that know of copies of data.
+pub(crate) static KNOWING: Database = Database { knows_copies: true, ..EXAMPLE };
+
+/// Its pilots say where the node is on its way.
+fn reports(status: &PilotStatus) -> Reports {
+    let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());
+    Reports {
+        elected: false,
+        answered: mode.is_some(),
+        moves_data: matches!(mode, Some("JOINING" | "LEAVING")),
+    }
+}
+
+fn services(desired: &Desired) -> Vec<Service> {
+    let service = |part: &str, reach| Service {
+        name: format!("ex-{}-{part}", desired.name),
+        ports: &["client"],
+        reach,
+        marks: &[],
+        wanted: true,
+    };
+    let client = desired.services.client.as_ref().is_some_and(|client| client.type_.is_some());
+    vec![
+        Service { marks: &[(SEED, "true")], ..service("seeds", Reach::AllPods) },
+        service("nodes", Reach::Pods),
+        Service { wanted: client, ..service("client", Reach::Client) },
+    ]
+}
+
+impl Runs for Example {
+    const DATABASE: &'static Database = &DATABASE;
+    const DEFAULT_UID: i64 = 999;
+
+    fn image(version: &str) -> String {
+        format!("docker.io/example:{version}")
+    }
+
+    fn unsupported(version: &str) -> Option<String> {
+        (!version.starts_with(|c: char| c.is_ascii_digit()))
+            .then(|| format!("version {version:?} is not supported"))
+    }
+
+    fn merged(cluster: &Config, pool: &Config) -> Config {
+        let mut merged = Config::new();
+        settings::merge(&mut merged, cluster);
+        settings::merge(&mut merged, pool);
+        merged
+    }
+
+    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> Parts {
+        Parts::default()
+    }
+}

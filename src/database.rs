@@ -1,0 +1,29 @@
+//! What one database brings: a part for each role. Its folder says it, and the command line hands
+//! the list to the roles.
+
+use crate::{api, controller, pilot};
+
+/// A database that Navigator runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Database {
+    /// Its kind of cluster, and its part of a Pilot.
+    pub api: &'static api::scheme::Database,
+    /// What its clusters need of Kubernetes.
+    pub controller: &'static controller::Database,
+    /// How a node of it is run.
+    pub pilot: &'static pilot::database::Database,
+}
+
+/// The databases of one program.
+pub type Databases = &'static [Database];
+
+/// What an API server serves for these databases.
+pub fn scheme(databases: Databases) -> &'static api::scheme::Scheme {
+    let databases: Vec<_> = databases.iter().map(|database| database.api).collect();
+    api::scheme::Scheme::new(&databases)
+}
+
+/// What a controller looks after.
+pub fn controllers(databases: Databases) -> Vec<&'static controller::Database> {
+    databases.iter().map(|database| database.controller).collect()
+}

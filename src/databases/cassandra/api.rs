@@ -1,0 +1,147 @@
+//! Cassandra, as the API knows it: its kind of cluster, its part of a Pilot, and what its schemas say
+//! beyond its types.
+
+use serde_json::Value;
+
+use super::{
+    columns, conversion,
+    kind::{Cassandra, CassandraCluster, PilotCassandraSpec, PilotCassandraStatus, Rack},
+    names, settings, v1alpha1, validation,
+};
+use crate::api::{
+    cluster_kind::ClusterKind,
+    field::Path,
+    kind::Column,
+    pilot_part::{Part, PilotPart},
+    schema::Rows,
+    scheme::{Database, Entry},
+    validation::{Allowed, ClusterRules, DatabaseVersion, Validator},
+};
+
+/// Cassandra, as the API knows it.
+pub const DATABASE: Database = Database {
+    cluster: Entry::new::<CassandraCluster>(),
+    part: Part::new::<CassandraNode>(),
+    rows: ROWS,
+};
+
+const ROWS: Rows = Rows {
+    descriptions: &[
+        ("CassandraCluster", "", "A Cassandra cluster: racks of nodes that form one ring."),
+        ("CassandraClusterSpec", "", "What is wanted of a Cassandra cluster."),
+        (
+            "CassandraClusterSpec",
+            "version",
+            "Version of Cassandra, for example `5.0.6`. Two or three parts, kept as written.",
+        ),
+        (
+            "CassandraClusterSpec",
+            "image",
+            "Image of the database. Defaults to `docker.io/cassandra:<version>`.",
+        ),
+        ("CassandraClusterSpec", "config", "Settings merged into cassandra.yaml of every node."),
+        ("CassandraNodePool", "", "Nodes of one rack in one datacenter."),
+    ],
+    enums: &[],
+    max_items: &[("CassandraClusterSpec", "additionalSeeds", 20)],
+    max_bytes: &[],
+    defaults: &[("CassandraNodePool", "datacenter", "\"navigator-default-datacenter\"")],
+};
+
+impl ClusterKind for Cassandra {
+    const KIND: &'static str = "CassandraCluster";
+    const PLURAL: &'static str = "cassandraclusters";
+    const SINGULAR: &'static str = "cassandracluster";
+    const SHORT_NAMES: &'static [&'static str] = &["cassandra", "cassc"];
+    const COLUMNS: &'static [Column] = columns::COLUMNS;
+
+    type Pool = Rack;
+    type OlderSpec = v1alpha1::Nothing;
+    type OlderPool = Rack;
+    type Surplus = Self;
+
+    fn project(self) -> (Self::OlderSpec, Self::Surplus) {
+        (v1alpha1::Nothing {}, self)
+    }
+
+    fn lift(_older: Self::OlderSpec, surplus: Self::Surplus) -> Self {
+        surplus
+    }
+
+    fn project_pool(pool: Rack) -> Rack {
+        pool
+    }
+
+    fn lift_pool(older: Rack) -> Rack {
+        older
+    }
+
+    fn default_pool(name: &str, pool: &mut Rack) {
+        let Rack { datacenter, rack } = pool;
+        for (text, default) in [(datacenter, names::DEFAULT_DATACENTER), (rack, name)] {
+            if text.as_ref().is_none_or(String::is_empty) {
+                *text = Some(default.to_owned());
+            }
+        }
+    }
+
+    fn cells(hub: &Value, now: i64) -> Vec<Value> {
+        columns::cells(hub, now)
+    }
+}
+
+impl ClusterRules for Cassandra {
+    const CONTAINER: &'static str = names::CONTAINER;
+    const DATA_VOLUME: &'static str = names::DATA_VOLUME;
+    const MANAGED: &'static [&'static str] = settings::MANAGED;
+
+    fn stateful_set(cluster: &str, pool: &str) -> String {
+        names::stateful_set(cluster, pool)
+    }
+
+    fn version(validator: &mut Validator, version: &str, path: &Path) {
+        validation::version(validator, version, path);
+    }
+
+    fn validate(validator: &mut Validator, new: &CassandraCluster, _allowed: &Allowed) {
+        validation::spec(validator, new);
+    }
+
+    fn validate_change(
+        validator: &mut Validator,
+        new: &CassandraCluster,
+        old: &CassandraCluster,
+        allowed: &Allowed,
+    ) {
+        validation::fixed(validator, new, old, allowed);
+    }
+
+    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
+        validation::next_version(lowest, wanted)
+    }
+
+    fn warn(validator: &mut Validator, cluster: &CassandraCluster) {
+        validation::warnings(validator, cluster);
+    }
+}
+
+/// Cassandra's part of a Pilot.
+#[derive(Debug)]
+pub struct CassandraNode;
+
+impl PilotPart for CassandraNode {
+    const WORD: &'static str = names::WORD;
+    const TITLE: &'static str = "Cassandra";
+    type Spec = PilotCassandraSpec;
+    type Status = PilotCassandraStatus;
+    type Older = v1alpha1::PilotCassandraSpec;
+    type Surplus = PilotCassandraSpec;
+
+    fn project(spec: Self::Spec, node_pool: String) -> (Self::Older, Self::Surplus) {
+        conversion::project(spec, node_pool)
+    }
+
+    fn lift(older: Self::Older, surplus: Self::Surplus) -> (Self::Spec, String) {
+        conversion::lift(older, surplus)
+    }
+}

@@ -1,0 +1,62 @@
+//! What `kubectl get cassandraclusters` shows.
+
+use serde_json::Value;
+
+use crate::api::{
+    kind::Column,
+    printer::{
+        AGE, BLOCKED_BY, HEALTH, MESSAGE, NAME, NODES, OPERATION, PHASE, READY, VERSION, cluster,
+        pools, text, wide,
+    },
+};
+
+pub const COLUMNS: &[Column] = &[
+    NAME,
+    READY,
+    HEALTH,
+    NODES,
+    VERSION,
+    PHASE,
+    AGE,
+    wide("Datacenters", "string", "Datacenters of the node pools."),
+    OPERATION,
+    BLOCKED_BY,
+    MESSAGE,
+];
+
+/// Place of the one column that only Cassandra has.
+const DATACENTERS: usize = 7;
+
+pub fn cells(hub: &Value, now: i64) -> Vec<Value> {
+    let mut cells = cluster(hub, now);
+    cells.insert(DATACENTERS, datacenters(hub).into());
+    cells
+}
+
+fn datacenters(hub: &Value) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for pool in pools(hub) {
+        let name = text(pool, "/datacenter");
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_column_has_its_cell() {
+        let hub = json!({"spec": {"nodePools": [
+            {"datacenter": "eu"}, {"datacenter": "us"}, {"datacenter": "eu"}]}});
+        let cells = cells(&hub, 0);
+        assert_eq!(cells.len(), COLUMNS.len());
+        let place = COLUMNS.iter().position(|column| column.name == "Datacenters").unwrap();
+        assert_eq!(cells[place], "eu,us");
+    }
+}

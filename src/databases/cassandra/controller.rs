@@ -1,0 +1,239 @@
+//! How clusters of Cassandra are run on Kubernetes.
+//!
+//! Owns which versions this build runs, the default image, what a Pilot of a Cassandra node is
+//! told, its Services, and what its pilots' reports mean for the controller. Pure.
+
+use std::time::Duration;
+
+use super::{
+    api::CassandraNode,
+    facts::{self, Release},
+    kind::{Cassandra, CassandraCluster, CassandraNodePool, PilotCassandraSpec, Rack},
+    names::{self, label, port},
+    settings::lets_everybody_in,
+};
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        names::{label::APP, port::METRICS},
+        pilot_part::{Parts, PilotPart},
+        v1beta1::{Config, PilotStatus},
+    },
+    controller::{Database, Desired, Reach, Reports, Runs, Service, cluster},
+    engine::settings,
+};
+
+/// Cassandra, as the controller knows it.
+pub const DATABASE: Database = Database {
+    kind: Cassandra::KIND,
+    plural: Cassandra::PLURAL,
+    watch: "watch-cassandraclusters",
+    word: names::WORD,
+    container: names::CONTAINER,
+    data_volume: names::DATA_VOLUME,
+    data_dir: names::DATA_DIR,
+    cluster_label: label::CLUSTER,
+    pool_label: label::NODE_POOL,
+    // As upstream has it.
+    labels: &[(APP, "cassandracluster")],
+    prefix: "cass",
+    // Enough to drain and flush; past it the kubelet kills, and the commit log is replayed.
+    termination_grace: Duration::from_secs(300),
+    ports: &[
+        ("intra-node", port::STORAGE),
+        ("intra-node-tls", port::STORAGE_TLS),
+        ("cql", port::CQL),
+        ("prometheus", METRICS),
+    ],
+    service_account: names::service_account,
+    pilot_role: names::pilot_role,
+    leader_lease: names::leader_lease,
+    desired: cluster::desired::<Cassandra>,
+    services,
+    set_annotations: |_| Vec::new(),
+    node_labels: |ordinal, _| {
+        // A pod template cannot say that.
+        if ordinal == 0 { vec![(label::SEED, Some("true"))] } else { Vec::new() }
+    },
+    fit: |_, _| (),
+    config_hash: facts::config_hash,
+    eligible: |_| false,
+    keeps_data: |_| true,
+    reports,
+    gauges: &["loadBytes"],
+    knows_copies: false,
+    id_is_uid: true,
+    minimum_masters: |_| None,
+    secured,
+};
+
+impl Runs for Cassandra {
+    const DATABASE: &'static Database = &DATABASE;
+    const DEFAULT_UID: i64 = names::DEFAULT_UID;
+
+    fn image(version: &str) -> String {
+        format!("{}:{version}", names::DEFAULT_IMAGE_REPOSITORY)
+    }
+
+    fn unsupported(version: &str) -> Option<String> {
+        version.parse::<Release>().err().map(|error| error.to_string())
+    }
+
+    fn merged(cluster: &Config, pool: &Config) -> Config {
+        // Merging over nothing drops `null`s, which stand for "not set".
+        let mut merged = Config::new();
+        settings::merge(&mut merged, cluster);
+        settings::merge(&mut merged, pool);
+        merged
+    }
+
+    fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> Parts {
+        let Self { cluster_name, num_tokens, additional_seeds } = &cluster.spec.own;
+        let Rack { datacenter, rack } = &pool.own;
+        let name = cluster.metadata.name.clone().unwrap_or_default();
+        let part = PilotCassandraSpec {
+            cluster_name: Some(cluster_name.clone().unwrap_or(name)),
+            datacenter: Some(
+                datacenter.clone().unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned()),
+            ),
+            rack: Some(rack.clone().unwrap_or_else(|| pool.name.clone())),
+            num_tokens: *num_tokens,
+            additional_seeds: additional_seeds.clone(),
+        };
+        Parts::new(CassandraNode::WORD, &part)
+    }
+}
+
+fn services(desired: &Desired) -> Vec<Service> {
+    let all = &["cql", "intra-node", "intra-node-tls"];
+    let name = &desired.name;
+    let client = desired.services.client.as_ref();
+    vec![
+        // A joining node must find seeds that are not ready yet.
+        Service {
+            name: names::seeds_service(name),
+            ports: all,
+            reach: Reach::AllPods,
+            marks: &[(label::SEED, "true")],
+            wanted: true,
+        },
+        Service {
+            name: names::nodes_service(name),
+            ports: all,
+            reach: Reach::Pods,
+            marks: &[],
+            wanted: true,
+        },
+        // It exists only while a type is asked for.
+        Service {
+            name: names::client_service(name),
+            ports: &["cql"],
+            reach: Reach::Client,
+            marks: &[],
+            wanted: client.is_some_and(|client| client.type_.is_some()),
+        },
+    ]
+}
+
+fn reports(status: &PilotStatus) -> Reports {
+    let mode = status.part::<CassandraNode>().and_then(|part| part.operation_mode);
+    Reports {
+        elected: false,
+        answered: mode.is_some(),
+        moves_data: matches!(mode.as_deref(), Some("JOINING" | "LEAVING")),
+    }
+}
+
+fn secured(desired: &Desired) -> (&'static str, &'static str, &'static str) {
+    if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
+        let message = "no login and no TLS: whoever reaches port 9042 may read, change and delete \
+                       all data; set spec.config.authenticator, or keep others out with a \
+                       NetworkPolicy";
+        return ("False", "SecurityDisabled", message);
+    }
+    let message = "no TLS: passwords and data travel as they are; keep others out with a \
+                   NetworkPolicy";
+    ("False", "NotEncrypted", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::v1beta1::ClusterSpec,
+        controller::{Settings, desired::Pool},
+    };
+
+    fn settings(pilot_image: &str) -> Settings {
+        Settings { pilot_image: pilot_image.to_owned(), store_id: "store".to_owned() }
+    }
+
+    fn pool_of(cluster: &CassandraCluster) -> Pool {
+        cluster::of(cluster, &settings("navigator")).pools.remove(0)
+    }
+
+    #[test]
+    fn who_can_reach_the_data_is_said() {
+        let mut cluster = CassandraCluster::default();
+        cluster.spec.node_pools = vec![CassandraNodePool::default()];
+        let reason = |cluster: &CassandraCluster| {
+            let (status, reason, _) = secured(&cluster::of(cluster, &settings("navigator")));
+            format!("{status}/{reason}")
+        };
+        assert_eq!(reason(&cluster), "False/SecurityDisabled");
+        cluster.spec.config.insert("authenticator".into(), "PasswordAuthenticator".into());
+        assert_eq!(reason(&cluster), "False/NotEncrypted");
+    }
+
+    #[test]
+    fn a_node_that_joins_or_leaves_moves_data() {
+        let of = |mode: Option<&str>| {
+            let mut status = PilotStatus::default();
+            status.change_part::<CassandraNode>(|part| {
+                part.operation_mode = mode.map(str::to_owned);
+            });
+            reports(&status)
+        };
+        assert_eq!(of(None), Reports::default());
+        assert!(of(Some("NORMAL")).answered && !of(Some("NORMAL")).moves_data);
+        assert!(of(Some("JOINING")).moves_data && of(Some("LEAVING")).moves_data);
+    }
+
+    #[test]
+    fn only_four_and_five_are_run() {
+        for version in ["4.0", "4.0.19", "4.1-beta1", "4.1.7", "5.0.6"] {
+            assert_eq!(Cassandra::unsupported(version), None, "{version}");
+        }
+        for version in ["3.11", "3.11.1", "5.1", "6.0", "", "x"] {
+            let cluster = ClusterSpec { version: version.to_owned(), ..ClusterSpec::default() };
+            let cluster = CassandraCluster { spec: cluster, ..CassandraCluster::default() };
+            let stalled = cluster::of(&cluster, &settings("navigator")).stalled;
+            assert_eq!(stalled.unwrap().reason, "UnsupportedVersion", "{version}");
+        }
+    }
+
+    #[test]
+    fn a_setting_of_the_database_does_not_change_what_pods_are_made_of() {
+        let mut cluster = CassandraCluster::default();
+        cluster.spec.node_pools = vec![CassandraNodePool::default()];
+        let before = pool_of(&cluster);
+        cluster.spec.config.insert("x".into(), 1.into());
+        let after = pool_of(&cluster);
+        assert_ne!(before.config_hash(), after.config_hash());
+        assert_eq!(before.pod_hash, after.pod_hash);
+    }
+
+    #[test]
+    fn an_upgrade_of_ours_alone_restarts_no_database() {
+        let mut cluster = CassandraCluster::default();
+        cluster.spec.node_pools = vec![CassandraNodePool::default()];
+        let of = |image: &str| cluster::of(&cluster, &settings(image));
+        let (before, after) = (of("navigator:1"), of("navigator:2"));
+        assert_ne!(before.pilot_image, after.pilot_image);
+        let hashes = |desired: &Desired| {
+            let pool = &desired.pools[0];
+            (pool.pod_hash.clone(), pool.config_hash().to_owned())
+        };
+        assert_eq!(hashes(&before), hashes(&after));
+    }
+}

@@ -1,0 +1,102 @@
+//! CassandraCluster, and the part of a Pilot that is Cassandra's: the fields that no other database has, in
+//! version v1beta1.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::v1beta1::{Cluster, NodePool};
+
+pub type CassandraCluster = Cluster<Cassandra>;
+pub type CassandraNodePool = NodePool<Cassandra>;
+
+/// What only a Cassandra cluster has.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Cassandra {
+    /// Name of the ring. Defaults to the object's name; cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    /// Tokens of each node, 1 to 1536. Defaults to the version's own default; cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_tokens: Option<i32>,
+    /// Host names of seeds outside this object, for example in other datacenters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub additional_seeds: Vec<String>,
+}
+
+/// What only a node pool of Cassandra has.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rack {
+    /// Datacenter of the nodes. Defaults to `navigator-default-datacenter`; cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datacenter: Option<String>,
+    /// Rack of the nodes. Defaults to the pool's name; cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+}
+
+/// What only Cassandra needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotCassandraSpec {
+    /// Name of the ring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    /// Datacenter of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datacenter: Option<String>,
+    /// Rack of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// Tokens of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_tokens: Option<i32>,
+    /// Host names of seeds outside the cluster object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub additional_seeds: Vec<String>,
+}
+
+/// What only Cassandra reports.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotCassandraStatus {
+    /// Version of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// `StorageService`'s word for the node's state, for example `NORMAL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_mode: Option<String>,
+    /// Tokens that the node owns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<i32>,
+    /// Bytes of data on the node, as Cassandra counts its load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_bytes: Option<i64>,
+    /// Bytes received while joining; 0 means that nothing was streamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_bytes_received: Option<i64>,
+    /// Members of the ring that this node sees down; absent while unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub unreachable: Option<Vec<CassandraPeer>>,
+}
+
+/// A member of a Cassandra ring, as another one knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CassandraPeer {
+    /// Its IP address.
+    pub address: String,
+    /// Its host id.
+    #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
+    pub host_id: Option<String>,
+    /// Datacenter that it was in last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datacenter: Option<String>,
+    /// Rack that it was in last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+}

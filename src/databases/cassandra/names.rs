@@ -1,0 +1,56 @@
+//! Names of Cassandra that are a contract: labels, ports, and the names of the objects that belong to a
+//! cluster. Changing one is a breaking change.
+
+/// The word in commands, labels and metrics, and the name of the part of a Pilot.
+pub const WORD: &str = "cassandra";
+
+pub mod label {
+    pub const CLUSTER: &str = "navigator.jetstack.io/cassandra-cluster-name";
+    pub const NODE_POOL: &str = "navigator.jetstack.io/cassandra-node-pool-name";
+    /// `"true"` on the pods of ordinal 0 and on the seeds Service. It only marks.
+    pub const SEED: &str = "navigator.jetstack.io/cassandra-seed";
+}
+
+pub mod port {
+    pub const STORAGE: u16 = 7000;
+    pub const STORAGE_TLS: u16 = 7001;
+    pub const CQL: u16 = 9042;
+    /// Jolokia agent, loopback only.
+    pub const JOLOKIA: u16 = 8778;
+}
+
+/// Headless Service over all nodes, and the ServiceAccount's prefix.
+pub fn nodes_service(cluster: &str) -> String {
+    format!("cass-{cluster}-nodes")
+}
+/// Headless Service over the nodes of ordinal 0; publishes addresses that are not ready.
+pub fn seeds_service(cluster: &str) -> String {
+    format!("cass-{cluster}-seeds")
+}
+/// Service for clients, made only when `spec.services.client.type` is set.
+pub fn client_service(cluster: &str) -> String {
+    format!("cass-{cluster}-client")
+}
+pub fn service_account(cluster: &str) -> String {
+    format!("cass-{cluster}")
+}
+/// Role and RoleBinding of the pilots.
+pub fn pilot_role(cluster: &str) -> String {
+    format!("cass-{cluster}-pilot")
+}
+/// StatefulSet and PodDisruptionBudget of a pool; pods and Pilots are `<set>-<ordinal>`.
+pub fn stateful_set(cluster: &str, pool: &str) -> String {
+    format!("cass-{cluster}-{pool}")
+}
+/// LeaderLease of the cluster's pilots.
+pub fn leader_lease(cluster: &str) -> String {
+    format!("cassandra-{cluster}-leaderelection")
+}
+pub const CONTAINER: &str = "cassandra";
+pub const DATA_VOLUME: &str = "cassandra-data";
+/// Uid and gid when the user sets none.
+pub const DEFAULT_UID: i64 = 999;
+pub const DEFAULT_DATACENTER: &str = "navigator-default-datacenter";
+pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.io/cassandra";
+/// Where the vendor's image keeps its data.
+pub const DATA_DIR: &str = "/var/lib/cassandra";

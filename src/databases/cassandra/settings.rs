@@ -1,0 +1,63 @@
+//! What Navigator decides of Cassandra's settings, known to validation and to those who render,
+//! and the versions that are run.
+
+use serde_json::{Map, Value};
+
+/// Settings that nobody else may make, because what is rendered wins.
+pub const MANAGED: &[&str] = &[
+    "cluster_name",
+    "num_tokens",
+    "seed_provider",
+    "listen_address",
+    "broadcast_address",
+    "rpc_address",
+    "broadcast_rpc_address",
+    "storage_port",
+    "ssl_storage_port",
+    "native_transport_port",
+    "endpoint_snitch",
+    "data_file_directories",
+    "commitlog_directory",
+    "saved_caches_directory",
+    "hints_directory",
+    "cdc_raw_directory",
+    "auto_bootstrap",
+    "initial_token",
+    "server_encryption_options",
+    "client_encryption_options",
+];
+
+/// Major and minor version of the Cassandras that are run.
+pub const RELEASES: [(u64, u64); 3] = [(4, 0), (4, 1), (5, 0)];
+
+/// Does a Cassandra with these settings ask nobody for a password?
+pub fn lets_everybody_in(config: &Map<String, Value>) -> bool {
+    let authenticator = match config.get("authenticator") {
+        // 5.0 takes a class with parameters too.
+        Some(Value::Object(class)) => class.get("class_name"),
+        authenticator => authenticator,
+    };
+    let name = authenticator.and_then(Value::as_str).unwrap_or("AllowAllAuthenticator");
+    name.rsplit('.').next() == Some("AllowAllAuthenticator")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_an_authenticator_that_asks_keeps_anybody_out() {
+        for (config, expected) in [
+            (json!({}), true),
+            (json!({"authenticator": null}), true),
+            (json!({"authenticator": "org.apache.cassandra.auth.AllowAllAuthenticator"}), true),
+            (json!({"authenticator": {"class_name": "AllowAllAuthenticator"}}), true),
+            (json!({"authenticator": "PasswordAuthenticator"}), false),
+            (json!({"authenticator": {"class_name": "PasswordAuthenticator"}}), false),
+        ] {
+            assert_eq!(lets_everybody_in(config.as_object().unwrap()), expected, "{config}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Elasticsearch, as the API knows it: its kind of cluster, its part of a Pilot, and what its schemas say
+//! beyond its types.
+
+use serde_json::{Map, Value};
+
+use super::{
+    conversion,
+    kind::{
+        Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, PilotElasticsearchSpec,
+        PilotElasticsearchStatus, Roles, keeps_data,
+    },
+    names, settings, v1alpha1, validation,
+};
+use crate::api::{
+    cluster_kind::ClusterKind,
+    field::Path,
+    legacy::Pass,
+    pilot_part::{Part, PilotPart},
+    schema::Rows,
+    scheme::{Database, Entry},
+    validation::{Allowed, ClusterRules, DatabaseVersion, Validator},
+};
+
+/// Elasticsearch, as the API knows it.
+pub const DATABASE: Database = Database {
+    cluster: Entry::new::<ElasticsearchCluster>(),
+    part: Part::new::<ElasticsearchNode>(),
+    rows: ROWS,
+};
+
+const PLUGIN_STATUSES: &[&str] = &["Unknown", "Pending", "Installed", "Failed", "Removing"];
+
+const ROWS: Rows = Rows {
+    descriptions: &[
+        ("ElasticsearchCluster", "", "An Elasticsearch cluster: pools of nodes with roles."),
+        ("ElasticsearchClusterSpec", "", "What is wanted of an Elasticsearch cluster."),
+        (
+            "ElasticsearchClusterSpec",
+            "version",
+            "Version of Elasticsearch in the form MAJOR.MINOR.PATCH, kept as written.",
+        ),
+        (
+            "ElasticsearchClusterSpec",
+            "image",
+            "Image of the database. Defaults to `docker.elastic.co/elasticsearch/elasticsearch:<version>`.",
+        ),
+        (
+            "ElasticsearchClusterSpec",
+            "config",
+            "Settings merged into elasticsearch.yml of every node.",
+        ),
+        ("ElasticsearchNodePool", "", "Nodes with the same roles."),
+        (
+            "ElasticsearchNodePool",
+            "zone",
+            "Zone (`topology.kubernetes.io/zone`) in which the nodes run; also their awareness attribute `zone`. It cannot be changed.",
+        ),
+    ],
+    enums: &[("PluginStatus", "status", PLUGIN_STATUSES)],
+    max_items: &[("ElasticsearchClusterSpec", "plugins", 50)],
+    max_bytes: &[("ElasticsearchPlugin", "name", 512), ("PluginStatus", "message", 256)],
+    defaults: &[],
+};
+
+impl ClusterKind for Elasticsearch {
+    const KIND: &'static str = "ElasticsearchCluster";
+    const PLURAL: &'static str = "elasticsearchclusters";
+    const SINGULAR: &'static str = "elasticsearchcluster";
+    const SHORT_NAMES: &'static [&'static str] = &["esc", "elasticsearch"];
+
+    type Pool = Roles;
+    type OlderSpec = v1alpha1::Elasticsearch;
+    type OlderPool = v1alpha1::Roles;
+    type Surplus = conversion::Surplus;
+
+    fn project(self) -> (Self::OlderSpec, Self::Surplus) {
+        conversion::project(self)
+    }
+
+    fn lift(older: Self::OlderSpec, surplus: Self::Surplus) -> Self {
+        conversion::lift(older, surplus)
+    }
+
+    fn project_pool(pool: Roles) -> v1alpha1::Roles {
+        let Roles { roles } = pool;
+        v1alpha1::Roles { roles }
+    }
+
+    fn lift_pool(older: v1alpha1::Roles) -> Roles {
+        let v1alpha1::Roles { roles } = older;
+        Roles { roles }
+    }
+
+    fn normalize(spec: &mut Map<String, Value>, pass: &mut Pass) {
+        conversion::normalize(spec, pass);
+    }
+}
+
+impl ClusterRules for Elasticsearch {
+    const CONTAINER: &'static str = names::CONTAINER;
+    const DATA_VOLUME: &'static str = names::DATA_VOLUME;
+    const MANAGED: &'static [&'static str] = settings::MANAGED;
+
+    fn stateful_set(cluster: &str, pool: &str) -> String {
+        names::stateful_set(cluster, pool)
+    }
+
+    fn keeps_data(pool: &ElasticsearchNodePool) -> bool {
+        keeps_data(&pool.own.roles)
+    }
+
+    fn version(validator: &mut Validator, version: &str, path: &Path) {
+        validation::version(validator, version, path);
+    }
+
+    fn validate(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &Allowed) {
+        validation::spec(validator, new, allowed);
+    }
+
+    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
+        validation::next_version(lowest, wanted)
+    }
+
+    fn warn(validator: &mut Validator, cluster: &ElasticsearchCluster) {
+        validation::warnings(validator, cluster);
+    }
+}
+
+/// Elasticsearch's part of a Pilot.
+#[derive(Debug)]
+pub struct ElasticsearchNode;
+
+impl PilotPart for ElasticsearchNode {
+    const WORD: &'static str = names::WORD;
+    const TITLE: &'static str = "Elasticsearch";
+    type Spec = PilotElasticsearchSpec;
+    type Status = PilotElasticsearchStatus;
+    type Older = v1alpha1::PilotElasticsearchSpec;
+    type Surplus = conversion::PilotSurplus;
+
+    fn project(spec: Self::Spec, node_pool: String) -> (Self::Older, Self::Surplus) {
+        conversion::project_pilot(spec, node_pool)
+    }
+
+    fn lift(older: Self::Older, surplus: Self::Surplus) -> (Self::Spec, String) {
+        conversion::lift_pilot(older, surplus)
+    }
+
+    fn normalize(part: &mut Map<String, Value>, pass: &mut Pass) {
+        conversion::normalize_pilot(part, pass);
+    }
+}

@@ -1,0 +1,267 @@
+//! How clusters of Elasticsearch are run on Kubernetes.
+//!
+//! Owns which versions this build runs, the default image, what a Pilot of an Elasticsearch node
+//! is told, how many masters must agree before version 7, its Services, and what its pilots'
+//! reports mean for the controller. Pure.
+
+use std::time::Duration;
+
+use super::{
+    api::ElasticsearchNode,
+    facts::{self, Release},
+    kind::{
+        Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, PilotElasticsearchSpec,
+        is_master, keeps_data,
+    },
+    names::{self, label, port},
+};
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        names::port::METRICS,
+        pilot_part::{Parts, PilotPart},
+        v1beta1::{Config, PilotSpec, PilotStatus},
+    },
+    controller::{Database, Desired, Existing, Reach, Reports, Runs, Service, cluster},
+};
+
+/// Elasticsearch, as the controller knows it.
+pub const DATABASE: Database = Database {
+    kind: Elasticsearch::KIND,
+    plural: Elasticsearch::PLURAL,
+    watch: "watch-elasticsearchclusters",
+    word: names::WORD,
+    container: names::CONTAINER,
+    data_volume: names::DATA_VOLUME,
+    data_dir: names::DATA_DIR,
+    cluster_label: label::CLUSTER,
+    pool_label: label::NODE_POOL,
+    labels: &[],
+    prefix: "es",
+    // Enough to flush and stop; past it the kubelet kills, and the translog is replayed. Shards are
+    // moved away before a pod is told to end. Deletion of a namespace with pods in it is looked
+    // at again only after half of this.
+    termination_grace: Duration::from_secs(300),
+    ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
+    service_account: names::cluster_object,
+    pilot_role: names::cluster_object,
+    leader_lease: names::leader_lease,
+    desired: cluster::desired::<Elasticsearch>,
+    services,
+    set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
+    node_labels: |_, _| Vec::new(),
+    fit: fit_quorum,
+    config_hash: facts::config_hash,
+    eligible: |spec| is_master(&told(spec).roles),
+    keeps_data: |spec| spec.part::<ElasticsearchNode>().is_none_or(|part| keeps_data(&part.roles)),
+    reports,
+    gauges: &["documents"],
+    knows_copies: true,
+    id_is_uid: false,
+    minimum_masters: |spec| told(spec).minimum_masters,
+    secured: |_| {
+        let message = "no login and no TLS: whoever reaches port 9200 or 9300 may read, change and \
+                       delete all data; keep others out with a NetworkPolicy";
+        ("False", "SecurityDisabled", message)
+    },
+};
+
+impl Runs for Elasticsearch {
+    const DATABASE: &'static Database = &DATABASE;
+    const DEFAULT_UID: i64 = names::DEFAULT_UID;
+
+    fn image(version: &str) -> String {
+        format!("{}:{version}", names::DEFAULT_IMAGE_REPOSITORY)
+    }
+
+    fn unsupported(version: &str) -> Option<String> {
+        version.parse::<Release>().err().map(|error| error.to_string())
+    }
+
+    fn merged(cluster: &Config, pool: &Config) -> Config {
+        facts::merged(cluster, pool)
+    }
+
+    fn part(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> Parts {
+        let part = PilotElasticsearchSpec {
+            roles: pool.own.roles.clone(),
+            zone: pool.zone.clone(),
+            minimum_masters: quorum(cluster),
+            plugins: cluster.spec.own.plugins.clone(),
+        };
+        Parts::new(ElasticsearchNode::WORD, &part)
+    }
+
+    fn labels(pool: &ElasticsearchNodePool) -> Vec<(String, String)> {
+        let role = |role: &String| (format!("{}{role}", label::ROLE_PREFIX), "true".to_owned());
+        pool.own.roles.iter().map(role).collect()
+    }
+}
+
+/// What a node was told that only Elasticsearch needs.
+fn told(spec: &PilotSpec) -> PilotElasticsearchSpec {
+    spec.part::<ElasticsearchNode>().unwrap_or_default()
+}
+
+fn services(desired: &Desired) -> Vec<Service> {
+    vec![
+        Service {
+            name: names::cluster_object(&desired.name),
+            ports: &["transport", "http"],
+            reach: Reach::Client,
+            marks: &[],
+            wanted: true,
+        },
+        Service {
+            name: names::discovery_service(&desired.name),
+            ports: &["transport"],
+            reach: Reach::AllPods,
+            marks: &[],
+            wanted: true,
+        },
+    ]
+}
+
+/// A node that joins moves no data: should it not get on, its configuration may be why.
+fn reports(status: &PilotStatus) -> Reports {
+    let part = status.part::<ElasticsearchNode>();
+    let elected = part.is_some_and(|part| part.elected_master == Some(true));
+    Reports { elected, ..Reports::default() }
+}
+
+/// Masters that must agree when the cluster is as wanted, or more where a person said so; `None`
+/// from version 7 on, which finds that out by itself.
+fn quorum(cluster: &ElasticsearchCluster) -> Option<i32> {
+    let release = cluster.spec.version.parse::<Release>().ok()?;
+    if release.votes() {
+        return None;
+    }
+    let masters: i32 = cluster
+        .spec
+        .node_pools
+        .iter()
+        .filter(|pool| is_master(&pool.own.roles))
+        .map(|pool| pool.replicas.unwrap_or(1))
+        .sum();
+    Some(cluster.spec.own.minimum_masters.unwrap_or_default().max(majority(masters)))
+}
+
+fn majority(masters: i32) -> i32 {
+    masters / 2 + 1
+}
+
+/// Before version 7: as many masters must agree as are a majority of those that there are. Were
+/// it those that are wanted, the first node of a new cluster would wait for the others, and they
+/// for it; and a cluster that shrinks could fall in two. Nodes that were told to leave count no
+/// more: without them the others must go on.
+fn fit_quorum(desired: &mut Desired, existing: &[Existing]) {
+    let eligible =
+        |pool: &&Existing| desired.pool(&pool.pool).map_or(pool.eligible, |pool| pool.eligible);
+    let masters: u32 = existing.iter().filter(eligible).map(|pool| pool.staying).sum();
+    let masters = i32::try_from(masters).unwrap_or(i32::MAX).max(1);
+    for pool in &mut desired.pools {
+        if let Some(wanted) = told(&pool.pilot).minimum_masters {
+            let fitting = wanted.min(masters).max(majority(masters));
+            pool.pilot.change_part::<ElasticsearchNode>(|part| {
+                part.minimum_masters = Some(fitting);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::v1beta1::{ClusterSpec, PilotIntent},
+        controller::{Settings, observe::Observed, world::observed},
+        databases::elasticsearch::kind::Roles,
+    };
+
+    fn of(cluster: &ElasticsearchCluster) -> Desired {
+        let settings = Settings { pilot_image: "navigator".into(), store_id: "store".into() };
+        cluster::of(cluster, &settings)
+    }
+
+    /// A cluster of version 6.8 with three wanted masters and two data nodes.
+    fn old(masters: i32, minimum: Option<i32>) -> Desired {
+        let pool = |name: &str, replicas, role: &str| ElasticsearchNodePool {
+            name: name.to_owned(),
+            replicas: Some(replicas),
+            own: Roles { roles: vec![role.to_owned()] },
+            ..ElasticsearchNodePool::default()
+        };
+        let mut cluster = ElasticsearchCluster::default();
+        cluster.spec.version = "6.8.23".to_owned();
+        cluster.spec.own.minimum_masters = minimum;
+        cluster.spec.node_pools = vec![pool("m", masters, "master"), pool("d", 2, "data")];
+        of(&cluster)
+    }
+
+    /// What every node is told while so many masters run.
+    fn minimum(desired: &Desired, masters: u32, change: impl FnOnce(&mut Observed)) -> i32 {
+        let mut observed = observed(&[("m", masters), ("d", 2)], "new");
+        for member in observed.pools[0].members.values_mut() {
+            member.pilot.as_mut().unwrap().eligible = true;
+        }
+        change(&mut observed);
+        let minima = desired
+            .clone()
+            .fitting(&observed.existing())
+            .pools
+            .into_iter()
+            .map(|pool| told(&pool.pilot).minimum_masters.expect("version 6 has a quorum"));
+        let minima: Vec<i32> = minima.collect();
+        assert!(minima.iter().all(|minimum| *minimum == minima[0]), "{minima:?}");
+        minima[0]
+    }
+
+    #[test]
+    fn only_five_six_to_eight_are_run() {
+        for version in ["5.6.16", "6.8.23", "7.17.29", "8.19.4"] {
+            assert_eq!(Elasticsearch::unsupported(version), None, "{version}");
+        }
+        for version in ["5.2.2", "9.0.0", ""] {
+            let cluster = ClusterSpec { version: version.to_owned(), ..ClusterSpec::default() };
+            let cluster = ElasticsearchCluster { spec: cluster, ..ElasticsearchCluster::default() };
+            assert_eq!(of(&cluster).stalled.unwrap().reason, "UnsupportedVersion", "{version}");
+        }
+    }
+
+    #[test]
+    fn the_quorum_follows_the_masters_that_there_are() {
+        let three = old(3, None);
+        for (running, quorum) in [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3), (5, 3)] {
+            assert_eq!(minimum(&three, running, |_| ()), quorum, "{running} masters");
+        }
+    }
+
+    #[test]
+    fn a_wanted_minimum_holds_as_soon_as_there_are_enough_masters() {
+        let three = old(3, Some(3));
+        for (running, quorum) in [(1, 1), (2, 2), (3, 3)] {
+            assert_eq!(minimum(&three, running, |_| ()), quorum, "{running} masters");
+        }
+    }
+
+    #[test]
+    fn masters_that_only_lost_their_pods_still_count_and_those_that_leave_do_not() {
+        let stopped = minimum(&old(3, None), 3, |o| o.pools[0].set.as_mut().unwrap().replicas = 0);
+        assert_eq!(stopped, 2);
+        let leaving = minimum(&old(1, None), 2, |o| {
+            let pilot = o.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap();
+            (pilot.phase_ours, pilot.spec.phase) = (true, Some(PilotIntent::Decommissioned));
+        });
+        assert_eq!(leaving, 1, "the one that stays must be able to go on");
+    }
+
+    #[test]
+    fn from_seven_on_nobody_is_told_a_quorum_and_it_is_no_part_of_the_hash() {
+        let mut new = ElasticsearchCluster::default();
+        new.spec.version = "7.17.29".to_owned();
+        new.spec.own.minimum_masters = Some(2);
+        assert_eq!(quorum(&new), None);
+        let (one, three) = (old(1, None), old(5, None));
+        assert_eq!(one.pools[0].config_hash(), three.pools[0].config_hash());
+    }
+}

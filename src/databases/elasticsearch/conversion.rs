@@ -1,0 +1,158 @@
+//! What only Elasticsearch has, between the hub and v1alpha1, and older ways of writing it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    kind::{Elasticsearch, ElasticsearchPlugin, PilotElasticsearchSpec},
+    v1alpha1,
+};
+use crate::api::{
+    conversion::keep,
+    field::{FieldError, Path, Problem},
+    legacy::Pass,
+};
+
+/// What v1alpha1 cannot say about an Elasticsearch cluster; plugins by name.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Surplus {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    plugins: BTreeMap<String, PluginSurplus>,
+}
+
+/// What v1alpha1 cannot say about a plugin of this name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginSurplus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sha512: Option<String>,
+}
+
+/// What v1alpha1 cannot say about an Elasticsearch node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotSurplus {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    minimum_masters: Option<i32>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    plugins: BTreeMap<String, PluginSurplus>,
+}
+
+/// The fields as v1alpha1 shows them, and what it cannot say.
+pub fn project(hub: Elasticsearch) -> (v1alpha1::Elasticsearch, Surplus) {
+    let Elasticsearch { plugins, minimum_masters } = hub;
+    let (plugins, surplus) = project_plugins(plugins);
+    (v1alpha1::Elasticsearch { plugins, minimum_masters }, Surplus { plugins: surplus })
+}
+
+/// Edits of the older form win.
+pub fn lift(older: v1alpha1::Elasticsearch, surplus: Surplus) -> Elasticsearch {
+    let v1alpha1::Elasticsearch { plugins, minimum_masters } = older;
+    let Surplus { plugins: surplus } = surplus;
+    Elasticsearch { plugins: lift_plugins(plugins, surplus), minimum_masters }
+}
+
+/// The part of a Pilot as v1alpha1 shows it, and what it cannot say.
+pub fn project_pilot(
+    spec: PilotElasticsearchSpec,
+    node_pool: String,
+) -> (v1alpha1::PilotElasticsearchSpec, PilotSurplus) {
+    let PilotElasticsearchSpec { roles, zone, minimum_masters, plugins } = spec;
+    let (plugins, surplus) = project_plugins(plugins);
+    let plugins = plugins.into_iter().map(|name| v1alpha1::PilotPlugin { name }).collect();
+    (
+        v1alpha1::PilotElasticsearchSpec { node_pool, plugins },
+        PilotSurplus { roles, zone, minimum_masters, plugins: surplus },
+    )
+}
+
+/// The part of a Pilot, and its node pool. Edits of the older form win.
+pub fn lift_pilot(
+    older: v1alpha1::PilotElasticsearchSpec,
+    surplus: PilotSurplus,
+) -> (PilotElasticsearchSpec, String) {
+    let v1alpha1::PilotElasticsearchSpec { node_pool, plugins } = older;
+    let PilotSurplus { roles, zone, minimum_masters, plugins: surplus } = surplus;
+    let plugins = plugins.into_iter().map(|v1alpha1::PilotPlugin { name }| name).collect();
+    let plugins = lift_plugins(plugins, surplus);
+    (PilotElasticsearchSpec { roles, zone, minimum_masters, plugins }, node_pool)
+}
+
+fn project_plugins(
+    plugins: Vec<ElasticsearchPlugin>,
+) -> (Vec<String>, BTreeMap<String, PluginSurplus>) {
+    let mut names = Vec::with_capacity(plugins.len());
+    let mut surplus = BTreeMap::new();
+    for ElasticsearchPlugin { name, sha512 } in plugins {
+        keep(&mut surplus, &name, PluginSurplus { sha512 });
+        names.push(name);
+    }
+    (names, surplus)
+}
+
+fn lift_plugins(
+    names: Vec<String>,
+    mut surplus: BTreeMap<String, PluginSurplus>,
+) -> Vec<ElasticsearchPlugin> {
+    let plugin = |name: String| {
+        let PluginSurplus { sha512 } = surplus.remove(&name).unwrap_or_default();
+        ElasticsearchPlugin { name, sha512 }
+    };
+    names.into_iter().map(plugin).collect()
+}
+
+/// T3, T4 and T6 for a spec of v1alpha1.
+pub fn normalize(spec: &mut Map<String, Value>, pass: &mut Pass) {
+    plugins(spec, pass);
+    roles(spec, pass);
+}
+
+/// T6 for the plugins of a Pilot, which are told apart by name.
+pub fn normalize_pilot(part: &mut Map<String, Value>, pass: &mut Pass) {
+    if let Some(Value::Array(plugins)) = part.get_mut("plugins") {
+        pass.unique(plugins, "spec.elasticsearch.plugins", |plugin| {
+            plugin.get("name").cloned().unwrap_or_default()
+        });
+    }
+}
+
+/// T3, T6: plugins as objects; repeated plugins.
+fn plugins(spec: &mut Map<String, Value>, pass: &mut Pass) {
+    let Some(Value::Array(plugins)) = spec.get_mut("plugins") else { return };
+    for (index, plugin) in plugins.iter_mut().enumerate() {
+        let path = format!("spec.plugins[{index}]");
+        let Value::Object(object) = plugin else { continue };
+        for key in object.keys().filter(|key| *key != "name") {
+            let detail = "only name can be given here; sha512 is a field of v1beta1";
+            let path = Path::new(&path).child(key);
+            pass.errors.push(FieldError::new(&path, Problem::Forbidden, detail));
+        }
+        if let Some(name) = object.get("name").filter(|name| name.is_string()) {
+            *plugin = name.clone();
+            pass.warnings.push(format!("{path}: object form is accepted and stored as a string"));
+        }
+    }
+    pass.unique(plugins, "spec.plugins", Value::clone);
+}
+
+/// T4, T6: the role that was named `client`; repeated roles.
+fn roles(spec: &mut Map<String, Value>, pass: &mut Pass) {
+    let Some(Value::Array(pools)) = spec.get_mut("nodePools") else { return };
+    for (i, pool) in pools.iter_mut().enumerate() {
+        let Some(Value::Array(roles)) = pool.get_mut("roles") else { continue };
+        let path = format!("spec.nodePools[{i}].roles");
+        for (j, role) in roles.iter_mut().enumerate().filter(|(_, role)| *role == "client") {
+            *role = "ingest".into();
+            pass.warnings.push(format!("{path}[{j}]: \"client\" is stored as \"ingest\""));
+        }
+        pass.unique(roles, &path, Value::clone);
+    }
+}

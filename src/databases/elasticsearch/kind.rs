@@ -1,0 +1,111 @@
+//! ElasticsearchCluster, and the part of a Pilot that is Elasticsearch's: the fields that no other database has, in
+//! version v1beta1.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::v1beta1::{Cluster, NodePool};
+
+pub type ElasticsearchCluster = Cluster<Elasticsearch>;
+pub type ElasticsearchNodePool = NodePool<Elasticsearch>;
+
+/// What only an Elasticsearch cluster has.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Elasticsearch {
+    /// Plugins that are installed before a node starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub plugins: Vec<ElasticsearchPlugin>,
+    /// Quorum of masters, read by versions before 7 only. Computed when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_masters: Option<i32>,
+}
+
+/// What only a node pool of Elasticsearch has.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Roles {
+    /// What the nodes do: `master`, `data`, `ingest`, further roles by version, or
+    /// `coordinating` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub roles: Vec<String>,
+}
+
+/// A plugin of Elasticsearch.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ElasticsearchPlugin {
+    /// Name, URL or Maven coordinates, as `elasticsearch-plugin install` takes them.
+    pub name: String,
+    /// SHA-512 of the archive in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha512: Option<String>,
+}
+
+/// May a node with these roles be elected master?
+pub fn is_master(roles: &[String]) -> bool {
+    roles.iter().any(|role| role == "master")
+}
+
+/// Masters keep the cluster's state; nodes that only coordinate or ingest keep nothing.
+pub fn keeps_data(roles: &[String]) -> bool {
+    roles.iter().any(|role| role == "master" || role.starts_with("data"))
+}
+
+/// What only Elasticsearch needs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotElasticsearchSpec {
+    /// Roles of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub roles: Vec<String>,
+    /// Zone of the node, its awareness attribute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Quorum of masters, read by versions before 7 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_masters: Option<i32>,
+    /// Plugins to install before the node starts; others are removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub plugins: Vec<ElasticsearchPlugin>,
+}
+
+/// What only Elasticsearch reports.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotElasticsearchStatus {
+    /// Documents on this node; absent while unknown, 0 means empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<i64>,
+    /// Version of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// True while this node is the elected master; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elected_master: Option<bool>,
+    /// Plugins and how they fared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub plugins: Vec<PluginStatus>,
+}
+
+/// A plugin and how it fared.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginStatus {
+    /// Name as in the spec.
+    pub name: String,
+    /// `Unknown`, `Pending`, `Installed`, `Failed` or `Removing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Installed version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Why it failed, at most 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}

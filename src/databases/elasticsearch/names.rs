@@ -1,0 +1,40 @@
+//! Names of Elasticsearch that are a contract: labels, ports, and the names of the objects that belong to a
+//! cluster. Changing one is a breaking change.
+
+/// The word in commands, labels and metrics, and the name of the part of a Pilot.
+pub const WORD: &str = "elasticsearch";
+
+pub mod label {
+    pub const CLUSTER: &str = "navigator.jetstack.io/elasticsearch-cluster-name";
+    pub const NODE_POOL: &str = "navigator.jetstack.io/elasticsearch-node-pool-name";
+    /// Followed by the role; the value is `"true"`.
+    pub const ROLE_PREFIX: &str = "navigator.jetstack.io/elasticsearch-role-";
+}
+
+/// On StatefulSets, as upstream has it.
+pub const VERSION_ANNOTATION: &str = "navigator.jetstack.io/elasticsearch-version";
+
+pub mod port {
+    pub const HTTP: u16 = 9200;
+    pub const TRANSPORT: u16 = 9300;
+}
+
+/// Client Service, ServiceAccount, Role and RoleBinding.
+pub fn cluster_object(cluster: &str) -> String {
+    format!("es-{cluster}")
+}
+pub fn discovery_service(cluster: &str) -> String {
+    format!("es-{cluster}-discovery")
+}
+/// StatefulSet, ConfigMap and PodDisruptionBudget of a pool.
+pub fn stateful_set(cluster: &str, pool: &str) -> String {
+    format!("es-{cluster}-{pool}")
+}
+pub fn leader_lease(cluster: &str) -> String {
+    format!("elastic-{cluster}-leaderelection")
+}
+pub const CONTAINER: &str = "elasticsearch";
+pub const DATA_VOLUME: &str = "elasticsearch-data";
+pub const DEFAULT_UID: i64 = 1000;
+pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.elastic.co/elasticsearch/elasticsearch";
+pub const DATA_DIR: &str = "/usr/share/elasticsearch/data";

@@ -1,0 +1,189 @@
+//! Rules for what only an ElasticsearchCluster has.
+
+use serde_json::json;
+
+use super::kind::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master};
+use crate::api::{
+    field::Path,
+    validation::{Allowed, DatabaseVersion, Validator, pool_path},
+};
+
+/// Roles that every version knows, and the only one that stands alone.
+const BASIC_ROLES: &[&str] = &["master", "data", "ingest", "coordinating"];
+
+/// Role, first version that knows it.
+const LATER_ROLES: &[(&str, (u64, u64))] = &[
+    ("ml", (5, 4)),
+    ("voting_only", (7, 3)),
+    ("transform", (7, 7)),
+    ("remote_cluster_client", (7, 8)),
+    ("data_cold", (7, 10)),
+    ("data_content", (7, 10)),
+    ("data_hot", (7, 10)),
+    ("data_warm", (7, 10)),
+    ("data_frozen", (7, 12)),
+];
+
+/// Last minor of each major: the only one from which the next major takes over the data.
+const LAST_MINORS: &[(u64, u64)] = &[(5, 6), (6, 8), (7, 17), (8, 19)];
+
+/// V20
+pub fn version(validator: &mut Validator, version: &str, path: &Path) {
+    if version.is_empty() {
+        validator.required(path, "must be a semver version");
+    } else if semver(version).is_none() {
+        validator.invalid(path, version, "must be of the form MAJOR.MINOR.PATCH");
+    }
+}
+
+fn semver(version: &str) -> Option<DatabaseVersion> {
+    DatabaseVersion::parse(version).filter(DatabaseVersion::is_semver)
+}
+
+/// Rules for its own fields.
+pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &Allowed) {
+    let path = Path::new("spec");
+    let version = semver(&new.spec.version);
+    let Elasticsearch { plugins, minimum_masters } = &new.spec.own;
+    for (index, pool) in new.spec.node_pools.iter().enumerate() {
+        roles(validator, &pool.own.roles, version.as_ref(), &pool_path(index).child("roles"));
+    }
+    let masters = masters(new);
+    // V25
+    if masters == 0 {
+        validator.invalid(&path.child("nodePools"), masters, "must be at least one master node");
+    }
+    self::minimum_masters(validator, *minimum_masters, masters, allowed);
+    for (index, plugin) in plugins.iter().enumerate() {
+        let path = path.child("plugins").index(index);
+        plugin_name(validator, &plugin.name, &path.child("name"));
+        if let Some(sha512) = &plugin.sha512 {
+            plugin_sum(validator, sha512, &path.child("sha512"));
+        }
+    }
+}
+
+/// V24
+fn roles(
+    validator: &mut Validator,
+    roles: &[String],
+    version: Option<&DatabaseVersion>,
+    path: &Path,
+) {
+    if roles.is_empty() {
+        validator.required(path, "at least one role must be specified");
+    }
+    let later = LATER_ROLES
+        .iter()
+        .filter(|(_, since)| version.is_none_or(|v| (v.major, v.minor) >= *since))
+        .map(|(role, _)| *role);
+    let known: Vec<&str> = BASIC_ROLES.iter().copied().chain(later).collect();
+    for (index, role) in roles.iter().enumerate() {
+        if !known.contains(&role.as_str()) {
+            validator.unsupported(&path.index(index), role.as_str(), &known);
+        }
+    }
+    if roles.len() > 1 && roles.iter().any(|role| role == "coordinating") {
+        validator.invalid(path, json!(roles), "coordinating may not be combined with other roles");
+    }
+}
+
+/// V26. The lower bound keeps two halves of a cluster from electing a master each.
+fn minimum_masters(
+    validator: &mut Validator,
+    minimum: Option<i32>,
+    masters: i64,
+    allowed: &Allowed,
+) {
+    let Some(minimum) = minimum else { return };
+    let path = Path::new("spec").child("minimumMasters");
+    let quorum = masters / 2 + 1;
+    if minimum == 0 {
+        validator.invalid(&path, minimum, "cannot be zero");
+    } else if i64::from(minimum) < quorum {
+        allowed.unless("quorum", validator, |validator| {
+            let text = format!("must be a minimum of {quorum} to avoid a split brain scenario");
+            validator.invalid(&path, minimum, &text);
+        });
+    } else if i64::from(minimum) > masters {
+        let text = "cannot be greater than the total number of master nodes";
+        validator.invalid(&path, minimum, text);
+    }
+}
+
+/// V27: the name becomes an argument of a command.
+fn plugin_name(validator: &mut Validator, name: &str, path: &Path) {
+    if name.is_empty() {
+        validator.required(path, "");
+    } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        || name.chars().any(|c| c.is_whitespace() || c.is_control())
+    {
+        let text = "must start with an alphanumeric character and contain no white space";
+        validator.invalid(path, name, text);
+    }
+}
+
+/// V27: a sum that no archive has would hold every node up.
+fn plugin_sum(validator: &mut Validator, sum: &str, path: &Path) {
+    if sum.len() != 128 || !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        validator.invalid(path, sum, "must be 128 hexadecimal characters");
+    }
+}
+
+/// V23: through the last minor of each major.
+pub fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
+    if wanted.major == lowest.major {
+        return None;
+    }
+    let (_, last) = LAST_MINORS.iter().find(|(major, _)| *major == lowest.major)?;
+    if lowest.minor < *last {
+        return Some(format!("{}.{last}", lowest.major));
+    }
+    let (major, last) = LAST_MINORS.iter().find(|(major, _)| *major == lowest.major + 1)?;
+    (wanted.major > *major).then(|| format!("{major}.{last}"))
+}
+
+/// Nodes of the pools that `counts` says.
+fn nodes(cluster: &ElasticsearchCluster, counts: impl Fn(&ElasticsearchNodePool) -> bool) -> i64 {
+    let pools = cluster.spec.node_pools.iter().filter(|pool| counts(pool));
+    pools.map(|pool| i64::from(pool.replicas.unwrap_or(1))).sum()
+}
+
+fn masters(cluster: &ElasticsearchCluster) -> i64 {
+    nodes(cluster, |pool| is_master(&pool.own.roles))
+}
+
+/// What is accepted, and deserves a warning.
+pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
+    let written = &cluster.spec.version;
+    // W21
+    validator.warn(
+        "spec: no login and no TLS: whoever reaches port 9200 or 9300 may read, change and delete all data; \
+         keep others out with a NetworkPolicy"
+            .to_owned(),
+    );
+    let version = DatabaseVersion::parse(written);
+    let masters = masters(cluster);
+    // W7
+    if masters > 0 && masters % 2 == 0 {
+        validator.warn(format!("spec.nodePools: an even number of master nodes ({masters}) tolerates no more failures than {}", masters - 1));
+    }
+    // W8
+    let data = nodes(cluster, |pool| pool.own.roles.iter().any(|role| role.starts_with("data")));
+    if masters == 1 && data > 1 {
+        validator.warn(format!(
+            "spec.nodePools: one master node for {data} data nodes; without it nothing is served"
+        ));
+    }
+    let Some(version) = version else { return };
+    // W9
+    if cluster.spec.own.minimum_masters.is_some() && version.major >= 7 {
+        validator.warn("spec.minimumMasters is ignored from version 7".to_owned());
+    }
+    // W10
+    if (version.major, version.minor) < (5, 6) || version.major > 8 {
+        validator.warn(format!(
+            "spec.version: {written} is not one of the versions that are run, 5.6 to 8; nothing will be started"
+        ));
+    }
+}

@@ -1,0 +1,89 @@
+//! The OpenAPI documents: what kubectl and kube-aggregator rely on.
+
+use navigator::api::{
+    GROUP,
+    kind::Version,
+    openapi::{v2, v3},
+    schema,
+};
+use serde_json::Value;
+
+use crate::scheme;
+
+#[test]
+fn patch_offers_what_kubectl_looks_for() {
+    for version in Version::ALL {
+        let path = format!("/apis/{GROUP}/{version}/namespaces/{{namespace}}/pilots/{{name}}");
+        let patch = &v3(scheme(), version)["paths"][&path]["patch"];
+        assert_eq!(patch["x-kubernetes-action"], "patch");
+        assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Pilot");
+        let names: Vec<&str> = patch["parameters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|parameter| parameter["in"] == "query")
+            .map(|parameter| parameter["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+        let types = patch["requestBody"]["content"].as_object().unwrap();
+        assert!(!types.contains_key("application/strategic-merge-patch+json"), "{types:?}");
+    }
+}
+
+#[test]
+fn kubernetes_definitions_are_word_for_word_upstreams_in_version_2() {
+    let mut compared = 0;
+    for (name, definition) in v2(scheme())["definitions"].as_object().unwrap() {
+        if let Some(upstream) = schema::kubernetes().get(name) {
+            let mut ours = definition.clone();
+            ours.as_object_mut().unwrap().remove("x-kubernetes-group-version-kind");
+            assert_eq!(&ours, upstream, "{name}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 50, "{compared} definitions compared");
+}
+
+#[test]
+fn every_reference_of_the_documents_has_a_target() {
+    fn walk(document: &Value, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(target)) = fields.get("$ref") {
+                    let pointer = target.trim_start_matches('#');
+                    assert!(document.pointer(pointer).is_some(), "{target} is missing");
+                }
+                fields.values().for_each(|value| walk(document, value));
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(document, item)),
+            _ => {}
+        }
+    }
+    let all = Version::ALL.map(|version| v3(scheme(), version));
+    for document in all.iter().chain([&v2(scheme())]) {
+        walk(document, document);
+    }
+}
+
+#[test]
+fn operation_ids_are_unique() {
+    let mut seen = std::collections::BTreeSet::new();
+    for (path, item) in v2(scheme())["paths"].as_object().unwrap() {
+        for operation in item.as_object().unwrap().values().filter(|value| value.is_object()) {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(seen.insert(id.to_owned()), "{id} occurs again at {path}");
+        }
+    }
+}
+
+#[test]
+fn lease_is_served_in_v1beta1_only() {
+    let served = |version: Version| {
+        v3(scheme(), version)["paths"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .any(|path| path.contains("leases"))
+    };
+    assert!(served(Version::V1beta1) && !served(Version::V1alpha1));
+}
