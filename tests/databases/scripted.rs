@@ -33,30 +33,27 @@ const LEAST: f64 = 25.5 - 1.0;
 /// Half of the pilots meet a closed port and then one that hangs up; the others are never
 /// answered.
 pub(crate) async fn an_api_that_is_away_for_minutes(told: &Told) {
-    let fleet = Fleet::start(90, PILOTS).await;
+    let mut fleet = Fleet::start(90, PILOTS).await;
     told.claim(format!("{PILOTS} nodes run"));
     let is_refused = |number: usize| number < usize::from(PILOTS) / 2;
     fleet.cut(|number| if is_refused(number) { Way::Closed } else { Way::Silent }).await;
     fleet.pass(GROWN).await;
-    for node in fleet.nodes.iter().enumerate().filter(|(number, _)| is_refused(*number)) {
-        node.1.gateway.set(Way::Refusing).await;
+    for (_, gateway) in fleet.gateways.iter().enumerate().filter(|(number, _)| is_refused(*number))
+    {
+        gateway.set(Way::Refusing).await;
     }
     fleet.pass(WATCHED).await;
     let mut shortest = f64::MAX;
-    for (number, node) in fleet.nodes.iter().enumerate() {
-        let calls = node.gateway.calls();
+    for (number, gateway) in fleet.gateways.iter().enumerate() {
+        let (name, calls) = (fleet.nodes.name(number), gateway.calls());
         // Those that hang are counted from the cut on: the last ones are from the end.
         let late = &calls[calls.len().saturating_sub(4)..];
-        assert!(late.len() >= 3, "{}: {} calls", node.seat.name, calls.len());
+        assert!(late.len() >= 3, "{name}: {} calls", calls.len());
         let gaps = apart(late);
-        assert!(gaps.iter().all(|gap| *gap > LEAST), "{}: {gaps:?}", node.seat.name);
+        assert!(gaps.iter().all(|gap| *gap > LEAST), "{name}: {gaps:?}");
         shortest = gaps.into_iter().fold(shortest, f64::min);
         let word = if is_refused(number) { "refused" } else { "not answered" };
-        told.note(&format!(
-            "{} is {word}: seconds between calls {:.1?}",
-            node.seat.name,
-            apart(&calls)
-        ));
+        told.note(&format!("{name} is {word}: seconds between calls {:.1?}", apart(&calls)));
     }
     told.claim(format!(
         "the API is away, refusing or silent: after {} s a pilot calls once in about 30 s over all its \
@@ -78,5 +75,5 @@ pub(crate) async fn an_api_that_is_away_for_minutes(told: &Told) {
          by {PILOTS} pilots; every database is still the same process",
         lists.len()
     ));
-    fleet.stop().await;
+    fleet.nodes.stop_all().await;
 }

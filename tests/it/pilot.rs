@@ -31,5 +31,4 @@ mod suite;
 mod takeover;
 mod terminal;
 mod threads;
-mod trio;
 mod volume;

@@ -7,6 +7,7 @@ use std::{
     cell::Cell,
     collections::BTreeSet,
     fs,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -18,8 +19,9 @@ use tokio::time::sleep;
 
 use super::{
     bed::Bed,
+    nodes::Nodes,
     ring::{self, Ring},
-    seat::{Running, Seat, signal, until_gone},
+    seat::{Running, Seat, signal},
     wait::until,
 };
 
@@ -55,7 +57,7 @@ impl std::fmt::Display for Figures {
 
 /// Runs so many rounds; panics with the seed of the first that fails.
 pub(crate) async fn rounds(count: u64, seed: u64) -> Figures {
-    let bed = Bed::start().await;
+    let bed = Rc::new(Bed::start().await);
     let begin = Instant::now();
     let (next, outages) = (Cell::new(0), Cell::new(0));
     let lane = async || {
@@ -140,17 +142,15 @@ fn plan(rng: &mut StdRng) -> Vec<(Duration, Act, usize)> {
 }
 
 /// How many pilots and databases were killed.
-async fn round(bed: &Bed, index: u64, seed: u64) -> (u32, u32) {
+async fn round(bed: &Rc<Bed>, index: u64, seed: u64) -> (u32, u32) {
     let _blame = Blame(seed);
     let mut rng = StdRng::seed_from_u64(seed);
     let cluster = format!("r{index}");
     let root = bed.world.folder.path().join(&cluster);
     let ring = Ring::new(&root, &cluster);
-    let mut seats = Vec::new();
-    for node in 0..NODES {
-        let third = u8::try_from(index % 250).unwrap();
-        let seat = ring.seat(&format!("cass-{cluster}-a-{node}"), [127, 71, third, node + 1]);
-        let pilot = ring.pilot(&seat.name);
+    let mut nodes = ring.nodes(bed, u8::try_from(index % 250).unwrap(), NODES);
+    for node in 0..NODES.into() {
+        let pilot = nodes.wanted(node);
         until("a Pilot is made", PATIENCE, async || {
             match bed.pilots().create(&PostParams::default(), &pilot).await {
                 Err(error) if !error.to_string().contains("already exists") => {
@@ -160,59 +160,51 @@ async fn round(bed: &Bed, index: u64, seed: u64) -> (u32, u32) {
             }
         })
         .await;
-        seats.push(seat);
     }
-    let mut running: Vec<Option<Running>> = seats.iter().map(|_| None).collect();
     let mut killed = (0, 0);
     let start = tokio::time::Instant::now();
     for (at, act, node) in plan(&mut rng) {
         tokio::time::sleep_until(start + at).await;
-        let seat = &seats[node];
-        match (act, running[node].take()) {
-            (Act::Start, pilot) => {
-                let pilot = pilot.unwrap_or_else(|| seat.start(&bed.credentials(&seat.name)));
-                running[node] = Some(pilot);
-            }
-            (Act::KillPilot, Some(pilot)) => {
-                let database = pilot.database();
-                pilot.kill();
+        let runs = nodes.all[node].running.is_some();
+        match act {
+            Act::Start if !runs => nodes.start(node),
+            Act::KillPilot if runs => {
+                nodes.kill(node).await;
                 killed.0 += 1;
-                if let Some(database) = database {
-                    until_gone(database, PATIENCE).await;
-                }
-                running[node] = Some(seat.start(&bed.credentials(&seat.name)));
+                nodes.start(node);
             }
-            (Act::KillDatabase, pilot) => {
-                if let Some(database) = pilot.as_ref().and_then(Running::database) {
+            Act::KillDatabase => {
+                let pilot = nodes.all[node].running.as_ref();
+                if let Some(database) = pilot.and_then(Running::database) {
                     signal(database, Signal::SIGKILL);
                     killed.1 += 1;
                 }
-                running[node] = pilot;
             }
-            (Act::KillPilot, None) => {}
+            Act::Start | Act::KillPilot => {}
         }
     }
-    for seat in &seats {
+    for node in 0..NODES.into() {
+        let seat = nodes.seat(node);
         until(&format!("{} runs", seat.name), PATIENCE, async || {
             let answer = seat.get(12001);
             let runs = answer == Some((200, "Running".to_owned()));
             if runs { Ok(()) } else { Err(format!("{answer:?} {:?}", ring::notes(seat))) }
         })
         .await;
-        bed.phase(&seat.name, "Running", PATIENCE).await;
+        nodes.phase(node, "Running").await;
     }
-    judge(bed, &ring, &seats).await;
-    drop(running);
-    for seat in &seats {
+    judge(&nodes, &ring).await;
+    for node in &mut nodes.all {
+        drop(node.running.take());
         // The API may be away just now; nobody else uses these names.
-        bed.pilots().delete(&seat.name, &DeleteParams::default()).await.ok();
+        bed.pilots().delete(&node.seat.name, &DeleteParams::default()).await.ok();
     }
     fs::remove_dir_all(&root).unwrap();
     killed
 }
 
 /// One cluster, one founder, everybody in it.
-async fn judge(bed: &Bed, ring: &Ring, seats: &[Seat]) {
+async fn judge(nodes: &Nodes, ring: &Ring) {
     assert_eq!(ring.wrongs(), [""; 0]);
     let foundings = ring.foundings();
     let [founding] = &foundings[..] else { panic!("not one founding: {foundings:?}") };
@@ -220,14 +212,13 @@ async fn judge(bed: &Bed, ring: &Ring, seats: &[Seat]) {
     let members = ring.members();
     let of_it = members.values().filter(|one| one.cluster == cluster && one.mode == "NORMAL");
     let ids: BTreeSet<&String> = of_it.map(|one| &one.id).collect();
-    assert_eq!(ids.len(), seats.len(), "{members:?}");
-    let founders: Vec<&Seat> =
-        seats.iter().filter(|seat| ring::count(seat, "founds") > 0).collect();
+    assert_eq!(ids.len(), nodes.all.len(), "{members:?}");
+    let seats = nodes.all.iter().map(|node| &node.seat);
+    let founders: Vec<&Seat> = seats.filter(|seat| ring::count(seat, "founds") > 0).collect();
     let [alone] = founders[..] else { panic!("not one founder: {}", founders.len()) };
     assert_eq!(alone.address.to_string(), founder);
-    let name = format!("cassandra-{}-leaderelection", ring.cluster());
     let recorded = until("the founding record", PATIENCE, async || {
-        bed.leases().get(&name).await.map_err(|error| error.to_string())
+        nodes.bed.leases().get(&nodes.cluster.lease).await.map_err(|error| error.to_string())
     })
     .await;
     assert_eq!(recorded.spec.founder.unwrap().name, alone.name);

@@ -11,6 +11,7 @@ pub(crate) mod fleet;
 pub(crate) mod gateway;
 pub(crate) mod kube;
 pub(crate) mod loopback;
+pub(crate) mod nodes;
 pub(crate) mod pki;
 pub(crate) mod ring;
 pub(crate) mod seat;

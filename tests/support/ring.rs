@@ -6,12 +6,17 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use navigator::{api::v1beta1::Pilot, databases::cassandra::names::label};
 use serde_json::{Value, json};
 
-use super::{bed::member_of, seat::Seat};
+use super::{
+    bed::{Bed, member_of},
+    nodes::{Cluster, Nodes},
+    seat::Seat,
+};
 
 const SCRIPT: &str = include_str!("scripted-cassandra.pl");
 
@@ -48,19 +53,34 @@ impl Ring {
         seat
     }
 
-    /// The Pilot of a node, as the controller would write it.
-    pub(crate) fn pilot(&self, name: &str) -> Pilot {
-        let spec = json!({
-            "version": "5.0.6", "jvm": {"heap": "384Mi"},
-            "cassandra": {"clusterName": self.cluster, "datacenter": "d", "rack": "r"},
-        });
-        let label = label::CLUSTER;
-        member_of(&self.cluster, "CassandraCluster", label, name, &spec)
+    /// Seats for so many nodes on 127.x.`net`.1 and on; nothing of them is made or started.
+    pub(crate) fn nodes(&self, bed: &Rc<Bed>, net: u8, count: u8) -> Nodes {
+        let mut nodes = Nodes::new(bed, self.cluster());
+        for number in 0..count {
+            let name = format!("cass-{}-a-{number}", self.cluster);
+            nodes.push(self.seat(&name, [127, 0, net, number + 1]));
+        }
+        nodes
     }
 
-    /// Name of the cluster object.
-    pub(crate) fn cluster(&self) -> &str {
-        &self.cluster
+    /// The Pilot of a node, as the controller would write it.
+    pub(crate) fn pilot(&self, name: &str) -> Pilot {
+        let Cluster { kind, label, name: cluster, spec, .. } = self.cluster();
+        member_of(&cluster, kind, label, name, &spec)
+    }
+
+    /// The cluster object.
+    fn cluster(&self) -> Cluster {
+        Cluster {
+            kind: "CassandraCluster",
+            label: label::CLUSTER,
+            name: self.cluster.clone(),
+            lease: format!("cassandra-{}-leaderelection", self.cluster),
+            spec: json!({
+                "version": "5.0.6", "jvm": {"heap": "384Mi"},
+                "cassandra": {"clusterName": self.cluster, "datacenter": "d", "rack": "r"},
+            }),
+        }
     }
 
     /// Clusters that were begun, and by whom.

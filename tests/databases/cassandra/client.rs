@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::ring::{Ring, SOON};
 use crate::{
     cql::{Consistency, Cql},
-    support::wait::until,
+    support::{seat::Running, wait::until},
 };
 
 /// Between two writes: two cores are to be shared with the databases.
@@ -157,7 +157,8 @@ fn write(
 /// Those of the rows whose only copy, by the ring's tokens, is on node `index` of `ring`: the
 /// keyspace must keep one copy of each. They can be lost by its departure, and by nothing else.
 pub(crate) fn on_it_alone(ring: &Ring, index: usize, rows: &BTreeSet<i32>) -> BTreeSet<i32> {
-    let nodes: Vec<usize> = (0..ring.hosts.len()).filter(|it| ring.serving(*it)).collect();
+    let serves = |it: &usize| ring.all[*it].running.as_ref().and_then(Running::database).is_some();
+    let nodes: Vec<usize> = (0..ring.all.len()).filter(serves).collect();
     let mut owners = BTreeMap::new();
     for node in nodes {
         owners.extend(ring.cql(node).tokens().into_iter().map(|token| (token, node)));

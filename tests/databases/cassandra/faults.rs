@@ -25,8 +25,8 @@ const HANG: Duration = Duration::from_secs(400);
 pub(crate) async fn a_node_comes_back_from_every_fault(told: &Told) {
     let mut ring = Ring::new(VERSION, 3, every_write_is_synced()).await;
     ring.add().await;
-    ring.hosts[0].seat.flags.push("--silence-limit=40".to_owned());
-    let volume = Tmpfs::mount(ring.data(0), 900);
+    ring.all[0].seat.flags.push("--silence-limit=40".to_owned());
+    let volume = Tmpfs::mount(ring.seat(0).data(), 900);
     ring.start(0);
     ring.serves(0, START).await;
     make_shop(&mut ring.cql(0), 1).await;
@@ -44,7 +44,7 @@ pub(crate) async fn a_node_comes_back_from_every_fault(told: &Told) {
     every_row_is_there(ring.address(0), &rows, Consistency::One).await;
     told.claim("the corrected configuration brings it back");
 
-    let pid = ring.running(0).database();
+    let pid = ring.database(0);
     let at = restart_time(2);
     ring.change(0, json!({"jvm": {"options": ["Xint"]}, "restartedAt": at})).await;
     let why = ring.says(0, "ConfigApplied", ("False", "ConfigRejected"), SOON).await;
@@ -52,7 +52,7 @@ pub(crate) async fn a_node_comes_back_from_every_fault(told: &Told) {
     assert_eq!(ring.serves(0, SOON).await.status.process.map(|process| process.pid), pid);
     ring.change(0, json!({"jvm": {"options": []}})).await;
     until("the restart that waited takes place", START, async || {
-        let now = ring.running(0).database();
+        let now = ring.database(0);
         if now.is_some() && now != pid { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
@@ -90,10 +90,10 @@ fn restart_time(count: i64) -> String {
 /// Changes a Pilot and asks for a restart of its database: the `count`th.
 async fn restart_with(ring: &Ring, index: usize, mut spec: Value, count: i64) {
     spec["restartedAt"] = json!(restart_time(count));
-    let pid = ring.running(index).database();
+    let pid = ring.database(index);
     ring.change(index, spec).await;
     until("the old process ends", START, async || {
-        let now = ring.running(index).database();
+        let now = ring.database(index);
         if now == pid { Err(format!("{now:?}")) } else { Ok(()) }
     })
     .await;
@@ -110,17 +110,17 @@ async fn ended(ring: &Ring, reason: &str, line: &str) {
 }
 
 async fn stopped_is_continued(ring: &Ring) {
-    let pid = ring.running(0).database().unwrap();
+    let pid = ring.database(0).unwrap();
     signal(pid, Signal::SIGSTOP);
     ring.says(0, "Ready", ("False", "ProcessHung"), HANG).await;
     let pilot = ring.serves(0, HANG).await;
     assert_eq!(pilot.status.process.map(|process| process.pid), Some(pid));
-    assert_eq!(ring.gauge(0, "navigator_pilot_process_hangs_total"), Some(1.0));
+    assert_eq!(ring.seat(0).gauge("navigator_pilot_process_hangs_total"), Some(1.0));
 }
 
 /// Takes every thread that could answer the pilot, as a deadlock in the JVM would.
 async fn deadlocked_is_restarted(ring: &Ring) {
-    let pid = ring.running(0).database().unwrap();
+    let pid = ring.database(0).unwrap();
     let port = navigator::databases::cassandra::names::port::JOLOKIA;
     let held: Vec<TcpStream> = (0..8)
         .map(|_| {
@@ -131,7 +131,7 @@ async fn deadlocked_is_restarted(ring: &Ring) {
         .collect();
     ring.says(0, "Ready", ("False", "ProcessHung"), HANG).await;
     until("the hung process is ended", HANG, async || {
-        let now = ring.running(0).database();
+        let now = ring.database(0);
         if now == Some(pid) { Err(format!("{now:?}")) } else { Ok(()) }
     })
     .await;

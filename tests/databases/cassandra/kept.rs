@@ -1,7 +1,7 @@
 //! The cluster object is deleted and made again: with all volumes kept, with some, with one that
 //! belongs to another ring, and with none.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ const NET: u8 = 20;
 
 pub(crate) async fn a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(told: &Told) {
     let mut ring = Ring::new(VERSION, NET, json!({})).await;
-    ring.form(2).await;
+    ring.grow(2).await;
     let ids = ring.is_one(&[0, 1]).await;
     let record = recorded(&ring).await;
     make_shop(&mut ring.cql(0), 2).await;
@@ -43,7 +43,7 @@ pub(crate) async fn a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(
     let lost = recorded(&ring).await;
     ring.make_again(&[0, 1]).await;
     for index in [0, 1] {
-        lose(&ring, index);
+        ring.lose(index);
         ring.start(index);
     }
     for index in [0, 1] {
@@ -59,14 +59,14 @@ async fn some(ring: &mut Ring, rows: &BTreeSet<i32>, ids: &BTreeSet<String>, tol
     let (record, kept) = (recorded(ring).await, ring.id(1).await.unwrap());
     let tokens = ring.tokens(0);
     ring.make_again(&[0, 1]).await;
-    lose(ring, 0);
+    ring.lose(0);
     ring.start(0);
     ring.shows(0, "it waits for the one with data", SOON, |pilot| {
         let (_, _, why) = condition(pilot, "Ready")?;
         why.contains("waits for cass-demo-a-1 to say").then_some(())
     })
     .await;
-    assert_eq!(ring.running(0).database(), None, "it founds nothing");
+    assert_eq!(ring.database(0), None, "it founds nothing");
     ring.start(1);
     ring.serves(1, START).await;
     ring.serves(0, JOIN).await;
@@ -92,7 +92,7 @@ async fn some(ring: &mut Ring, rows: &BTreeSet<i32>, ids: &BTreeSet<String>, tol
 /// A ring was founded while nobody spoke for the second volume.
 async fn another(ring: &mut Ring, former: &str, told: &Told) {
     ring.make_again(&[0]).await;
-    lose(ring, 0);
+    ring.lose(0);
     ring.start(0);
     ring.serves(0, START).await;
     let present = recorded(ring).await;
@@ -103,22 +103,16 @@ async fn another(ring: &mut Ring, former: &str, told: &Told) {
     for part in [former, &present, "delete claim cassandra-data-cass-demo-a-1", "adopt-data=true"] {
         assert!(why.contains(part), "{part}: {why}");
     }
-    assert_eq!(ring.running(1).database(), None, "it is not started");
+    assert_eq!(ring.database(1), None, "it is not started");
     ring.is_one(&[0]).await;
     told.claim("a volume of another ring is refused; the condition names both rings and both ways");
 
     ring.stop(1).await;
-    lose(ring, 1);
+    ring.lose(1);
     ring.start(1);
     ring.serves(1, JOIN).await;
     ring.is_one(&[0, 1]).await;
     told.claim("wiped, it joins as an empty node");
-}
-
-fn lose(ring: &Ring, index: usize) {
-    let data = ring.data(index);
-    fs::remove_dir_all(&data).unwrap();
-    fs::create_dir(&data).unwrap();
 }
 
 /// Id of the ring on record.

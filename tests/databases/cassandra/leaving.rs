@@ -53,9 +53,9 @@ async fn writes(net: u8, nodes: usize, told: &Told) -> (Ring, Tmpfs, Writer) {
     spec["config"]["entire_sstable_stream_throughput_outbound"] = json!("1MiB/s");
     let mut ring = Ring::new(VERSION, net, spec).await;
     ring.add().await;
-    let volume = Tmpfs::mount(ring.data(0), VOLUME);
+    let volume = Tmpfs::mount(ring.seat(0).data(), VOLUME);
     ring.start(0);
-    ring.form(nodes - 1).await;
+    ring.grow(nodes - 1).await;
     ring.is_one(&(0..nodes).collect::<Vec<_>>()).await;
     make_shop(&mut ring.cql(0), 1).await;
     fill(&mut ring.cql(0), BULK);
@@ -77,13 +77,13 @@ async fn all_is_there(ring: &Ring, writer: Writer, told: &Told) {
 async fn cut_off_twice(ring: &mut Ring, told: &Told) {
     ring.change(2, json!({"phase": "Decommissioned"})).await;
     let half_way = moves(ring, 2).await;
-    ring.kill(2);
+    ring.kill(2).await;
     ring.start(2);
     let again = moves(ring, 2).await;
     told.claim(format!(
         "pilot and database killed at {half_way} %: the next pilot makes the node leave again"
     ));
-    signal(ring.running(2).database().unwrap(), Signal::SIGKILL);
+    signal(ring.database(2).unwrap(), Signal::SIGKILL);
     has_left(ring, 2).await;
     told.claim(format!("its database killed at {again} %: started once more, and it has left"));
 }
@@ -91,7 +91,7 @@ async fn cut_off_twice(ring: &mut Ring, told: &Told) {
 /// Both of the pilot's notes of the departure are lost; Cassandra's is not.
 async fn forgotten_departure(ring: &mut Ring, told: &Told) {
     ring.stop(2).await;
-    let notes = ring.data(2).join(".navigator");
+    let notes = ring.seat(2).data().join(".navigator");
     let (left, about) = (notes.join("left.json"), notes.join("cassandra.json"));
     let read = || -> Value { serde_json::from_slice(&fs::read(&about).unwrap()).unwrap() };
     let mut forgotten = read();
@@ -101,7 +101,7 @@ async fn forgotten_departure(ring: &mut Ring, told: &Told) {
     fs::remove_file(&left).unwrap();
     ring.start(2);
     until("Cassandra refuses to start, and that is noted", START, async || {
-        let (noted, running) = (read(), ring.running(2).database());
+        let (noted, running) = (read(), ring.database(2));
         if noted["left"] == true && running.is_none() {
             return Ok(());
         }
@@ -135,7 +135,7 @@ async fn refused_for_space(ring: &Ring, volume: &Tmpfs, told: &Told) {
     moves(ring, 1).await;
     told.claim("with room again it begins to leave by itself");
     let back = Patch::Merge(json!({"spec": {"phase": "Running"}}));
-    let answer = ring.bed.pilots().patch(&ring.name(1), &PatchParams::default(), &back).await;
+    let answer = ring.bed.pilots().patch(ring.name(1), &PatchParams::default(), &back).await;
     let error = answer.expect_err("it is too late").to_string();
     assert!(error.contains("past the point of return"), "{error}");
     told.claim("once it streams it is too late to take that back: the API refuses, and says so");
@@ -154,7 +154,7 @@ async fn moves(ring: &Ring, index: usize) -> i32 {
     ring.shows(index, "a part of its data has gone", JOIN, |pilot| {
         let process = pilot.status.process.as_ref().map(|process| process.pid);
         let percent = pilot.status.decommission.as_ref()?.percent?;
-        let this = process.is_some() && process == ring.running(index).database();
+        let this = process.is_some() && process == ring.database(index);
         (this && (1..100).contains(&percent)).then_some(percent)
     })
     .await

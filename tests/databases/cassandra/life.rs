@@ -12,7 +12,7 @@ use crate::{cql::Consistency, report::Told, support::bed::condition};
 
 pub(crate) async fn three_nodes_live_through_an_outage_and_one_leaves(told: &Told) {
     let mut ring = Ring::new(VERSION, 1, json!({})).await;
-    ring.form(3).await;
+    ring.grow(3).await;
     found_once(&ring).await;
     told.claim("three nodes started at once are one ring of three host ids");
 
@@ -33,7 +33,7 @@ pub(crate) async fn three_nodes_live_through_an_outage_and_one_leaves(told: &Tol
 
     let ids = ring.is_one(&[0, 1, 2]).await;
     for index in 0..3 {
-        ring.kill(index);
+        ring.kill(index).await;
     }
     for index in 0..3 {
         ring.start(index);
@@ -99,7 +99,7 @@ async fn leaves_under_load(ring: &mut Ring, nodes: Vec<std::net::IpAddr>, told: 
     .await;
     assert!(figures.iter().any(|(percent, left)| percent.is_some() && left.is_some()));
     assert!(figures.is_sorted_by_key(|(percent, _)| *percent), "{figures:?}");
-    assert_eq!(ring.running(2).database(), None, "its process is gone");
+    assert_eq!(ring.database(2), None, "its process is gone");
     writer.writes(100).await;
     let (rows, failed) = writer.stop();
     told.note(&format!("{} rows acknowledged, {failed} writes failed", rows.len()));
@@ -116,8 +116,8 @@ async fn leaves_under_load(ring: &mut Ring, nodes: Vec<std::net::IpAddr>, told: 
             (green && pilot.status.blockers.is_empty()).then_some(())
         })
         .await;
-        assert_eq!(ring.gauge(index, "navigator_cassandra_live_nodes"), Some(2.0));
-        assert_eq!(ring.gauge(index, "navigator_cassandra_unreachable_nodes"), Some(0.0));
+        assert_eq!(ring.seat(index).gauge("navigator_cassandra_live_nodes"), Some(2.0));
+        assert_eq!(ring.seat(index).gauge("navigator_cassandra_unreachable_nodes"), Some(0.0));
     }
     told.claim("the others count two nodes, are Green and name no blocker");
 
@@ -129,6 +129,6 @@ async fn leaves_under_load(ring: &mut Ring, nodes: Vec<std::net::IpAddr>, told: 
     ring.serves(1, START).await;
     ring.says(2, "Decommissioned", ("True", "NodeDecommissioned"), SOON).await;
     ring.is_one(&[0, 1]).await;
-    assert_eq!(ring.running(2).database(), None, "it is never started again");
+    assert_eq!(ring.database(2), None, "it is never started again");
     told.claim("the pilot of a node that left starts nothing, also after a restart");
 }

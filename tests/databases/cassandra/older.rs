@@ -12,13 +12,13 @@ use crate::{cql::Consistency, report::Told};
 pub(crate) async fn older_releases_found_join_and_return(told: &Told) {
     for (version, net) in [("4.0.19", 5), ("4.1.10", 6)] {
         let mut ring = Ring::new(version, net, json!({})).await;
-        ring.form(1).await;
+        ring.grow(1).await;
         make_shop(&mut ring.cql(0), 2).await;
         let writer = Writer::start(vec![ring.address(0)], 0, Consistency::One);
         writer.writes(300).await;
         let (rows, _) = writer.stop();
         told.claim(format!("{version}: a node founds"));
-        ring.form(1).await;
+        ring.grow(1).await;
         ring.is_one(&[0, 1]).await;
         let status = ring.pilot(1).await.status.part::<CassandraNode>().unwrap();
         let received = status.bootstrap_bytes_received;

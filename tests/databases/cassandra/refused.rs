@@ -14,18 +14,18 @@ use crate::report::Told;
 /// The node at 0 serves before and afterwards, and its database is started once in between.
 pub(super) async fn what_the_checks_refuse(ring: &mut Ring, told: &Told) {
     ring.change(0, json!({"phase": "Stopped"})).await;
-    ring.bed.phase(&ring.name(0), "Stopped", START).await;
+    ring.bed.phase(ring.name(0), "Stopped", START).await;
 
     // Another node's pilot, given this one's volume.
     let stranger = ring.add().await;
-    let data = ring.data(stranger);
+    let data = ring.seat(stranger).data();
     fs::remove_dir(&data).unwrap();
-    std::os::unix::fs::symlink(ring.data(0), &data).unwrap();
+    std::os::unix::fs::symlink(ring.seat(0).data(), &data).unwrap();
     ring.start(stranger);
     refused(ring, stranger, "PreflightFailed", &["in use by another pilot"]).await;
     told.claim("a second pilot on the volume starts nothing: PreflightFailed");
     ring.stop(0).await;
-    refused(ring, stranger, "IdentityMismatch", &["holds the data of", &ring.name(0)]).await;
+    refused(ring, stranger, "IdentityMismatch", &["holds the data of", ring.name(0)]).await;
     ring.stop(stranger).await;
     told.claim("with the first one gone it is told whose data they are: IdentityMismatch");
 
@@ -45,7 +45,7 @@ pub(super) async fn what_the_checks_refuse(ring: &mut Ring, told: &Told) {
     refused(ring, 0, "IdentityMismatch", &["cluster name", "rack"]).await;
     told.claim("the data were written in another cluster and rack: IdentityMismatch, and which");
 
-    assert_eq!(ring.running(0).database(), None, "nothing was started");
+    assert_eq!(ring.database(0), None, "nothing was started");
     let back: Value = json!({"clusterName": "demo", "rack": "a"});
     ring.change(0, json!({"cassandra": back})).await;
     ring.serves(0, START).await;
@@ -61,5 +61,5 @@ async fn refused(ring: &Ring, index: usize, reason: &str, words: &[&str]) {
         (status == "False" && why == reason && told).then_some(())
     })
     .await;
-    assert_eq!(ring.running(index).database(), None, "nothing is started");
+    assert_eq!(ring.database(index), None, "nothing is started");
 }

@@ -1,7 +1,7 @@
 //! Rings are founded again and again, once each; in the last one a node loses its volume and
 //! takes the place of its former self, at its old address and at another.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
 use navigator::databases::cassandra::api::CassandraNode;
 use serde_json::json;
@@ -26,7 +26,7 @@ const NET: u8 = 10;
 pub(crate) async fn rings_are_founded_once_and_a_lost_volume_is_replaced(told: &Told) {
     for round in 1..=ROUNDS {
         let mut ring = Ring::new(VERSION, NET + round, json!({})).await;
-        ring.form(3).await;
+        ring.grow(3).await;
         found_once(&ring).await;
         told.claim(format!("round {round}: three nodes started at once are one ring"));
         if round == ROUNDS {
@@ -42,7 +42,7 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
     let tokens = ring.tokens(1);
 
     let before = ring.id(1).await.unwrap();
-    lose(ring, 1);
+    lose(ring, 1).await;
     missed(ring, 1).await;
     told.claim("a node is lost with its volume: the others miss it, and none of them may leave");
     ring.start(1);
@@ -55,8 +55,8 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
 
     // As a new pod would have it.
     let before = ring.id(1).await.unwrap();
-    lose(ring, 1);
-    ring.hosts[1].seat.address = own([127, 31, NET + ROUNDS, 9]);
+    lose(ring, 1).await;
+    ring.all[1].seat.address = own([127, 31, NET + ROUNDS, 9]);
     ring.start(1);
     assert!(!replaced(ring).await.contains(&before), "{before} is still there");
     assert_eq!(ring.tokens(1), tokens, "it has its predecessor's tokens");
@@ -72,11 +72,9 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
 }
 
 /// A machine and its volume are gone; an empty volume takes the old one's place.
-fn lose(ring: &mut Ring, index: usize) {
-    ring.kill(index);
-    let data = ring.data(index);
-    fs::remove_dir_all(&data).unwrap();
-    fs::create_dir(&data).unwrap();
+async fn lose(ring: &mut Ring, index: usize) {
+    ring.kill(index).await;
+    ring.lose(index);
 }
 
 /// The first node sees that another is down, and may not leave for that.

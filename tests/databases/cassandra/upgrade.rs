@@ -13,7 +13,7 @@ const OLD: &str = "4.1.10";
 
 pub(crate) async fn node_by_node_to_the_next_major_version(told: &Told) {
     let mut ring = Ring::new(OLD, 9, json!({})).await;
-    ring.form(2).await;
+    ring.grow(2).await;
     let ids = ring.is_one(&[0, 1]).await;
     make_shop(&mut ring.cql(0), 2).await;
     let writer = Writer::start(vec![ring.address(0)], 0, Consistency::Quorum);
@@ -34,7 +34,7 @@ pub(crate) async fn node_by_node_to_the_next_major_version(told: &Told) {
     replace(&mut ring, 1, OLD).await;
     let why = ring.says(1, "PreflightPassed", ("False", "IdentityMismatch"), SOON).await;
     assert!(why.contains(NEW) && why.contains("4.1 cannot"), "{why}");
-    assert_eq!(ring.running(1).database(), None);
+    assert_eq!(ring.database(1), None);
     told.claim(format!("back to {OLD}: refused before anything is started, with both versions"));
     replace(&mut ring, 1, NEW).await;
     ring.serves(1, START).await;
@@ -47,6 +47,6 @@ pub(crate) async fn node_by_node_to_the_next_major_version(told: &Told) {
 async fn replace(ring: &mut Ring, node: usize, version: &str) {
     ring.change(node, json!({"version": version})).await;
     ring.stop(node).await;
-    ring.hosts[node].seat.home = home("cassandra", version);
+    ring.all[node].seat.home = home("cassandra", version);
     ring.start(node);
 }

@@ -61,7 +61,7 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     ));
 
     // The controller removes the Pilot, the volume and the pod; later it wants the node again.
-    let node = ensemble.nodes.pop().unwrap();
+    let node = ensemble.all.pop().unwrap();
     assert_eq!(node.running.unwrap().stop(STOP).await, 0);
     ensemble.bed.delete(&node.seat.name).await;
     tidy(&ensemble).await;
@@ -73,8 +73,7 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     ensemble.green(0).await;
     told.claim(format!("{version}: a fresh node of the same name takes its place"));
 
-    let pilot = ensemble.nodes[1].running.take().unwrap();
-    assert_eq!(pilot.stop(STOP).await, 0);
+    ensemble.stop(1).await;
     ensemble.start(1);
     assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
     ensemble.green(0).await;

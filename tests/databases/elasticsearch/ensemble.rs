@@ -1,6 +1,12 @@
-//! Nodes of one cluster on loopback addresses, each under a pilot of its own, and their API.
+//! Nodes of a real Elasticsearch under whole pilots, and what they tell over HTTP.
 
-use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, time::Duration};
+use std::{
+    collections::BTreeSet,
+    ops::{Deref, DerefMut},
+    os::unix::fs::PermissionsExt,
+    rc::Rc,
+    time::Duration,
+};
 
 use http::Method;
 use navigator::{api::v1beta1::Pilot, databases::elasticsearch::names::label, pilot::http::Client};
@@ -9,8 +15,9 @@ use serde_json::{Value, json};
 use crate::{
     host::{home, java_home},
     support::{
-        bed::{Bed, condition, member},
-        seat::{Running, Seat, USER},
+        bed::{Bed, condition},
+        nodes::{Cluster, Nodes},
+        seat::{Seat, USER},
         wait::until,
     },
 };
@@ -20,20 +27,25 @@ pub(super) const START: Duration = Duration::from_secs(240);
 /// For the end of a process.
 pub(super) const STOP: Duration = Duration::from_secs(60);
 
+/// Its nodes, and what only an Elasticsearch is asked.
 pub(super) struct Ensemble {
-    pub(super) bed: Bed,
+    nodes: Nodes,
     pub(super) version: &'static str,
-    pub(super) nodes: Vec<Node>,
     pub(super) place: tempfile::TempDir,
-    /// Nodes that it begins with.
-    count: u8,
-    /// How often the cluster object was made again.
-    pub(super) made: u32,
 }
 
-pub(super) struct Node {
-    pub(super) seat: Seat,
-    pub(super) running: Option<Running>,
+impl Deref for Ensemble {
+    type Target = Nodes;
+
+    fn deref(&self) -> &Nodes {
+        &self.nodes
+    }
+}
+
+impl DerefMut for Ensemble {
+    fn deref_mut(&mut self) -> &mut Nodes {
+        &mut self.nodes
+    }
 }
 
 impl Ensemble {
@@ -41,8 +53,15 @@ impl Ensemble {
     pub(super) async fn new(version: &'static str, count: u8) -> Self {
         let place = tempfile::tempdir().unwrap();
         std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (bed, nodes) = (Bed::start().await, Vec::new());
-        let mut ensemble = Self { bed, version, nodes, place, count, made: 0 };
+        let cluster = Cluster {
+            kind: "ElasticsearchCluster",
+            label: label::CLUSTER,
+            name: "demo".to_owned(),
+            lease: "elastic-demo-leaderelection".to_owned(),
+            spec: spec(version, count),
+        };
+        let nodes = Nodes::new(&Rc::new(Bed::start().await), cluster);
+        let mut ensemble = Self { nodes, version, place };
         for number in 0..count {
             ensemble.add(number).await;
         }
@@ -57,62 +76,16 @@ impl Ensemble {
         seat.user = Some(USER);
         let java = java_home().display().to_string();
         seat.env = vec![("JAVA_HOME".to_owned(), java.clone()), ("ES_JAVA_HOME".to_owned(), java)];
-        self.bed.create(&pilot(&name, &self.spec())).await;
-        self.nodes.push(Node { seat, running: None });
-    }
-
-    /// The Pilot of a node in the cluster object that there is now.
-    pub(super) fn pilot_of(&self, node: usize) -> Pilot {
-        let mut pilot = pilot(self.name(node), &self.spec());
-        let uid = format!("8d2c5f3e-0000-4000-8000-00000000010{}", self.made);
-        pilot.metadata.owner_references.as_mut().unwrap()[0].uid = uid;
-        pilot
-    }
-
-    pub(super) fn spec(&self) -> Value {
-        let mut spec = json!({
-            "version": self.version,
-            "jvm": {"heap": "384Mi"},
-            "elasticsearch": {"roles": ["master", "data"]},
-            // A machine whose disk is nearly full would otherwise refuse shards.
-            "config": {"cluster.routing.allocation.disk.threshold_enabled": false},
-        });
-        if self.major() < 7 {
-            spec["elasticsearch"]["minimumMasters"] = json!(self.count / 2 + 1);
-        }
-        spec
+        let node = self.push(seat);
+        self.create(node).await;
     }
 
     pub(super) fn major(&self) -> u32 {
-        self.version.split('.').next().unwrap().parse().unwrap()
-    }
-
-    pub(super) fn name(&self, node: usize) -> &str {
-        &self.nodes[node].seat.name
-    }
-
-    pub(super) fn start(&mut self, node: usize) {
-        let seat = &self.nodes[node].seat;
-        let credentials = self.bed.credentials(&seat.name);
-        self.nodes[node].running = Some(seat.start(&credentials));
-    }
-
-    pub(super) fn start_all(&mut self) {
-        (0..self.nodes.len()).for_each(|node| self.start(node));
-    }
-
-    /// Kills pilots, and with them their databases, as lost machines would.
-    pub(super) async fn kill(&mut self, node: usize) {
-        let running = self.nodes[node].running.take().unwrap();
-        let database = running.database();
-        running.kill();
-        if let Some(pid) = database {
-            gone(pid).await;
-        }
+        major(self.version)
     }
 
     pub(super) fn client(&self, node: usize) -> Client {
-        Client::new(format!("http://{}:9200", self.nodes[node].seat.address), None)
+        Client::new(format!("http://{}:9200", self.seat(node).address), None)
     }
 
     /// A good answer, or what was answered instead.
@@ -207,24 +180,29 @@ impl Ensemble {
     pub(super) async fn left(&self, node: usize) {
         self.told(node, "Decommissioned", "True", "NodeDecommissioned", "").await;
         self.bed.phase(self.name(node), "Decommissioned", STOP).await;
-        assert_eq!(self.nodes[node].running.as_ref().unwrap().database(), None);
+        assert_eq!(self.database(node), None);
     }
 }
 
-pub(super) fn pilot(name: &str, spec: &Value) -> Pilot {
-    member("ElasticsearchCluster", label::CLUSTER, name, spec)
+/// What the Pilot of each node says in a cluster of so many.
+fn spec(version: &str, count: u8) -> Value {
+    let mut spec = json!({
+        "version": version,
+        "jvm": {"heap": "384Mi"},
+        "elasticsearch": {"roles": ["master", "data"]},
+        // A machine whose disk is nearly full would otherwise refuse shards.
+        "config": {"cluster.routing.allocation.disk.threshold_enabled": false},
+    });
+    if major(version) < 7 {
+        spec["elasticsearch"]["minimumMasters"] = json!(count / 2 + 1);
+    }
+    spec
+}
+
+fn major(version: &str) -> u32 {
+    version.split('.').next().unwrap().parse().unwrap()
 }
 
 fn shown(pilot: &Pilot) -> String {
     format!("{:?}: {}", pilot.metadata.name, serde_json::to_string(&pilot.status).unwrap())
-}
-
-/// Waits until a process is no more.
-pub(super) async fn gone(pid: i32) {
-    until(&format!("process {pid} is gone"), STOP, async || {
-        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let runs = state.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z'));
-        if state.is_empty() || !runs { Ok(()) } else { Err(state) }
-    })
-    .await;
 }

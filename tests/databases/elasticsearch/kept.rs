@@ -1,8 +1,6 @@
 //! The cluster object is deleted and made again: with all volumes kept, with some, with one that
 //! belongs to another cluster, and with none.
 
-use std::fs;
-
 use http::Method;
 use serde_json::json;
 
@@ -26,14 +24,14 @@ pub(crate) async fn a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(
     }
     ensemble.ask(0, Method::POST, "/orders/_flush", None).await;
 
-    make_again(&mut ensemble, &[0, 1, 2]).await;
+    ensemble.make_again(&[0, 1, 2]).await;
     ensemble.start_all();
     assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
     all_documents(&ensemble).await;
     told.claim("made again on all its volumes, it is the same cluster with every document");
 
-    make_again(&mut ensemble, &[0, 1, 2]).await;
-    lose(&ensemble, 0);
+    ensemble.make_again(&[0, 1, 2]).await;
+    ensemble.lose(0);
     ensemble.start(0);
     ensemble
         .bed
@@ -52,58 +50,29 @@ pub(crate) async fn a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(
          nothing and joins; every document is there",
     );
 
-    make_again(&mut ensemble, &[0]).await;
-    lose(&ensemble, 0);
+    ensemble.make_again(&[0]).await;
+    ensemble.lose(0);
     ensemble.start(0);
     assert_ne!(ensemble.settled(&[0]).await, cluster);
-    create(&ensemble, 1).await;
+    ensemble.create(1).await;
     ensemble.start(1);
     let parts = "delete claim elasticsearch-data-es-demo-a-1";
     ensemble.told(1, "PreflightPassed", "False", "IdentityMismatch", parts).await;
-    assert_eq!(ensemble.nodes[1].running.as_ref().unwrap().database(), None);
+    assert_eq!(ensemble.database(1), None);
     ensemble.kill(1).await;
-    lose(&ensemble, 1);
+    ensemble.lose(1);
     ensemble.start(1);
     let present = ensemble.settled(&[0, 1]).await;
     told.claim("a volume of another cluster is refused with the ways on; wiped, its node joins");
 
-    create(&ensemble, 2).await;
+    ensemble.create(2).await;
     ensemble.start(2);
     ensemble.told(2, "PreflightPassed", "False", "IdentityMismatch", "ring").await;
-    make_again(&mut ensemble, &[0, 1, 2]).await;
-    (0..3).for_each(|node| lose(&ensemble, node));
+    ensemble.make_again(&[0, 1, 2]).await;
+    (0..3).for_each(|node| ensemble.lose(node));
     ensemble.start_all();
     assert_ne!(ensemble.settled(&[0, 1, 2]).await, present);
     told.claim("made again on none of its volumes, it is founded once, as another cluster");
-}
-
-/// The cluster object goes, and all that belongs to it but the volumes; another one of this name
-/// comes, with Pilots for these nodes.
-async fn make_again(ensemble: &mut Ensemble, nodes: &[usize]) {
-    ensemble.made += 1;
-    for node in 0..ensemble.nodes.len() {
-        if let Some(running) = ensemble.nodes[node].running.take() {
-            assert_eq!(running.stop(STOP).await, 0);
-        }
-        let (pilots, none) = (ensemble.bed.pilots(), kube::api::DeleteParams::default());
-        // There may be none of this node.
-        drop(pilots.delete(ensemble.name(node), &none).await);
-    }
-    let none = kube::api::DeleteParams::default();
-    ensemble.bed.leases().delete("elastic-demo-leaderelection", &none).await.unwrap();
-    for node in nodes {
-        create(ensemble, *node).await;
-    }
-}
-
-async fn create(ensemble: &Ensemble, node: usize) {
-    ensemble.bed.create(&ensemble.pilot_of(node)).await;
-}
-
-fn lose(ensemble: &Ensemble, node: usize) {
-    let data = ensemble.nodes[node].seat.data();
-    fs::remove_dir_all(&data).unwrap();
-    fs::create_dir(&data).unwrap();
 }
 
 async fn all_documents(ensemble: &Ensemble) {

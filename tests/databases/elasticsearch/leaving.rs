@@ -6,12 +6,15 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{
-    ensemble::{Ensemble, START, STOP, gone},
+    ensemble::{Ensemble, START, STOP},
     writer::Writer,
 };
 use crate::{
     report::Told,
-    support::{seat::signal, wait::until},
+    support::{
+        seat::{signal, until_gone},
+        wait::until,
+    },
 };
 
 const EXCLUDE: &str = "cluster.routing.allocation.exclude";
@@ -56,7 +59,7 @@ pub(crate) async fn a_departure_is_cut_off_in_every_way_and_ends(told: &Told) {
     ));
     told.note(&format!("{refused} writes were not acknowledged while machines were lost"));
 
-    let node = ensemble.nodes.pop().unwrap();
+    let node = ensemble.all.pop().unwrap();
     assert_eq!(node.running.unwrap().stop(STOP).await, 0);
     ensemble.bed.delete(&node.seat.name).await;
     tidy(&ensemble).await;
@@ -86,13 +89,13 @@ async fn half_way(ensemble: &mut Ensemble, told: &Told) {
         "its pilot killed, and the kernel takes the database along: {left} are left"
     ));
 
-    let database = ensemble.nodes[LEAVER].running.as_ref().unwrap().database().unwrap();
+    let database = ensemble.database(LEAVER).unwrap();
     signal(database, Signal::SIGKILL);
-    gone(database).await;
+    until_gone(database, STOP).await;
     let left = moved(ensemble, left, "after its database was killed").await;
     told.claim(format!("its database killed: the pilot starts it again, {left} are left"));
 
-    let database = ensemble.nodes[LEAVER].running.as_ref().unwrap().database().unwrap();
+    let database = ensemble.database(LEAVER).unwrap();
     signal(database, Signal::SIGKILL);
     ensemble.kill(LEAVER).await;
     ensemble.start(LEAVER);

@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start processes")]
 
-use std::process::Command;
+use std::{process::Command, rc::Rc};
 
 use http::Method;
 use navigator::databases::elasticsearch::api::ElasticsearchNode;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha512};
 
 use super::{
     demo,
-    ensemble::{Ensemble, START, STOP},
+    ensemble::{Ensemble, START},
 };
 use crate::{
     report::Told,
@@ -25,45 +25,42 @@ use crate::{
 pub(crate) async fn plugins_come_and_go(version: &'static str, told: &Told) {
     let mut ensemble = Ensemble::new(version, 1).await;
     // Plugins are installed into the home, so this node has one of its own.
-    let home = ensemble.nodes[0].seat.place.join("home");
-    let source = std::mem::replace(&mut ensemble.nodes[0].seat.home, home.clone());
+    let home = ensemble.seat(0).place.join("home");
+    let source = std::mem::replace(&mut ensemble.all[0].seat.home, home.clone());
     let copied = Command::new("cp").arg("-a").arg(source.join(".")).arg(&home).status().unwrap();
     assert!(copied.success());
-    let archive = demo::pack(&ensemble.nodes[0].seat.place, version);
+    let archive = demo::pack(&ensemble.seat(0).place, version);
     let name = format!("file://{}", archive.display());
     if nix::unistd::geteuid().is_root() {
         give(&home, USER);
     }
-    let pilot = ensemble.name(0).to_owned();
+    let (bed, pilot) = (Rc::clone(&ensemble.bed), ensemble.name(0).to_owned());
     let mut restarts = 0;
     let mut want = async |plugins: Value| {
         restarts += 1;
         let restart = format!("2026-01-01T00:00:{restarts:02}Z");
         let change = json!({"elasticsearch": {"plugins": plugins}, "restartedAt": restart});
-        ensemble.bed.change(&pilot, change).await;
+        bed.change(&pilot, change).await;
     };
     let of_pilot = async |status: &str, part: &str| {
         let what = format!("plugin {status} {part:?}");
-        ensemble
-            .bed
-            .shows(&pilot, &what, START, |pilot| {
-                let plugins = pilot.status.part::<ElasticsearchNode>()?.plugins;
-                let plugin = plugins.first()?;
-                let message = plugin.message.clone().unwrap_or_default();
-                let same = plugin.status.as_deref() == Some(status) && message.contains(part);
-                same.then(|| plugin.clone())
-            })
-            .await
+        bed.shows(&pilot, &what, START, |pilot| {
+            let plugins = pilot.status.part::<ElasticsearchNode>()?.plugins;
+            let plugin = plugins.first()?;
+            let message = plugin.message.clone().unwrap_or_default();
+            let same = plugin.status.as_deref() == Some(status) && message.contains(part);
+            same.then(|| plugin.clone())
+        })
+        .await
     };
-    let credentials = ensemble.bed.credentials(&pilot);
 
     want(json!([{"name": name, "sha512": "00".repeat(64)}])).await;
-    ensemble.nodes[0].running = Some(ensemble.nodes[0].seat.start(&credentials));
+    ensemble.start(0);
     ensemble
         .told(0, "PluginsInstalled", "False", "PluginInstallFailed", "not that of the spec")
         .await;
     of_pilot("Failed", "not that of the spec").await;
-    assert_eq!(ensemble.nodes[0].running.as_ref().unwrap().database(), None);
+    assert_eq!(ensemble.database(0), None);
     told.claim(format!("{version}: an archive that is not the one of sha512 is not installed"));
 
     let sha512 = format!("{:x}", Sha512::digest(std::fs::read(&archive).unwrap()));
@@ -79,20 +76,20 @@ pub(crate) async fn plugins_come_and_go(version: &'static str, told: &Told) {
         "{version}: a local archive is installed before the node starts, and listed"
     ));
 
-    let database = ensemble.nodes[0].running.as_ref().unwrap().database();
+    let database = ensemble.database(0);
     want(json!([{"name": name, "sha512": sha512}])).await;
     until("another process", START, async || {
-        let now = ensemble.nodes[0].running.as_ref().unwrap().database();
+        let now = ensemble.database(0);
         if now.is_some() && now != database { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
     ensemble.settled(&[0]).await;
-    let log = ensemble.nodes[0].running.as_ref().unwrap().log();
+    let log = ensemble.running(0).log();
     assert_eq!(log.matches("Preparing the database").count(), 1, "it was installed again");
     told.claim(format!("{version}: a restart leaves it alone"));
 
     // An installation that hangs, and is no longer wanted.
-    let pipe = ensemble.nodes[0].seat.place.join("hangs.zip");
+    let pipe = ensemble.seat(0).place.join("hangs.zip");
     mkfifo(&pipe, Mode::from_bits_truncate(0o666)).unwrap();
     want(json!([{"name": format!("file://{}", pipe.display())}])).await;
     of_pilot("Pending", "").await;
@@ -118,6 +115,5 @@ pub(crate) async fn plugins_come_and_go(version: &'static str, told: &Told) {
     let left = std::fs::read_dir(home.join("plugins")).unwrap().count();
     assert_eq!(left, 0, "something is left in plugins/");
     told.claim(format!("{version}: taken from the spec, it is removed"));
-    let running = ensemble.nodes[0].running.take().unwrap();
-    assert_eq!(running.stop(STOP).await, 0);
+    ensemble.stop(0).await;
 }

@@ -36,7 +36,7 @@ impl Drop for Volume {
 pub(crate) async fn a_node_stays_where_the_rest_has_no_room(told: &Told) {
     let mut ensemble = Ensemble::new("7.17.29", 3).await;
     let volumes: Vec<Volume> =
-        (0..2).map(|node| Volume::mount(ensemble.nodes[node].seat.data(), 96)).collect();
+        (0..2).map(|node| Volume::mount(ensemble.seat(node).data(), 96)).collect();
     ensemble.start_all();
     ensemble.settled(&[0, 1, 2]).await;
     for name in ["keep", "ballast"] {

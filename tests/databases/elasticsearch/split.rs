@@ -19,7 +19,7 @@ const CUT_OFF: u32 = 9203;
 
 pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     let mut ensemble = Ensemble::new("7.17.29", 3).await;
-    ensemble.nodes[2].seat.user = Some(CUT_OFF);
+    ensemble.all[2].seat.user = Some(CUT_OFF);
     ensemble.start_all();
     let cluster = ensemble.settled(&[0, 1, 2]).await;
     ensemble.index(0, 3, 1).await;
@@ -28,9 +28,9 @@ pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     for _ in 0..100 {
         writer.write().await;
     }
-    let before = ensemble.nodes[2].running.as_ref().unwrap().database().unwrap();
+    let before = ensemble.database(2).unwrap();
 
-    let wall = Wall::build(&ensemble.nodes[2].seat.address.to_string());
+    let wall = Wall::build(&ensemble.seat(2).address.to_string());
     ensemble
         .bed
         .shows(ensemble.name(2), "not ready without a master", START, |pilot| {
@@ -48,7 +48,7 @@ pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     drop(wall);
     assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
     ensemble.green(0).await;
-    let after = ensemble.nodes[2].running.as_ref().unwrap().database();
+    let after = ensemble.database(2);
     assert_eq!(after, Some(before), "it was restarted, which mends no network");
     let (documents, _) = writer.check().await;
     let count = ensemble.ask(2, Method::GET, "/orders/_count?preference=_local", None).await;

@@ -54,10 +54,10 @@ pub(crate) async fn outage_and_bad_configuration(told: &Told) {
 /// 8.x has a launcher before its server: the one that hangs is not the pilot's own child.
 pub(crate) async fn a_hang(version: &'static str, told: &Told) {
     let mut ensemble = Ensemble::new(version, 1).await;
-    ensemble.nodes[0].seat.flags = vec!["--silence-limit=15".to_owned()];
+    ensemble.all[0].seat.flags = vec!["--silence-limit=15".to_owned()];
     ensemble.start_all();
     ensemble.settled(&[0]).await;
-    let own = ensemble.nodes[0].running.as_ref().unwrap().database().unwrap();
+    let own = ensemble.database(0).unwrap();
     let server = server(own);
     signal(server, Signal::SIGSTOP);
     let hung = format!("{version}: hung and not ready");
@@ -69,10 +69,10 @@ pub(crate) async fn a_hang(version: &'static str, told: &Told) {
         })
         .await;
     ensemble.settled(&[0]).await;
-    let log = ensemble.nodes[0].running.as_ref().unwrap().log();
+    let log = ensemble.running(0).log();
     assert!(log.contains("Full thread dump"), "no thread dump was asked for");
     assert_eq!(server, self::server(own), "it was restarted, and need not have been");
-    let metrics = ensemble.nodes[0].seat.get(8080).unwrap().1;
+    let metrics = ensemble.seat(0).get(8080).unwrap().1;
     assert!(metrics.contains("navigator_pilot_process_hangs_total 1"), "{metrics}");
     told.claim(format!(
         "{version}: a stopped process is found, asked for a thread dump and continued"

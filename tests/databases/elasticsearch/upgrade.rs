@@ -3,10 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::{
-    ensemble::{Ensemble, STOP},
-    writer::Writer,
-};
+use super::{ensemble::Ensemble, writer::Writer};
 use crate::{host::home, report::Told};
 
 /// The oldest way that Elasticsearch itself supports: 6.8 to 7.17 to 8.19.
@@ -42,7 +39,7 @@ pub(crate) async fn node_by_node_over_two_major_versions(told: &Told) {
     let back = "7.17.29";
     replace(&mut ensemble, 2, back).await;
     ensemble.told(2, "PreflightPassed", "False", "IdentityMismatch", "8.19.4").await;
-    assert_eq!(ensemble.nodes[2].running.as_ref().unwrap().database(), None);
+    assert_eq!(ensemble.database(2), None);
     told.claim(format!("back to {back}: refused before anything is started, with both versions"));
     replace(&mut ensemble, 2, "8.19.4").await;
     assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
@@ -52,10 +49,9 @@ pub(crate) async fn node_by_node_over_two_major_versions(told: &Told) {
 
 /// As the controller does it: the Pilot is told the version, and the pod comes back with it.
 async fn replace(ensemble: &mut Ensemble, node: usize, version: &'static str) {
-    ensemble.bed.change(&ensemble.nodes[node].seat.name, json!({"version": version})).await;
-    let pilot = ensemble.nodes[node].running.take().unwrap();
-    assert_eq!(pilot.stop(STOP).await, 0);
-    ensemble.nodes[node].seat.home = home("elasticsearch", version);
+    ensemble.bed.change(ensemble.name(node), json!({"version": version})).await;
+    ensemble.stop(node).await;
+    ensemble.all[node].seat.home = home("elasticsearch", version);
     ensemble.start(node);
 }
 

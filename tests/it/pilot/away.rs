@@ -1,11 +1,13 @@
 //! The control plane goes away and comes back: databases do not notice, and nobody storms it.
 
-use std::time::{Duration, Instant};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 
-use super::trio::Trio;
 use crate::support::{
     bed::Bed,
     fleet::{Fleet, apart},
@@ -51,8 +53,9 @@ const AWAY: Duration = Duration::from_secs(25);
 
 #[tokio::test]
 async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
-    let bed = Bed::start().await;
-    let trio = Trio::start(&bed, 70).await;
+    let bed = Rc::new(Bed::start().await);
+    let mut trio = Ring::new(bed.world.folder.path(), "demo").nodes(&bed, 70, 3);
+    trio.form().await;
     let pids = trio.databases();
     let gone = Instant::now();
     bed.set_away(true);
@@ -63,24 +66,23 @@ async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
     let tries = bed.world.kube.asked_between(gone, gone + AWAY);
     // Each pilot: tries ever further apart, the same for all its loops.
     assert!(tries.len() <= 3 * 9, "{} tries: {tries:#?}", tries.len());
-    for (seat, at) in trio.seats.iter().zip([0, 1, 2]) {
-        assert_eq!(seat.get(12001).map(|(code, _)| code), Some(200), "{}", seat.name);
-        let same = trio.running[at].database() == Some(pids[at]);
+    for (at, pid) in pids.iter().enumerate() {
+        let ready = trio.seat(at).get(12001).map(|(code, _)| code);
+        assert_eq!(ready, Some(200), "{}", trio.name(at));
+        let same = trio.database(at) == Some(*pid);
         assert_eq!(same, at != 1, "only the one that was killed was started again");
     }
     bed.set_away(false);
     bed.start_server().await;
     let (back, time) = (Instant::now(), Timestamp::now());
-    for seat in &trio.seats {
-        bed.shows(&seat.name, "a new heartbeat", PATIENCE, |pilot| {
+    for node in 0..3 {
+        trio.shows(node, "a new heartbeat", PATIENCE, |pilot| {
             (pilot.status.last_heartbeat_time.as_ref()?.0 > time).then_some(())
         })
         .await;
     }
-    let restarts = bed
-        .shows(&trio.seats[1].name, "the restart", PATIENCE, |pilot| {
-            Some(pilot.status.process.as_ref()?.restarts)
-        })
+    let restarts = trio
+        .shows(1, "the restart", PATIENCE, |pilot| Some(pilot.status.process.as_ref()?.restarts))
         .await;
     assert_eq!(restarts, 1);
     let asked = bed.world.kube.asked_since(back);
@@ -88,14 +90,13 @@ async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
         let list = |one: &&String| one.contains(selector) && !one.contains("watch=true");
         asked.iter().filter(list).count()
     };
-    for seat in &trio.seats {
-        let own = lists(&format!("fieldSelector=metadata.name%3D{}", seat.name));
-        assert!(own <= 1, "{own} lists by {}: {asked:#?}", seat.name);
+    for node in 0..3 {
+        let name = trio.name(node);
+        let own = lists(&format!("fieldSelector=metadata.name%3D{name}"));
+        assert!(own <= 1, "{own} lists by {name}: {asked:#?}");
     }
     assert!(lists("labelSelector") <= 2 * 3, "{asked:#?}");
-    for running in trio.running {
-        assert_eq!(running.stop(PATIENCE).await, 0);
-    }
+    trio.stop_all().await;
 }
 
 /// Pauses of up to 1, 2, 4 and 8 s begin in it.
@@ -103,25 +104,26 @@ const SHORT: Duration = Duration::from_secs(12);
 
 #[tokio::test]
 async fn pilots_that_are_refused_or_never_answered_try_ever_less_often_and_report_on_return() {
-    let fleet = Fleet::start(96, 2).await;
+    let mut fleet = Fleet::start(96, 2).await;
     let cut = Instant::now();
     fleet.cut(|number| [Way::Refusing, Way::Silent][number]).await;
     fleet.pass(SHORT).await;
-    for node in &fleet.nodes {
+    for (number, gateway) in fleet.gateways.iter().enumerate() {
+        let name = fleet.nodes.name(number);
         until("a try", PATIENCE, async || {
-            let tried = !node.gateway.calls().is_empty();
-            if tried { Ok(()) } else { Err(format!("none by {}", node.seat.name)) }
+            let tried = !gateway.calls().is_empty();
+            if tried { Ok(()) } else { Err(format!("none by {name}")) }
         })
         .await;
         // Loops that ask in the very moment of the cut are not held back yet. A busy machine
         // takes longer, which is time for more tries.
-        let mut calls = node.gateway.calls();
+        let mut calls = gateway.calls();
         calls.retain(|call| *call - cut <= SHORT);
-        assert!(calls.len() <= 8, "{}: {:?}", node.seat.name, apart(&calls));
+        assert!(calls.len() <= 8, "{name}: {:?}", apart(&calls));
     }
     let (took, lists) = fleet.restore().await;
     assert_eq!(took.len(), 2);
     assert!(lists.len() <= 2 * 2, "{lists:#?}");
     fleet.pass(Duration::from_secs(1)).await;
-    fleet.stop().await;
+    fleet.nodes.stop_all().await;
 }

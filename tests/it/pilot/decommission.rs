@@ -1,15 +1,14 @@
 //! A node leaves its ring whatever is killed, is held back when the others could not do without
 //! it, and never comes back once it has left.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::trio::Trio;
 use crate::support::{
     bed::{Bed, condition},
-    ring::{self, phase},
+    ring::{self, Ring, phase},
     seat::{Seat, signal},
     wait::until,
 };
@@ -34,13 +33,15 @@ async fn decommissioned(bed: &Bed, name: &str, status: &str, words: &str) {
 
 #[tokio::test]
 async fn a_decommission_that_is_killed_half_way_is_resumed_to_its_end() {
-    let bed = Bed::start().await;
-    let mut trio = Trio::start(&bed, 72).await;
-    let name = trio.seats[2].name.clone();
-    ring::set(&trio.seats[2], "stuck-streams", "");
+    let bed = Rc::new(Bed::start().await);
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let mut trio = ring.nodes(&bed, 72, 3);
+    trio.form().await;
+    let name = trio.name(2).to_owned();
+    ring::set(trio.seat(2), "stuck-streams", "");
     bed.change(&name, phase("Decommissioned")).await;
     bed.phase(&name, "Decommissioning", PATIENCE).await;
-    noted(&trio.seats[2], "leaving", 1).await;
+    noted(trio.seat(2), "leaving", 1).await;
     bed.shows(&name, "progress", PATIENCE, |pilot| {
         pilot.status.decommission.as_ref()?.percent.map(drop)
     })
@@ -48,69 +49,73 @@ async fn a_decommission_that_is_killed_half_way_is_resumed_to_its_end() {
 
     // The pilot, and the kernel takes the database along.
     trio.kill(2).await;
-    trio.restart(&bed, 2);
-    noted(&trio.seats[2], "leaving", 2).await;
+    trio.start(2);
+    noted(trio.seat(2), "leaving", 2).await;
 
-    let database = trio.running[2].database().unwrap();
+    let database = trio.database(2).unwrap();
     signal(database, Signal::SIGKILL);
-    noted(&trio.seats[2], "leaving", 3).await;
+    noted(trio.seat(2), "leaving", 3).await;
 
     // Both, the database first.
-    signal(trio.running[2].database().unwrap(), Signal::SIGKILL);
+    signal(trio.database(2).unwrap(), Signal::SIGKILL);
     trio.kill(2).await;
-    trio.restart(&bed, 2);
-    noted(&trio.seats[2], "leaving", 4).await;
+    trio.start(2);
+    noted(trio.seat(2), "leaving", 4).await;
 
-    ring::unset(&trio.seats[2], "stuck-streams");
+    ring::unset(trio.seat(2), "stuck-streams");
     bed.phase(&name, "Decommissioned", PATIENCE).await;
     decommissioned(&bed, &name, "True", "").await;
-    assert_eq!(trio.ring.in_mode("LEFT"), [trio.seats[2].address.to_string()]);
-    assert_eq!(trio.ring.in_mode("NORMAL").len(), 2);
-    assert_eq!(trio.ring.wrongs(), [""; 0]);
-    assert_eq!(trio.running[2].database(), None);
+    assert_eq!(ring.in_mode("LEFT"), [trio.seat(2).address.to_string()]);
+    assert_eq!(ring.in_mode("NORMAL").len(), 2);
+    assert_eq!(ring.wrongs(), [""; 0]);
+    assert_eq!(trio.database(2), None);
 
     // Its end is known to every later pilot.
-    let starts = ring::count(&trio.seats[2], "start");
+    let starts = ring::count(trio.seat(2), "start");
     trio.kill(2).await;
-    trio.restart(&bed, 2);
-    until("the new pilot is in charge", PATIENCE, async || match trio.seats[2].get(12001) {
+    trio.start(2);
+    until("the new pilot is in charge", PATIENCE, async || match trio.seat(2).get(12001) {
         Some((503, word)) if word == "Decommissioned" => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
     decommissioned(&bed, &name, "True", "").await;
-    assert_eq!(ring::count(&trio.seats[2], "start"), starts);
+    assert_eq!(ring::count(trio.seat(2), "start"), starts);
 }
 
 #[tokio::test]
 async fn a_pilot_killed_before_it_noted_that_the_node_left_never_lets_it_serve_again() {
-    let bed = Bed::start().await;
-    let mut trio = Trio::start(&bed, 73).await;
-    let name = trio.seats[2].name.clone();
-    ring::set(&trio.seats[2], "stuck-streams", "");
+    let bed = Rc::new(Bed::start().await);
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let mut trio = ring.nodes(&bed, 73, 3);
+    trio.form().await;
+    let name = trio.name(2).to_owned();
+    ring::set(trio.seat(2), "stuck-streams", "");
     bed.change(&name, phase("Decommissioned")).await;
-    noted(&trio.seats[2], "leaving", 1).await;
-    trio.running[2].signal(Signal::SIGSTOP);
-    ring::unset(&trio.seats[2], "stuck-streams");
-    noted(&trio.seats[2], "decommissioned", 1).await;
+    noted(trio.seat(2), "leaving", 1).await;
+    trio.running(2).signal(Signal::SIGSTOP);
+    ring::unset(trio.seat(2), "stuck-streams");
+    noted(trio.seat(2), "decommissioned", 1).await;
     trio.kill(2).await;
-    trio.restart(&bed, 2);
+    trio.start(2);
     decommissioned(&bed, &name, "True", "").await;
     bed.phase(&name, "Decommissioned", PATIENCE).await;
-    assert_eq!(trio.ring.in_mode("LEFT"), [trio.seats[2].address.to_string()]);
-    assert_eq!(trio.ring.wrongs(), [""; 0]);
-    assert_eq!(trio.running[2].database(), None);
-    let notes = ring::notes(&trio.seats[2]);
+    assert_eq!(ring.in_mode("LEFT"), [trio.seat(2).address.to_string()]);
+    assert_eq!(ring.wrongs(), [""; 0]);
+    assert_eq!(trio.database(2), None);
+    let notes = ring::notes(trio.seat(2));
     let left = notes.iter().position(|note| note == "decommissioned").unwrap();
     assert!(!notes[left..].iter().any(|note| note == "normal"), "{notes:?}");
 }
 
 #[tokio::test]
 async fn a_decommission_is_refused_with_the_reason_and_can_be_taken_back_until_it_began() {
-    let bed = Bed::start().await;
-    let trio = Trio::start(&bed, 74).await;
-    let seat = &trio.seats[2];
-    trio.ring.set_keyspace("shop", 3);
+    let bed = Rc::new(Bed::start().await);
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let mut trio = ring.nodes(&bed, 74, 3);
+    trio.form().await;
+    let seat = trio.seat(2);
+    ring.set_keyspace("shop", 3);
     bed.change(&seat.name, phase("Decommissioned")).await;
     let why = "keyspace shop has replication factor 3, and 2 nodes would remain";
     decommissioned(&bed, &seat.name, "False", why).await;
@@ -119,7 +124,7 @@ async fn a_decommission_is_refused_with_the_reason_and_can_be_taken_back_until_i
     // Taken back, and asked again: room is missing now.
     bed.change(&seat.name, phase("Running")).await;
     bed.phase(&seat.name, "Running", PATIENCE).await;
-    trio.ring.set_keyspace("shop", 2);
+    ring.set_keyspace("shop", 2);
     ring::set(seat, "load", &i64::MAX.to_string());
     bed.change(&seat.name, phase("Decommissioned")).await;
     decommissioned(&bed, &seat.name, "False", "the other nodes have room for").await;
@@ -136,7 +141,7 @@ async fn a_decommission_is_refused_with_the_reason_and_can_be_taken_back_until_i
     bed.phase(&seat.name, "Decommissioned", PATIENCE).await;
     assert_eq!(ring::count(seat, "leaving"), 1);
     assert_eq!(ring::count(seat, "start"), 1);
-    assert_eq!(trio.ring.wrongs(), [""; 0]);
+    assert_eq!(ring.wrongs(), [""; 0]);
     let spec = bed.pilot(&seat.name).await.spec;
     assert_eq!(json!(spec.phase), json!("Running"));
 }

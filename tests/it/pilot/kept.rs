@@ -1,105 +1,48 @@
 //! A cluster that is made again on volumes that were kept: none, some or all of them; by pilots
 //! of before rings had ids; and what becomes of a volume of another ring.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, rc::Rc, time::Duration};
 
 use kube::api::{DeleteParams, Patch, PatchParams};
-use navigator::api::v1beta1::{Founder, Pilot};
+use navigator::api::v1beta1::Founder;
 use serde_json::{Value, json};
 
 use crate::support::{
     bed::{Bed, condition},
+    nodes::Nodes,
     ring::{self, Ring},
-    seat::{Running, Seat},
     wait::until,
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const LEASE: &str = "cassandra-demo-leaderelection";
 
-/// Two nodes of one cluster, whose object may be made again.
+/// Two nodes of one cluster, whose object may be made again, and the ring that they form.
 struct Pair {
-    bed: Bed,
     ring: Ring,
-    seats: Vec<Seat>,
-    running: Vec<Option<Running>>,
-    /// How often the cluster was made.
-    made: u32,
+    nodes: Nodes,
 }
 
 impl Pair {
     async fn new(net: u8) -> Self {
-        let bed = Bed::start().await;
+        let bed = Rc::new(Bed::start().await);
         let ring = Ring::new(bed.world.folder.path(), "demo");
-        let seat = |node: u8| ring.seat(&format!("cass-demo-a-{node}"), [127, 0, net, node + 1]);
-        let seats = vec![seat(0), seat(1)];
-        Self { bed, ring, seats, running: vec![None, None], made: 0 }
-    }
-
-    /// A cluster object and its Pilots, as the controller makes them.
-    async fn make(&mut self, nodes: &[usize]) {
-        self.made += 1;
-        for node in nodes {
-            self.bed.create(&self.pilot(*node)).await;
-        }
-    }
-
-    fn uid(&self) -> String {
-        format!("8d2c5f3e-0000-4000-8000-00000000000{}", self.made)
-    }
-
-    fn pilot(&self, node: usize) -> Pilot {
-        let mut pilot = self.ring.pilot(&self.seats[node].name);
-        pilot.metadata.owner_references.as_mut().unwrap()[0].uid = self.uid();
-        pilot
-    }
-
-    fn start(&mut self, node: usize) {
-        let seat = &self.seats[node];
-        self.running[node] = Some(seat.start(&self.bed.credentials(&seat.name)));
+        let nodes = ring.nodes(&bed, net, 2);
+        Self { ring, nodes }
     }
 
     async fn runs(&self, node: usize) {
-        self.bed.phase(&self.seats[node].name, "Running", PATIENCE).await;
-    }
-
-    async fn form(&mut self) {
-        self.make(&[0, 1]).await;
-        self.start(0);
-        self.start(1);
-        self.runs(0).await;
-        self.runs(1).await;
-    }
-
-    async fn stop(&mut self) {
-        for running in &mut self.running {
-            assert_eq!(running.take().unwrap().stop(PATIENCE).await, 0);
-        }
-    }
-
-    /// The cluster object is deleted, and all that belongs to it but the volumes.
-    async fn delete(&mut self) {
-        self.stop().await;
-        for seat in &self.seats {
-            self.bed.delete(&seat.name).await;
-        }
-        self.bed.leases().delete(LEASE, &DeleteParams::default()).await.unwrap();
-    }
-
-    fn lose(&self, node: usize) {
-        let data = self.seats[node].data();
-        fs::remove_dir_all(&data).unwrap();
-        fs::create_dir(&data).unwrap();
+        self.nodes.phase(node, "Running").await;
     }
 
     async fn recorded(&self) -> Option<Founder> {
-        self.bed.leases().get_opt(LEASE).await.unwrap()?.spec.founder
+        self.nodes.bed.leases().get_opt(LEASE).await.unwrap()?.spec.founder
     }
 
     async fn shows(&self, node: usize, type_: &str, reason: &str, part: &str) -> String {
         let what = format!("{type_} is {reason}, with {part:?}");
-        self.bed
-            .shows(&self.seats[node].name, &what, PATIENCE, |pilot| {
+        self.nodes
+            .shows(node, &what, PATIENCE, |pilot| {
                 let (_, why, message) = condition(pilot, type_)?;
                 (why == reason && message.contains(part)).then(|| message.to_owned())
             })
@@ -107,7 +50,7 @@ impl Pair {
     }
 
     fn mark_path(&self, node: usize) -> PathBuf {
-        self.seats[node].data().join(".navigator/identity.json")
+        self.nodes.seat(node).data().join(".navigator/identity.json")
     }
 
     fn mark(&self, node: usize) -> Value {
@@ -122,29 +65,30 @@ impl Pair {
     }
 
     fn id(&self, node: usize) -> String {
-        self.ring.members()[&self.seats[node].address.to_string()].id.clone()
+        self.ring.members()[&self.nodes.seat(node).address.to_string()].id.clone()
     }
 }
 
 #[tokio::test]
 async fn a_cluster_made_again_on_some_of_its_volumes_is_the_same_ring() {
     let mut pair = Pair::new(181).await;
-    pair.form().await;
+    pair.nodes.form().await;
     let founded = pair.recorded().await.unwrap();
-    let (ids, first) = ([pair.id(0), pair.id(1)], pair.uid());
+    let (ids, first) = ([pair.id(0), pair.id(1)], pair.nodes.uid());
     for node in 0..2 {
         assert_eq!(pair.mark(node)["ring"], founded.id);
     }
 
-    pair.delete().await;
-    pair.lose(0);
-    pair.make(&[0, 1]).await;
-    pair.start(0);
+    pair.nodes.delete().await;
+    pair.nodes.lose(0);
+    pair.nodes.create(0).await;
+    pair.nodes.create(1).await;
+    pair.nodes.start(0);
     // It is alone and its volume is empty, and yet it does not found.
     let told = pair.shows(0, "Ready", "Starting", "waits for cass-demo-a-1 to say").await;
     assert!(told.contains("nobody founds"), "{told}");
     pair.shows(0, "VolumeHoldsData", "Empty", "").await;
-    pair.start(1);
+    pair.nodes.start(1);
     pair.runs(1).await;
     pair.runs(0).await;
     pair.shows(0, "VolumeHoldsData", "HoldsData", "").await;
@@ -157,92 +101,92 @@ async fn a_cluster_made_again_on_some_of_its_volumes_is_the_same_ring() {
     assert_eq!(again.formerly, [first]);
     for node in 0..2 {
         assert_eq!(pair.mark(node)["ring"], founded.id);
-        assert_eq!(pair.mark(node)["clusterUid"], pair.uid());
+        assert_eq!(pair.mark(node)["clusterUid"], pair.nodes.uid());
     }
 
     // All volumes are kept.
     let ids = [pair.id(0), pair.id(1)];
-    pair.delete().await;
-    pair.form().await;
+    pair.nodes.delete().await;
+    pair.nodes.form().await;
     assert_eq!([pair.id(0), pair.id(1)], ids);
     assert_eq!(pair.recorded().await.unwrap().id, founded.id);
     assert_eq!(pair.ring.foundings().len(), 1);
 
     // None is kept: another ring.
-    pair.delete().await;
-    pair.lose(0);
-    pair.lose(1);
+    pair.nodes.delete().await;
+    pair.nodes.lose(0);
+    pair.nodes.lose(1);
     pair.ring.forget_members();
-    pair.form().await;
+    pair.nodes.form().await;
     assert_eq!(pair.ring.foundings().len(), 2);
     assert_ne!(pair.recorded().await.unwrap().id, founded.id);
     assert_eq!(pair.ring.wrongs(), [""; 0]);
-    pair.stop().await;
+    pair.nodes.stop_all().await;
 }
 
 #[tokio::test]
 async fn a_volume_of_another_ring_is_refused_and_both_ways_on_lead_on() {
     let mut pair = Pair::new(182).await;
-    pair.form().await;
+    pair.nodes.form().await;
     let former = pair.recorded().await.unwrap().id;
-    pair.delete().await;
+    pair.nodes.delete().await;
     // Nobody speaks for the second volume when the first node founds.
-    pair.lose(0);
+    pair.nodes.lose(0);
     pair.ring.forget_members();
-    pair.make(&[0]).await;
-    pair.start(0);
+    pair.nodes.create(0).await;
+    pair.nodes.start(0);
     pair.runs(0).await;
     let present = pair.recorded().await.unwrap().id;
     assert_ne!(former, present);
 
-    pair.bed.create(&pair.pilot(1)).await;
-    let starts = ring::count(&pair.seats[1], "start");
-    pair.start(1);
+    pair.nodes.create(1).await;
+    let starts = ring::count(pair.nodes.seat(1), "start");
+    pair.nodes.start(1);
     let told = pair.shows(1, "PreflightPassed", "IdentityMismatch", &former).await;
     let ways = ["delete claim cassandra-data-cass-demo-a-1 and pod", "adopt-data=true"];
     for part in [present.as_str(), "cass-demo-a-1 in ring"].into_iter().chain(ways) {
         assert!(told.contains(part), "{part}: {told}");
     }
-    pair.bed.phase("cass-demo-a-1", "Failed", PATIENCE).await;
-    assert_eq!(ring::count(&pair.seats[1], "start"), starts, "nothing was started");
+    pair.nodes.bed.phase("cass-demo-a-1", "Failed", PATIENCE).await;
+    assert_eq!(ring::count(pair.nodes.seat(1), "start"), starts, "nothing was started");
     assert_eq!(pair.mark(1)["ring"], former, "nothing was changed");
 
     let adopt = json!({"metadata": {"annotations": {"navigator.jetstack.io/adopt-data": "true"}}});
     let patch = Patch::Merge(&adopt);
-    pair.bed.pilots().patch("cass-demo-a-1", &PatchParams::default(), &patch).await.unwrap();
+    pair.nodes.bed.pilots().patch("cass-demo-a-1", &PatchParams::default(), &patch).await.unwrap();
     pair.runs(1).await;
     assert_eq!(pair.mark(1)["ring"], present);
     // What that means is what the message says.
     assert!(pair.ring.wrongs()[0].contains("two clusters"), "{:?}", pair.ring.wrongs());
 
     // The other way: an empty node joins.
-    pair.running[1].take().unwrap().stop(PATIENCE).await;
-    pair.bed.delete("cass-demo-a-1").await;
-    pair.lose(1);
-    fs::remove_file(pair.ring.member_path(&pair.seats[1])).unwrap();
-    pair.bed.create(&pair.pilot(1)).await;
-    pair.start(1);
+    pair.nodes.stop(1).await;
+    pair.nodes.bed.delete("cass-demo-a-1").await;
+    pair.nodes.lose(1);
+    fs::remove_file(pair.ring.member_path(pair.nodes.seat(1))).unwrap();
+    pair.nodes.create(1).await;
+    pair.nodes.start(1);
     pair.runs(1).await;
     assert_eq!(pair.mark(1)["ring"], present);
     assert_eq!(
-        pair.ring.members()[&pair.seats[1].address.to_string()].cluster,
-        pair.ring.members()[&pair.seats[0].address.to_string()].cluster,
+        pair.ring.members()[&pair.nodes.seat(1).address.to_string()].cluster,
+        pair.ring.members()[&pair.nodes.seat(0).address.to_string()].cluster,
     );
-    pair.stop().await;
+    pair.nodes.stop_all().await;
 }
 
 #[tokio::test]
 async fn volumes_of_before_rings_had_ids_are_taken_into_their_ring_once() {
     let mut pair = Pair::new(183).await;
-    pair.form().await;
+    pair.nodes.form().await;
     let founded = pair.recorded().await.unwrap().id;
     let ids = [pair.id(0), pair.id(1)];
-    pair.stop().await;
+    pair.nodes.stop_all().await;
     pair.forget_ring(0);
     pair.forget_ring(1);
     // The same cluster object: an upgrade.
-    pair.start(0);
-    pair.start(1);
+    pair.nodes.start(0);
+    pair.nodes.start(1);
     for node in 0..2 {
         until("the volume is marked", PATIENCE, async || {
             let mark = pair.mark(node);
@@ -252,37 +196,37 @@ async fn volumes_of_before_rings_had_ids_are_taken_into_their_ring_once() {
         pair.runs(node).await;
     }
     // One that nobody started since, when the cluster is made again.
-    pair.delete().await;
+    pair.nodes.delete().await;
     pair.forget_ring(0);
-    pair.form().await;
+    pair.nodes.form().await;
     assert_eq!(pair.mark(0)["ring"], pair.mark(1)["ring"]);
     // A cluster of that time has no record, when all its volumes were kept.
-    pair.delete().await;
+    pair.nodes.delete().await;
     pair.forget_ring(0);
     pair.forget_ring(1);
-    pair.form().await;
+    pair.nodes.form().await;
     assert_eq!(pair.mark(0)["ring"], pair.mark(1)["ring"]);
     assert_eq!([pair.id(0), pair.id(1)], ids);
     assert_eq!(pair.ring.foundings().len(), 1);
     // Whoever leads records the ring again, when the record is lost under a running cluster.
-    pair.bed.leases().delete(LEASE, &DeleteParams::default()).await.unwrap();
+    pair.nodes.bed.leases().delete(LEASE, &DeleteParams::default()).await.unwrap();
     let ring = pair.mark(0)["ring"].as_str().unwrap().to_owned();
     until("the ring is on record", PATIENCE, async || match pair.recorded().await {
         Some(founder) if founder.id == ring => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
-    pair.stop().await;
+    pair.nodes.stop_all().await;
 }
 
 #[tokio::test]
 async fn when_all_volumes_are_lost_the_condition_names_the_way_out() {
     let mut pair = Pair::new(184).await;
-    pair.form().await;
-    pair.stop().await;
+    pair.nodes.form().await;
+    pair.nodes.stop_all().await;
     for node in 0..2 {
-        pair.lose(node);
-        pair.start(node);
+        pair.nodes.lose(node);
+        pair.nodes.start(node);
     }
     for node in 0..2 {
         let told = pair.shows(node, "Ready", "Starting", "no volume of the cluster holds").await;
@@ -294,10 +238,10 @@ async fn when_all_volumes_are_lost_the_condition_names_the_way_out() {
     let patch: json_patch::Patch =
         serde_json::from_value(json!([{"op": "remove", "path": "/spec/founder"}])).unwrap();
     let patch = Patch::Json::<()>(patch);
-    pair.bed.leases().patch(LEASE, &PatchParams::default(), &patch).await.unwrap();
+    pair.nodes.bed.leases().patch(LEASE, &PatchParams::default(), &patch).await.unwrap();
     pair.runs(0).await;
     pair.runs(1).await;
     assert_eq!(pair.ring.foundings().len(), 2);
     assert_eq!(pair.ring.wrongs(), [""; 0]);
-    pair.stop().await;
+    pair.nodes.stop_all().await;
 }

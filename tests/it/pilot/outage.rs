@@ -1,11 +1,13 @@
 //! Everything ends at once and comes back; a node is stopped in order; and intents that change
 //! faster than a database can follow.
 
-use std::time::{Duration, Instant};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use super::trio::Trio;
 use crate::support::{
     bed::Bed,
     ring::{self, Ring, phase},
@@ -17,31 +19,31 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn after_a_full_outage_all_come_back_as_the_same_cluster() {
-    let bed = Bed::start().await;
-    let mut trio = Trio::start(&bed, 75).await;
-    let before = trio.ring.members();
+    let bed = Rc::new(Bed::start().await);
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let mut trio = ring.nodes(&bed, 75, 3);
+    trio.form().await;
+    let before = ring.members();
     let databases = trio.databases();
-    for pilot in trio.running.drain(..) {
-        pilot.kill();
+    for node in &mut trio.all {
+        node.running.take().unwrap().kill();
     }
     until("all databases are gone", PATIENCE, async || {
         if databases.iter().all(|pid| is_gone(*pid)) { Ok(()) } else { Err("not yet".into()) }
     })
     .await;
+    trio.start_all();
     for node in 0..3 {
-        trio.restart(&bed, node);
-    }
-    for (node, seat) in trio.seats.iter().enumerate() {
-        bed.shows(&seat.name, "the new process serves", PATIENCE, |pilot| {
+        trio.shows(node, "the new process serves", PATIENCE, |pilot| {
             let pid = pilot.status.process.as_ref()?.pid;
             let serves = pilot.status.phase.as_ref()?.to_string() == "Running";
-            (serves && trio.running[node].database() == Some(pid)).then_some(())
+            (serves && trio.database(node) == Some(pid)).then_some(())
         })
         .await;
     }
-    assert_eq!(trio.ring.members(), before);
-    assert_eq!(trio.ring.foundings().len(), 1);
-    assert_eq!(trio.ring.wrongs(), [""; 0]);
+    assert_eq!(ring.members(), before);
+    assert_eq!(ring.foundings().len(), 1);
+    assert_eq!(ring.wrongs(), [""; 0]);
 }
 
 #[tokio::test]
