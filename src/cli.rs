@@ -62,7 +62,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
             Applet::Apiserver(args) => apiserver::run(*args, databases),
             Applet::Manifest(args) => manifest::run(args, databases),
             Applet::Pilot(args) => pilot::run(args.into(), databases),
-            Applet::Install(args) => install::run(&args),
+            Applet::Install(args) => install::run(&args, databases),
             Applet::Version(args) => version::run(&args),
         },
     };

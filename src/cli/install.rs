@@ -8,13 +8,13 @@ use std::{
 };
 
 use crate::{
+    database::Databases,
     error::exit,
-    pilot::process::{supervisor::write_termination_log, takeover::installation},
+    pilot::{
+        database::Agent,
+        process::{supervisor::write_termination_log, takeover::installation},
+    },
 };
-
-/// The agent by which the Cassandra pilot talks to its database without starting a JVM.
-const JOLOKIA: &[u8] =
-    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/.cache/jolokia-agent-jvm-2.2.9.jar"));
 
 /// Puts this binary and the agents that pilots need into a folder.
 ///
@@ -26,16 +26,17 @@ const JOLOKIA: &[u8] =
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  navigator install /shared")]
 pub(crate) struct Args {
-    /// Folder to put `navigator` and `jolokia.jar` into; it must exist.
+    /// Folder to put `navigator` and the agents of all databases into; it must exist.
     dir: PathBuf,
     /// File to say in which installation this is; nothing is said where there is no such file.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     termination_log: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> u8 {
+pub(crate) fn run(args: &Args, databases: Databases) -> u8 {
     let Args { dir, termination_log } = args;
-    match install(dir) {
+    let agents: Vec<&Agent> = databases.iter().flat_map(|database| database.pilot.agents).collect();
+    match install(dir, &agents) {
         Ok(installation) => {
             // It is installed all the same.
             if let Err(error) = write_termination_log(termination_log, &installation) {
@@ -51,8 +52,10 @@ pub(crate) fn run(args: &Args) -> u8 {
 }
 
 /// Says which installation was made.
-fn install(dir: &Path) -> io::Result<String> {
-    put(dir, "jolokia.jar", 0o644, &mut io::Cursor::new(JOLOKIA))?;
+fn install(dir: &Path, agents: &[&Agent]) -> io::Result<String> {
+    for agent in agents {
+        put(dir, agent.name, 0o644, &mut io::Cursor::new(agent.bytes))?;
+    }
     // Last: who sees a new binary may rely on what it needs.
     put(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)?;
     Ok(installation(&fs::metadata(dir.join("navigator"))?))
@@ -120,8 +123,9 @@ mod tests {
     #[test]
     fn installing_twice_leaves_two_files_with_their_modes() {
         let dir = tempfile::tempdir().unwrap();
-        let first = install(dir.path()).unwrap();
-        let second = install(dir.path()).unwrap();
+        let agent = Agent { name: "agent.jar", bytes: b"agent" };
+        let first = install(dir.path(), &[&agent]).unwrap();
+        let second = install(dir.path(), &[&agent]).unwrap();
         assert_ne!(first, second, "each installation is told from the one before");
         let mut found: Vec<_> = fs::read_dir(dir.path())
             .unwrap()
@@ -132,6 +136,6 @@ mod tests {
             })
             .collect();
         found.sort();
-        assert_eq!(found, [("jolokia.jar".into(), 0o644), ("navigator".into(), 0o755)]);
+        assert_eq!(found, [("agent.jar".into(), 0o644), ("navigator".into(), 0o755)]);
     }
 }

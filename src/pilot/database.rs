@@ -44,8 +44,22 @@ pub struct Database {
     pub claim: &'static str,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
+    /// Files that `navigator install` puts beside the program, for the driver to use.
+    pub agents: &'static [Agent],
     /// Makes its driver from its configuration folder, its data directory and the way to that.
     pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
+}
+
+/// A file that comes with the program.
+pub struct Agent {
+    pub name: &'static str,
+    pub bytes: &'static [u8],
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} bytes)", self.name, self.bytes.len())
+    }
 }
 
 /// The condition that tells how [`Driver::prepare`] went, and its reasons.
@@ -75,5 +89,6 @@ pub(super) const EXAMPLE: Database = Database {
     has_data: |_| false,
     claim: "example-data",
     preparation: None,
+    agents: &[],
     make: |_, _, _| unreachable!("no test of this runs a database"),
 };

@@ -53,6 +53,7 @@ pub(crate) const DATABASE: Database = Database {
     has_data: |_| false,
     claim: "plain-data",
     preparation: None,
+    agents: &[],
     make: |_, data, _| Arc::new(Plain { place: data.parent().map(Path::to_owned).unwrap() }),
 };
 

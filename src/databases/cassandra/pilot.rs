@@ -35,11 +35,11 @@ use self::{
 };
 use super::{api::CassandraNode, names};
 use crate::{
-    databases::cassandra::facts::explain_exit,
+    databases::cassandra::facts::{AGENT_JAR, explain_exit},
     engine::ending::Ending,
     error::chain,
     pilot::{
-        database::Database,
+        database::{Agent, Database},
         driver::{
             DecommissionState, Driver, Dump, Error, FailedCheck, Needs, Node, Observation,
             ProcessSpec, StopPlan,
@@ -58,6 +58,10 @@ const TERMINATED: u8 = 143;
 const LEAST_LOAD: i64 = 64 << 20;
 /// While nodes are down, how often the ranges are looked at: the tables may be large.
 const RANGES_EVERY: Duration = Duration::from_secs(20);
+
+/// The agent by which the pilot talks to its database without starting a JVM.
+const JOLOKIA: &[u8] =
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/.cache/jolokia-agent-jvm-2.2.9.jar"));
 
 /// Cassandra, as pilots know it.
 pub const DATABASE: Database = Database {
@@ -79,6 +83,7 @@ pub const DATABASE: Database = Database {
     has_data,
     claim: names::DATA_VOLUME,
     preparation: None,
+    agents: &[Agent { name: AGENT_JAR, bytes: JOLOKIA }],
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
 };
 

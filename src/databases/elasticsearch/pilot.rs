@@ -72,6 +72,7 @@ pub const DATABASE: Database = Database {
         current: "PluginsCurrent",
         failed: "PluginInstallFailed",
     }),
+    agents: &[],
     make: |_, data, volume| Arc::new(Elasticsearch::new(data).on(volume)),
 };
 
