@@ -271,15 +271,19 @@ impl Runner {
     }
 
     fn step(&mut self, event: Event) {
-        let before = report::phase(&self.state, &self.report.facts);
-        let (state, effects) = self.state.clone().step(event);
-        self.state = state;
-        let phase = report::phase(&self.state, &self.report.facts);
-        if phase != before {
-            info!(%phase, "Entered a new phase of the node's life");
-        }
-        for effect in effects {
-            self.carry_out(effect);
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let before = report::phase(&self.state, &self.report.facts);
+            let (state, effects) = self.state.clone().step(event);
+            self.state = state;
+            let phase = report::phase(&self.state, &self.report.facts);
+            if phase != before {
+                info!(%phase, "Entered a new phase of the node's life");
+            }
+            for effect in effects {
+                // A start alone is answered at once.
+                next = self.carry_out(effect).or(next);
+            }
         }
     }
 

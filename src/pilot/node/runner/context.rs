@@ -35,10 +35,11 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// The node as the database sees it.
-    pub(super) fn node(&self, pilot: &Pilot, peers: &[Pilot], may_found: bool) -> Node {
+    /// The node as the database sees it. Boxed: tasks that begin with it are moved about on the
+    /// main thread's stack, and what that once held stays resident.
+    pub(super) fn node(&self, pilot: &Pilot, peers: &[Pilot], may_found: bool) -> Box<Node> {
         let settings = &self.settings;
-        Node {
+        Box::new(Node {
             pilot: pilot.clone(),
             peers: peers.to_vec(),
             cluster_uid: cluster::owner(pilot).map(|owner| owner.uid.clone()),
@@ -50,17 +51,16 @@ impl Context {
             memory_limit: cgroup::memory_limit(),
             may_found,
             ring: None,
-        }
+        })
     }
 
-    /// The node with its peers as the API has them now, where that answers.
-    pub(super) async fn with_peers_now(&self, node: Node) -> Node {
+    /// Gives the node its peers as the API has them now, where that answers.
+    pub(super) async fn refresh_peers(&self, node: &mut Node) {
         let Some(cluster) = self.cluster.as_ref().filter(|it| !it.breaker().is_away()) else {
-            return node;
+            return;
         };
-        match timeout(PEERS_LIMIT, cluster.peers(&node.pilot)).await {
-            Ok(Ok(peers)) => Node { peers, ..node },
-            _ => node,
+        if let Ok(Ok(peers)) = timeout(PEERS_LIMIT, cluster.peers(&node.pilot)).await {
+            node.peers = peers;
         }
     }
 

@@ -10,28 +10,30 @@ use crate::pilot::{
 };
 
 impl Runner {
-    pub(super) fn carry_out(&mut self, effect: Effect) {
+    /// Says what the machine must hear of it at once.
+    pub(super) fn carry_out(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Preflight(attempt) => {
-                let Some(node) = self.node() else { return };
+                let node = self.node()?;
                 self.starting.preflight(&self.ctx, node, attempt);
             }
             Effect::TakeTurn(attempt) => {
-                let Some(node) = self.node() else { return };
+                let node = self.node()?;
                 self.starting.take_turn(&self.ctx, node, attempt);
             }
             Effect::Configure { attempt, may_found } => {
-                let Some(node) = self.node() else { return };
-                self.starting.configure(&self.ctx, Node { may_found, ..node }, attempt);
+                let mut node = self.node()?;
+                node.may_found = may_found;
+                self.starting.configure(&self.ctx, node, attempt);
             }
             Effect::Prepare(attempt) => self.run_programs(attempt),
             Effect::CancelPreparation => self.starting.cancel_programs(),
             Effect::Validate(attempt) => {
-                let Some(node) = self.node() else { return };
+                let node = self.node()?;
                 self.report.validating = true;
                 self.running.validate(&self.ctx, node, attempt);
             }
-            Effect::Spawn => self.spawn(),
+            Effect::Spawn => return Some(self.spawn()),
             Effect::Signal { pid, signal } => {
                 debug!(pid, signal = %signal_name(signal), "Signalling the database");
                 self.ctx.supervisor.signal(pid, signal);
@@ -53,11 +55,11 @@ impl Runner {
             }
             Effect::Flush => self.running.flush(&self.ctx),
             Effect::Decommission => {
-                let Some(node) = self.node() else { return };
+                let node = self.node()?;
                 self.running.decommission(&self.ctx, node);
             }
             Effect::CancelDecommission => {
-                let Some(node) = self.node() else { return };
+                let node = self.node()?;
                 self.running.cancel_decommission(&self.ctx, node);
             }
             Effect::RecordDecommissioned => self.ledger.decommissioned(),
@@ -69,10 +71,11 @@ impl Runner {
                 self.running.cease_following();
             }
         }
+        None
     }
 
     /// As the database sees it; `None` before its Pilot was seen.
-    fn node(&self) -> Option<Node> {
+    fn node(&self) -> Option<Box<Node>> {
         let pilot = self.wanted.pilot.as_ref()?;
         Some(self.ctx.node(pilot, &self.starting.peers, self.starting.may_found()))
     }
@@ -83,11 +86,8 @@ impl Runner {
         self.starting.run_programs(&self.ctx, node, detail, attempt);
     }
 
-    fn spawn(&mut self) {
-        let Some(process) = self.starting.process.clone() else {
-            self.step(Event::SpawnFailed);
-            return;
-        };
+    fn spawn(&mut self) -> Event {
+        let Some(process) = self.starting.process.clone() else { return Event::SpawnFailed };
         match self.running.spawn(&self.ctx, &process) {
             Ok(run) => {
                 let pid = run.pid;
@@ -97,13 +97,13 @@ impl Runner {
                 self.report.begun(&run, self.running.restarts, hash);
                 self.ledger.write_down(Note::Begun(run));
                 self.begin_following();
-                self.step(Event::Spawned { pid });
+                Event::Spawned { pid }
             }
             Err(error) => {
                 error!(program = %process.program.display(), %error, "Database cannot be started");
                 self.report.facts.rejected =
                     Some(format!("{} cannot be started: {error}", process.program.display()));
-                self.step(Event::SpawnFailed);
+                Event::SpawnFailed
             }
         }
     }
@@ -116,7 +116,9 @@ impl Runner {
             self.begin_following();
         }
         for effect in effects {
-            self.carry_out(effect);
+            if let Some(event) = self.carry_out(effect) {
+                self.step(event);
+            }
         }
     }
 

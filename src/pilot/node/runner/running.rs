@@ -101,7 +101,7 @@ impl Running {
     }
 
     /// Tells a running database what is new about its peers.
-    pub(super) fn refresh(&self, ctx: &Context, node: Node) {
+    pub(super) fn refresh(&self, ctx: &Context, node: Box<Node>) {
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
         self.follow(ctx, "refresh", async move {
             let told = match volume.during(async move { driver.refresh(&node).await }).await {
@@ -115,7 +115,7 @@ impl Running {
     }
 
     /// Validates the wanted configuration. The running process and its files are not touched.
-    pub(super) fn validate(&self, ctx: &Context, node: Node, attempt: Attempt) {
+    pub(super) fn validate(&self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
         let context = ctx.clone();
         let low = ctx.settings.allow_low_limits;
         self.follow(ctx, "validate", async move {

@@ -85,7 +85,7 @@ impl Starting {
         });
     }
 
-    pub(super) fn preflight(&mut self, ctx: &Context, node: Node, attempt: Attempt) {
+    pub(super) fn preflight(&mut self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
         let host = preflight::Host {
             require_mount: ctx.settings.require_mount,
             ports: ctx.settings.database.ports.to_vec(),
@@ -139,7 +139,7 @@ impl Starting {
         Event::PreflightPassed(attempt)
     }
 
-    pub(super) fn take_turn(&mut self, ctx: &Context, node: Node, attempt: Attempt) {
+    pub(super) fn take_turn(&mut self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
         let context = ctx.clone();
         self.prepare(ctx, "founding", async move {
             let Context { settings, cluster, records, messages, .. } = &context;
@@ -176,11 +176,11 @@ impl Starting {
         }
     }
 
-    pub(super) fn configure(&mut self, ctx: &Context, node: Node, attempt: Attempt) {
-        let node = Node { ring: self.allowed.ring.clone(), ..node };
+    pub(super) fn configure(&mut self, ctx: &Context, mut node: Box<Node>, attempt: Attempt) {
+        node.ring.clone_from(&self.allowed.ring);
         let context = ctx.clone();
         self.prepare(ctx, "configure", async move {
-            let node = context.with_peers_now(node).await;
+            context.refresh_peers(&mut node).await;
             let peers = node.peers.clone();
             let Context { settings, driver, volume, .. } = context;
             let written = volume.during(async move {

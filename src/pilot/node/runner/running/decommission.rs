@@ -18,11 +18,11 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Running {
-    pub(in super::super) fn decommission(&self, ctx: &Context, node: Node) {
+    pub(in super::super) fn decommission(&self, ctx: &Context, mut node: Box<Node>) {
         let context = ctx.clone();
         self.follow(ctx, "decommission", async move {
             // Whether they have room is decided by what they say now.
-            let node = context.with_peers_now(node).await;
+            context.refresh_peers(&mut node).await;
             let driver = context.driver.clone();
             let asked = async move { timeout(LIMIT, driver.decommission(&node)).await };
             let result = answered(context.volume.during(asked).await);
@@ -30,7 +30,7 @@ impl Running {
         });
     }
 
-    pub(in super::super) fn cancel_decommission(&self, ctx: &Context, node: Node) {
+    pub(in super::super) fn cancel_decommission(&self, ctx: &Context, node: Box<Node>) {
         let context = ctx.clone();
         self.follow(ctx, "cancel-decommission", async move {
             let driver = context.driver.clone();

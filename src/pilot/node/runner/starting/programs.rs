@@ -40,7 +40,7 @@ impl Starting {
     pub(in super::super) fn run_programs(
         &mut self,
         ctx: &Context,
-        node: Node,
+        node: Box<Node>,
         mut detail: Parts,
         attempt: Attempt,
     ) {
