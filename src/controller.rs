@@ -10,8 +10,6 @@ pub mod cluster;
 mod context;
 pub mod desired;
 mod events;
-#[cfg(test)]
-mod example;
 mod heard;
 mod metrics;
 mod namespaces;
@@ -24,9 +22,9 @@ mod status;
 mod stores;
 mod teardown;
 #[cfg(test)]
-mod tests;
+pub(crate) mod testing;
 #[cfg(test)]
-pub(crate) mod world;
+mod tests;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -445,7 +445,7 @@ mod tests {
             persistent: true,
             overlays: &[],
         };
-        let pool = crate::controller::world::desired(&[("a", 1)], "x").pools.remove(0);
+        let pool = crate::controller::testing::sample::desired(&[("a", 1)], "x").pools.remove(0);
         Pool { pod_hash: inputs.hash(), pods_alike: inputs.alike(), ..pool }
     }
 

@@ -2,9 +2,9 @@
 //! look that ended anywhere is made good by the next.
 
 mod api;
+mod harness;
 mod refusals;
-mod reign;
-mod rig;
+mod term;
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use tokio::{
 
 use self::{
     api::{Fault, id},
-    rig::{Rig, cluster_id},
+    harness::{Harness, cluster_id},
 };
 use super::{context::Context, pilots::look_after_all, queue::Outcome};
 use crate::{
@@ -39,44 +39,44 @@ const OBJECTS: [(&str, &str); 8] = [
 
 #[tokio::test(start_paused = true)]
 async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
-    let rig = Rig::new(2);
-    rig.settle().await;
-    check_objects(&rig);
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    let harness = Harness::new(2);
+    harness.settle().await;
+    check_objects(&harness);
+    assert_eq!(harness.condition("Ready")["status"], "True");
 
-    let writes = rig.writes();
+    let writes = harness.writes();
     for _ in 0..3 {
-        assert_eq!(rig.look().await, Some((Outcome::Settled, "ok")));
+        assert_eq!(harness.look().await, Some((Outcome::Settled, "ok")));
     }
-    assert_eq!(rig.writes(), writes, "an idle cluster is not written");
+    assert_eq!(harness.writes(), writes, "an idle cluster is not written");
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone() {
-    let rig = Rig::new(1);
+    let harness = Harness::new(1);
     let leads = || watch::channel(Claim::unshared()).1;
     let told = || {
-        let conditions = &rig.object("namespaces", "default")["status"]["conditions"];
+        let conditions = &harness.object("namespaces", "default")["status"]["conditions"];
         conditions.as_array().into_iter().flatten().any(|c| c["status"] == "True")
     };
-    super::namespaces::tell(&rig.context(&[], leads()), "default").await.unwrap();
+    super::namespaces::tell(&harness.context(&[], leads()), "default").await.unwrap();
     assert!(!told());
 
-    rig.api.server().edit(&id("namespaces", "default"), |namespace| {
+    harness.api.server().edit(&id("namespaces", "default"), |namespace| {
         namespace["metadata"]["finalizers"] = json!(["kubernetes"]);
         namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     });
     let deposed = watch::channel(Claim::Lost).1;
-    assert!(super::namespaces::tell(&rig.context(&[], deposed), "default").await.is_err());
+    assert!(super::namespaces::tell(&harness.context(&[], deposed), "default").await.is_err());
     assert!(!told(), "a former leader writes nothing");
-    super::namespaces::tell(&rig.context(&[], leads()), "default").await.unwrap();
+    super::namespaces::tell(&harness.context(&[], leads()), "default").await.unwrap();
     assert!(told());
 
-    super::namespaces::tell(&rig.context(&[], leads()), "gone").await.unwrap();
+    super::namespaces::tell(&harness.context(&[], leads()), "gone").await.unwrap();
 }
 
-fn check_objects(rig: &Rig) {
-    let server = rig.api.server();
+fn check_objects(harness: &Harness) {
+    let server = harness.api.server();
     let mut found: Vec<_> = server.objects.keys().cloned().collect();
     found.retain(|(plural, _)| {
         !["exampleclusters", "namespaces", "persistentvolumeclaims", "pods"]
@@ -90,7 +90,7 @@ fn check_objects(rig: &Rig) {
         assert_eq!(plural, wanted);
         assert!(called.is_empty() || name == called, "{plural}/{name}");
         let object = &server.objects[&(plural.clone(), name.clone())];
-        assert_eq!(object["metadata"]["annotations"][annotation::STORE_ID], rig::STORE);
+        assert_eq!(object["metadata"]["annotations"][annotation::STORE_ID], harness::STORE);
         assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "exampleclusters/shop#1");
     }
     let creations: Vec<_> = server
@@ -104,11 +104,11 @@ fn check_objects(rig: &Rig) {
 
 #[tokio::test(start_paused = true)]
 async fn the_status_names_the_pilot_that_leads_and_only_by_the_clusters_own_lease() {
-    let rig = Rig::new(1);
-    rig.settle().await;
+    let harness = Harness::new(1);
+    harness.settle().await;
     let lease = id("leaderleases", "example-shop-leaderelection");
     let owner = |uid: &str| json!({"kind": "ExampleCluster", "name": "shop", "uid": uid});
-    rig.api.server().add(
+    harness.api.server().add(
         &lease,
         json!({
             "apiVersion": "navigator.jetstack.io/v1beta1",
@@ -119,25 +119,29 @@ async fn the_status_names_the_pilot_that_leads_and_only_by_the_clusters_own_leas
             "spec": {"holderIdentity": "ex-shop-a-0"},
         }),
     );
-    let leader = || rig.object("exampleclusters", "shop")["status"]["leader"].clone();
-    rig.settle().await;
+    let leader = || harness.object("exampleclusters", "shop")["status"]["leader"].clone();
+    harness.settle().await;
     assert_eq!(leader(), Value::Null);
     let ours = owner("exampleclusters/shop#1");
-    rig.api.server().edit(&lease, |lease| lease["metadata"]["ownerReferences"][0] = ours);
-    rig.settle().await;
+    harness.api.server().edit(&lease, |lease| lease["metadata"]["ownerReferences"][0] = ours);
+    harness.settle().await;
     assert_eq!(leader(), "ex-shop-a-0");
-    rig.api.server().edit(&lease, |lease| lease["spec"]["holderIdentity"] = json!(""));
-    rig.settle().await;
+    harness.api.server().edit(&lease, |lease| lease["spec"]["holderIdentity"] = json!(""));
+    harness.settle().await;
     assert_eq!(leader(), Value::Null, "it was given up");
 }
 
 /// A cluster's life: two nodes, three, one, none.
-const LIFE: [fn(&Rig); 4] =
-    [|_| {}, |rig| rig.scale(3), |rig| rig.scale(1), |rig| rig.api.server().delete(&cluster_id())];
+const LIFE: [fn(&Harness); 4] = [
+    |_| {},
+    |harness| harness.scale(3),
+    |harness| harness.scale(1),
+    |harness| harness.api.server().delete(&cluster_id()),
+];
 
 #[tokio::test(start_paused = true)]
 async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
-    let clean = Rig::new(2);
+    let clean = Harness::new(2);
     let mut all = BTreeSet::new();
     for (chapter, change) in LIFE.into_iter().enumerate() {
         clean.api.server().writes.clear();
@@ -147,12 +151,16 @@ async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
         let (wanted, writes) = (clean.state(), clean.api.server().writes.clone());
         for (at, write) in writes.iter().enumerate() {
             for fault in Fault::ALL {
-                let rig = before.copy();
-                rig.api.server().fault = Some((at, fault));
-                change(&rig);
-                rig.settle().await;
-                assert!(rig.writes() > at, "the fault was met");
-                assert_eq!(rig.state(), wanted, "{fault:?} at {write}, {at} of chapter {chapter}");
+                let harness = before.copy();
+                harness.api.server().fault = Some((at, fault));
+                change(&harness);
+                harness.settle().await;
+                assert!(harness.writes() > at, "the fault was met");
+                assert_eq!(
+                    harness.state(),
+                    wanted,
+                    "{fault:?} at {write}, {at} of chapter {chapter}"
+                );
             }
         }
         all.extend(writes.iter().filter_map(|write| Some(write.split_once('/')?.0.to_owned())));
@@ -170,28 +178,28 @@ async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
 
 #[tokio::test(start_paused = true)]
 async fn caches_that_lag_behind_end_in_conflicts_and_change_nothing() {
-    let rig = Rig::new(2);
-    let mut pasts = vec![rig.caches()];
+    let harness = Harness::new(2);
+    let mut pasts = vec![harness.caches()];
     for _ in 0..12 {
-        rig.look().await;
-        rig.kubelet();
-        pasts.push(rig.caches());
+        harness.look().await;
+        harness.kubelet();
+        pasts.push(harness.caches());
     }
-    rig.settle().await;
-    let settled = rig.state();
+    harness.settle().await;
+    let settled = harness.state();
     for past in pasts {
-        rig.look_with(&past).await;
-        rig.settle().await;
-        assert_eq!(rig.state(), settled);
+        harness.look_with(&past).await;
+        harness.settle().await;
+        assert_eq!(harness.state(), settled);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_no_events_holds_nothing_up() {
-    let rig = Rig::new(1);
-    rig.api.server().events_refused = true;
-    rig.settle().await;
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    let harness = Harness::new(1);
+    harness.api.server().events_refused = true;
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 fn service(name: &str, owner: &Value) -> Value {
@@ -241,23 +249,23 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
                 ("statefulsets", stateful_set(&owner)),
             ] {
                 body["metadata"]["labels"] = labels.clone();
-                let rig = Rig::new(2);
+                let harness = Harness::new(2);
                 let theirs = id(plural, body["metadata"]["name"].as_str().unwrap());
-                rig.api.server().add(&theirs, body);
-                let before = rig.object(&theirs.0, &theirs.1);
+                harness.api.server().add(&theirs, body);
+                let before = harness.object(&theirs.0, &theirs.1);
                 for _ in 0..6 {
-                    rig.look().await;
+                    harness.look().await;
                 }
-                let stalled = rig.condition("Stalled");
+                let stalled = harness.condition("Stalled");
                 assert_eq!(stalled["status"], "True", "{theirs:?} {labels} {owner}");
                 assert_eq!(stalled["reason"], "ForeignObject", "{theirs:?} {labels} {owner}");
-                assert_eq!(rig.object(&theirs.0, &theirs.1), before);
-                assert_eq!(rig.api.server().of("pilots").count(), 0);
+                assert_eq!(harness.object(&theirs.0, &theirs.1), before);
+                assert_eq!(harness.api.server().of("pilots").count(), 0);
 
                 // It goes: the cluster comes up by itself.
-                rig.api.server().delete(&theirs);
-                rig.settle().await;
-                assert_eq!(rig.condition("Ready")["status"], "True", "{theirs:?}");
+                harness.api.server().delete(&theirs);
+                harness.settle().await;
+                assert_eq!(harness.condition("Ready")["status"], "True", "{theirs:?}");
             }
         }
     }
@@ -265,52 +273,52 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_made_in_a_namespace_that_is_being_deleted() {
-    let rig = Rig::new(2);
+    let harness = Harness::new(2);
     // Seen and with its finalizer, but with no object yet.
-    rig.look().await;
-    rig.look().await;
-    let objects = rig.api.server().objects.len();
-    rig.api.server().objects.get_mut(&id("namespaces", "default")).unwrap()["metadata"]["deletionTimestamp"] =
+    harness.look().await;
+    harness.look().await;
+    let objects = harness.api.server().objects.len();
+    harness.api.server().objects.get_mut(&id("namespaces", "default")).unwrap()["metadata"]["deletionTimestamp"] =
         json!("2026-01-01T00:00:00Z");
-    let writes = rig.writes();
-    assert_eq!(rig.look().await, Some((Outcome::Settled, "terminating")));
-    assert_eq!(rig.writes(), writes, "it does not even try");
-    assert_eq!(rig.api.server().objects.len(), objects);
+    let writes = harness.writes();
+    assert_eq!(harness.look().await, Some((Outcome::Settled, "terminating")));
+    assert_eq!(harness.writes(), writes, "it does not even try");
+    assert_eq!(harness.api.server().objects.len(), objects);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_made_for_a_cluster_that_is_being_deleted() {
-    let rig = Rig::new(2);
+    let harness = Harness::new(2);
     // Somebody else keeps it a while.
-    rig.api.server().edit(&cluster_id(), |cluster| {
+    harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["finalizers"] = json!(["example.org/backup"]);
     });
-    rig.look().await;
-    rig.look().await;
-    rig.api.server().delete(&cluster_id());
-    let objects = rig.api.server().objects.len();
+    harness.look().await;
+    harness.look().await;
+    harness.api.server().delete(&cluster_id());
+    let objects = harness.api.server().objects.len();
     for _ in 0..3 {
-        rig.look().await;
+        harness.look().await;
     }
-    assert_eq!(rig.api.server().objects.len(), objects);
-    let cluster = rig.object("exampleclusters", "shop");
+    assert_eq!(harness.api.server().objects.len(), objects);
+    let cluster = harness.object("exampleclusters", "shop");
     assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_that_the_cache_has_not_seen_survives_the_teardown() {
-    let rig = Rig::new(1);
-    rig.settle().await;
-    rig.api.server().delete(&cluster_id());
-    let stale = rig.caches();
-    rig.api.server().edit(&cluster_id(), |cluster| {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    harness.api.server().delete(&cluster_id());
+    let stale = harness.caches();
+    harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["finalizers"] = json!([FINALIZER_TEARDOWN, "example.org/backup"]);
     });
-    rig.look_with(&stale).await;
+    harness.look_with(&stale).await;
     // The first look says that it is on its way out.
-    rig.look().await;
-    rig.look().await;
-    let cluster = rig.object("exampleclusters", "shop");
+    harness.look().await;
+    harness.look().await;
+    let cluster = harness.object("exampleclusters", "shop");
     assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
 }
 
@@ -319,25 +327,25 @@ async fn a_process_that_does_not_lead_writes_nothing() {
     let until = Instant::now();
     let expired = Claim::Held { until, transition: 3 };
     for claim in [Claim::Waiting, Claim::Lost, expired] {
-        let rig = Rig::new(2);
+        let harness = Harness::new(2);
         assert_eq!(
-            rig.look_as(&rig.caches(), claim).await,
+            harness.look_as(&harness.caches(), claim).await,
             Some((Outcome::Failed, "fenced")),
             "{claim:?}"
         );
         // Also where there would be much to do, and at the deletion.
-        rig.look().await;
-        rig.look().await;
-        let writes = rig.writes();
-        rig.look_as(&rig.caches(), claim).await;
-        rig.settle().await;
-        let settled = rig.writes();
+        harness.look().await;
+        harness.look().await;
+        let writes = harness.writes();
+        harness.look_as(&harness.caches(), claim).await;
+        harness.settle().await;
+        let settled = harness.writes();
         assert!(settled > writes);
-        rig.scale(3);
-        assert_eq!(rig.look_as(&rig.caches(), claim).await.unwrap().1, "fenced");
-        rig.api.server().delete(&cluster_id());
-        assert_eq!(rig.look_as(&rig.caches(), claim).await.unwrap().1, "fenced");
-        assert_eq!(rig.writes(), settled, "{claim:?}");
+        harness.scale(3);
+        assert_eq!(harness.look_as(&harness.caches(), claim).await.unwrap().1, "fenced");
+        harness.api.server().delete(&cluster_id());
+        assert_eq!(harness.look_as(&harness.caches(), claim).await.unwrap().1, "fenced");
+        assert_eq!(harness.writes(), settled, "{claim:?}");
     }
     tokio::time::advance(Duration::from_secs(1)).await;
 }
@@ -345,22 +353,22 @@ async fn a_process_that_does_not_lead_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn objects_of_another_store_are_left_alone_and_the_cluster_says_so() {
     for (plural, name) in [("statefulsets", "ex-shop-a"), ("pilots", "ex-shop-a-0")] {
-        let rig = Rig::new(2);
-        rig.settle().await;
-        rig.api.server().edit(&id(plural, name), |object| {
+        let harness = Harness::new(2);
+        harness.settle().await;
+        harness.api.server().edit(&id(plural, name), |object| {
             object["metadata"]["annotations"][annotation::STORE_ID] = json!("another");
         });
-        rig.scale(3);
-        let mut before = rig.api.server().objects.clone();
+        harness.scale(3);
+        let mut before = harness.api.server().objects.clone();
         for _ in 0..4 {
-            rig.look().await;
+            harness.look().await;
         }
-        let stalled = rig.condition("Stalled");
+        let stalled = harness.condition("Stalled");
         assert_eq!(
             (&stalled["status"], &stalled["reason"]),
             (&json!("True"), &json!("StoreMismatch"))
         );
-        let mut after = rig.api.server().objects.clone();
+        let mut after = harness.api.server().objects.clone();
         before.remove(&cluster_id());
         after.remove(&cluster_id());
         assert_eq!(after, before);
@@ -380,16 +388,16 @@ async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it
         ),
         ("annotations", json!({annotation::STORE_ID: "another"})),
     ] {
-        let rig = Rig::new(2);
-        rig.settle().await;
-        rig.api.server().edit(&id("statefulsets", "ex-shop-a"), |set| {
+        let harness = Harness::new(2);
+        harness.settle().await;
+        harness.api.server().edit(&id("statefulsets", "ex-shop-a"), |set| {
             set["metadata"][key] = value;
         });
-        rig.look().await;
-        assert_eq!(rig.condition("Stalled")["status"], "True");
-        rig.api.server().delete(&cluster_id());
-        rig.settle().await;
-        let server = rig.api.server();
+        harness.look().await;
+        assert_eq!(harness.condition("Stalled")["status"], "True");
+        harness.api.server().delete(&cluster_id());
+        harness.settle().await;
+        let server = harness.api.server();
         assert_eq!(server.of("persistentvolumeclaims").count(), 2, "{key}");
         assert_eq!(server.of("exampleclusters").count(), 0, "the cluster is let go");
     }
@@ -397,21 +405,21 @@ async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it
 
 #[tokio::test(start_paused = true)]
 async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
-    let mut rig = Rig::new(1);
-    rig.settle().await;
-    rig.pods_start = false;
-    rig.scale(3);
-    rig.settle().await;
-    assert_eq!(rig.replicas(), 2, "the third waits for the second");
-    assert_eq!(rig.condition("Ready")["status"], "False");
-    assert!(rig.object("pilots", "ex-shop-a-2").is_null());
+    let mut harness = Harness::new(1);
+    harness.settle().await;
+    harness.pods_start = false;
+    harness.scale(3);
+    harness.settle().await;
+    assert_eq!(harness.replicas(), 2, "the third waits for the second");
+    assert_eq!(harness.condition("Ready")["status"], "False");
+    assert!(harness.object("pilots", "ex-shop-a-2").is_null());
 
-    rig.pods_start = true;
+    harness.pods_start = true;
     let mut seen = Vec::new();
     for _ in 0..20 {
-        rig.kubelet();
-        rig.look().await;
-        seen.push(rig.replicas().as_u64().unwrap());
+        harness.kubelet();
+        harness.look().await;
+        seen.push(harness.replicas().as_u64().unwrap());
     }
     seen.dedup();
     assert_eq!(seen.last(), Some(&3));
@@ -420,19 +428,19 @@ async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
-    let mut rig = Rig::new(3);
-    rig.settle().await;
-    let since = rig.writes();
-    rig.make_again();
+    let mut harness = Harness::new(3);
+    harness.settle().await;
+    let since = harness.writes();
+    harness.make_again();
     // None serves before a quorum does.
-    rig.pods_start = false;
-    rig.settle().await;
-    assert_eq!(rig.replicas(), 3);
-    rig.pods_start = true;
-    rig.settle().await;
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    harness.pods_start = false;
+    harness.settle().await;
+    assert_eq!(harness.replicas(), 3);
+    harness.pods_start = true;
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True");
 
-    let writes = rig.api.server().writes[since..].to_vec();
+    let writes = harness.api.server().writes[since..].to_vec();
     let at = |what: &str| writes.iter().position(|write| write.ends_with(what)).unwrap();
     for pilot in 0..3 {
         let made = at(&format!("pilots/ex-shop-a-{pilot}"));
@@ -440,56 +448,57 @@ async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
     }
 
     // Fewer are wanted than there are volumes: all start, and those that are too many leave.
-    rig.make_again();
-    rig.scale(1);
-    rig.pods_start = false;
-    rig.settle().await;
-    assert_eq!(rig.replicas(), 3);
-    rig.pods_start = true;
-    rig.settle().await;
-    assert_eq!(rig.replicas(), 1);
-    assert_eq!(rig.api.server().of("persistentvolumeclaims").count(), 1);
+    harness.make_again();
+    harness.scale(1);
+    harness.pods_start = false;
+    harness.settle().await;
+    assert_eq!(harness.replicas(), 3);
+    harness.pods_start = true;
+    harness.settle().await;
+    assert_eq!(harness.replicas(), 1);
+    assert_eq!(harness.api.server().of("persistentvolumeclaims").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_start_goes_when_it_is_taken_back_and_its_claim_stays() {
-    let rig = Rig::new(1);
-    rig.settle().await;
+    let harness = Harness::new(1);
+    harness.settle().await;
     // What is told of the node that comes up is its own: the first does not restart for it.
-    rig.api.server().edit(&cluster_id(), |cluster| {
+    harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["spec"]["nodePools"].as_array_mut().unwrap().push(json!({
             "name": "b", "replicas": 2, "persistence": {"size": "1Gi"}, "jvm": {"heap": "64Mi"},
         }));
     });
-    rig.settle().await;
-    let replicas = |rig: &Rig| rig.object("statefulsets", "ex-shop-b")["spec"]["replicas"].clone();
-    assert_eq!(replicas(&rig), 1);
-    rig.api.server().edit(&cluster_id(), |cluster| {
+    harness.settle().await;
+    let replicas =
+        |harness: &Harness| harness.object("statefulsets", "ex-shop-b")["spec"]["replicas"].clone();
+    assert_eq!(replicas(&harness), 1);
+    harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["spec"]["nodePools"].as_array_mut().unwrap().pop();
     });
-    rig.settle().await;
-    assert!(rig.object("statefulsets", "ex-shop-b").is_null());
-    assert!(rig.object("pilots", "ex-shop-b-0").is_null());
-    assert!(!rig.object("persistentvolumeclaims", "example-data-ex-shop-b-0").is_null());
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    harness.settle().await;
+    assert!(harness.object("statefulsets", "ex-shop-b").is_null());
+    assert!(harness.object("pilots", "ex-shop-b-0").is_null());
+    assert!(!harness.object("persistentvolumeclaims", "example-data-ex-shop-b-0").is_null());
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
-    let mut rig = Rig::new(3);
-    rig.settle().await;
-    let (pods, hash) = (rig.pods(), rig.object("pods", "ex-shop-a-0")["metadata"].clone());
-    rig.image = "navigator:2";
-    let first = rig.writes();
-    rig.settle().await;
-    let server = rig.api.server();
+    let mut harness = Harness::new(3);
+    harness.settle().await;
+    let (pods, hash) = (harness.pods(), harness.object("pods", "ex-shop-a-0")["metadata"].clone());
+    harness.image = "navigator:2";
+    let first = harness.writes();
+    harness.settle().await;
+    let server = harness.api.server();
     let delivered = |write: &&String| write.contains("/ephemeralcontainers");
     let order: Vec<_> = server.writes[first..].iter().filter(delivered).cloned().collect();
     drop(server);
     let patch = |ordinal| format!("PATCH pods/ex-shop-a-{ordinal}/ephemeralcontainers");
     assert_eq!(order, [patch(2), patch(1), patch(0)]);
-    assert_eq!(rig.pods(), pods, "no pod is made anew");
-    let pod = rig.object("pods", "ex-shop-a-0");
+    assert_eq!(harness.pods(), pods, "no pod is made anew");
+    let pod = harness.object("pods", "ex-shop-a-0");
     assert_eq!(pod["metadata"]["annotations"], hash["annotations"]);
     let [container] = pod["spec"]["ephemeralContainers"].as_array().unwrap().as_slice() else {
         panic!("one container: {pod}");
@@ -498,191 +507,191 @@ async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
     assert_eq!(container["command"], pod["spec"]["initContainers"][0]["command"]);
     assert_eq!(container["securityContext"], pod["spec"]["initContainers"][0]["securityContext"]);
     assert!(container.get("resources").is_none(), "the server refuses it");
-    let set = rig.object("statefulsets", "ex-shop-a");
+    let set = harness.object("statefulsets", "ex-shop-a");
     assert_eq!(set["spec"]["template"]["spec"]["initContainers"][0]["image"], "navigator:2");
-    assert_eq!(rig.condition("PilotsCurrent")["status"], "True");
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    assert_eq!(harness.condition("PilotsCurrent")["status"], "True");
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_image_that_nobody_has_goes_to_one_pod_and_disturbs_nothing() {
-    let mut rig = Rig::new(2);
-    rig.settle().await;
-    let pods = rig.pods();
-    rig.image = rig.unpulled;
-    rig.settle().await;
-    let current = rig.condition("PilotsCurrent");
+    let mut harness = Harness::new(2);
+    harness.settle().await;
+    let pods = harness.pods();
+    harness.image = harness.unpulled;
+    harness.settle().await;
+    let current = harness.condition("PilotsCurrent");
     assert_eq!(
         (&current["status"], &current["reason"]),
         (&json!("False"), &json!("ImagePullFailed"))
     );
     let message = current["message"].as_str().unwrap();
     assert!(message.starts_with("0 of 2 pilots are of navigator:none; ex-shop-a-1:"), "{message}");
-    assert_eq!(rig.condition("Ready")["status"], "True");
-    assert!(rig.object("pods", "ex-shop-a-0")["spec"].get("ephemeralContainers").is_none());
-    rig.image = "navigator:2";
-    rig.settle().await;
-    assert_eq!(rig.condition("PilotsCurrent")["status"], "True");
-    assert_eq!(rig.pods(), pods);
+    assert_eq!(harness.condition("Ready")["status"], "True");
+    assert!(harness.object("pods", "ex-shop-a-0")["spec"].get("ephemeralContainers").is_none());
+    harness.image = "navigator:2";
+    harness.settle().await;
+    assert_eq!(harness.condition("PilotsCurrent")["status"], "True");
+    assert_eq!(harness.pods(), pods);
 }
 
 #[tokio::test(start_paused = true)]
 async fn scale_in_shrinks_only_after_the_pilot_said_that_it_has_left() {
-    let mut rig = Rig::new(3);
-    rig.settle().await;
-    rig.drains_end = false;
-    rig.scale(2);
-    rig.settle().await;
-    assert_eq!(rig.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
-    assert_eq!(rig.replicas(), 3, "it is still moving its data away");
+    let mut harness = Harness::new(3);
+    harness.settle().await;
+    harness.drains_end = false;
+    harness.scale(2);
+    harness.settle().await;
+    assert_eq!(harness.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
+    assert_eq!(harness.replicas(), 3, "it is still moving its data away");
 
     // Somebody thinks otherwise: the node is kept.
-    rig.scale(3);
-    rig.settle().await;
-    assert_ne!(rig.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
-    assert_eq!(rig.replicas(), 3);
+    harness.scale(3);
+    harness.settle().await;
+    assert_ne!(harness.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
+    assert_eq!(harness.replicas(), 3);
 
-    rig.scale(2);
-    rig.settle().await;
-    assert_eq!(rig.replicas(), 3);
-    rig.drains_end = true;
-    rig.settle().await;
-    assert_eq!(rig.replicas(), 2);
-    assert!(rig.object("pilots", "ex-shop-a-2").is_null());
-    assert!(rig.object("persistentvolumeclaims", "example-data-ex-shop-a-2").is_null());
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    harness.scale(2);
+    harness.settle().await;
+    assert_eq!(harness.replicas(), 3);
+    harness.drains_end = true;
+    harness.settle().await;
+    assert_eq!(harness.replicas(), 2);
+    assert!(harness.object("pilots", "ex-shop-a-2").is_null());
+    assert!(harness.object("persistentvolumeclaims", "example-data-ex-shop-a-2").is_null());
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_configuration_stops_no_node_and_the_good_one_that_follows_is_rolled_out() {
-    let rig = Rig::new(2);
-    rig.settle().await;
-    let before = rig.pods();
-    let heap = |name: &str| rig.object("pilots", name)["spec"]["jvm"]["heap"].clone();
+    let harness = Harness::new(2);
+    harness.settle().await;
+    let before = harness.pods();
+    let heap = |name: &str| harness.object("pilots", name)["spec"]["jvm"]["heap"].clone();
 
-    rig.set_heap("64Mi");
-    rig.settle().await;
-    assert_eq!(rig.pods(), before, "nothing was restarted");
+    harness.set_heap("64Mi");
+    harness.settle().await;
+    assert_eq!(harness.pods(), before, "nothing was restarted");
     assert_eq!(heap("ex-shop-a-1"), "64Mi", "one node judged it");
     assert_eq!(heap("ex-shop-a-0"), Value::Null);
-    let stalled = rig.condition("Stalled");
+    let stalled = harness.condition("Stalled");
     assert_eq!(
         (&stalled["status"], &stalled["reason"]),
         (&json!("True"), &json!("ConfigRejected"))
     );
 
-    rig.set_heap("1Gi");
-    rig.settle().await;
+    harness.set_heap("1Gi");
+    harness.settle().await;
     assert_eq!((heap("ex-shop-a-0"), heap("ex-shop-a-1")), (json!("1Gi"), json!("1Gi")));
-    assert!(rig.pods().iter().all(|pod| !before.contains(pod)), "both were restarted");
-    assert_eq!(rig.condition("Ready")["status"], "True");
-    assert_eq!(rig.condition("Stalled"), Value::Null);
+    assert!(harness.pods().iter().all(|pod| !before.contains(pod)), "both were restarted");
+    assert_eq!(harness.condition("Ready")["status"], "True");
+    assert_eq!(harness.condition("Stalled"), Value::Null);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_a_bad_configuration_keeps_down_gets_the_good_one_at_once() {
-    let rig = Rig::new(2);
-    rig.set_heap("64Mi");
-    rig.settle().await;
-    assert_eq!(rig.replicas(), 1, "no second node joins with it");
-    assert_eq!(rig.condition("Stalled")["reason"], "ConfigRejected");
-    let before = rig.pods();
+    let harness = Harness::new(2);
+    harness.set_heap("64Mi");
+    harness.settle().await;
+    assert_eq!(harness.replicas(), 1, "no second node joins with it");
+    assert_eq!(harness.condition("Stalled")["reason"], "ConfigRejected");
+    let before = harness.pods();
 
-    rig.set_heap("1Gi");
-    rig.look().await;
-    assert_eq!(rig.object("pilots", "ex-shop-a-0")["spec"]["jvm"]["heap"], "1Gi");
-    rig.settle().await;
-    assert_eq!(rig.pods()[0], before[0], "its pod is as good as it was");
-    assert_eq!(rig.replicas(), 2);
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    harness.set_heap("1Gi");
+    harness.look().await;
+    assert_eq!(harness.object("pilots", "ex-shop-a-0")["spec"]["jvm"]["heap"], "1Gi");
+    harness.settle().await;
+    assert_eq!(harness.pods()[0], before[0], "its pod is as good as it was");
+    assert_eq!(harness.replicas(), 2);
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_replaces_pods_and_not_while_the_configuration_is_bad() {
-    let rig = Rig::new(2);
-    rig.settle().await;
-    let first = rig.pods();
-    rig.set_heap("64Mi");
-    rig.ask_for_a_restart("2026-01-01T00:00:00Z");
-    rig.settle().await;
-    assert_eq!(rig.pods(), first);
-    rig.set_heap("1Gi");
-    rig.settle().await;
-    let second = rig.pods();
+    let harness = Harness::new(2);
+    harness.settle().await;
+    let first = harness.pods();
+    harness.set_heap("64Mi");
+    harness.ask_for_a_restart("2026-01-01T00:00:00Z");
+    harness.settle().await;
+    assert_eq!(harness.pods(), first);
+    harness.set_heap("1Gi");
+    harness.settle().await;
+    let second = harness.pods();
     assert!(second.iter().all(|pod| !first.contains(pod)), "{second:?}");
-    rig.ask_for_a_restart("2026-01-02T00:00:00Z");
-    rig.settle().await;
-    assert!(rig.pods().iter().all(|pod| !second.contains(pod)), "a restart alone, too");
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    harness.ask_for_a_restart("2026-01-02T00:00:00Z");
+    harness.settle().await;
+    assert!(harness.pods().iter().all(|pod| !second.contains(pod)), "a restart alone, too");
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 /// What one look at all Pilots writes, by a leader that has heard none of them for so long.
-async fn writes_after(rig: &Rig, ctx: &Context, silence: u64) -> Vec<String> {
-    let before = rig.writes();
+async fn writes_after(harness: &Harness, ctx: &Context, silence: u64) -> Vec<String> {
+    let before = harness.writes();
     tokio::time::advance(Duration::from_secs(silence)).await;
     look_after_all(ctx, Duration::from_secs(3600)).await;
-    rig.api.server().writes[before..].to_vec()
+    harness.api.server().writes[before..].to_vec()
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_pilots_that_could_have_been_heard_are_marked_silent() {
-    let rig = Rig::new(1);
-    rig.settle().await;
-    let ctx = rig.leading();
-    assert_eq!(writes_after(&rig, &ctx, 89).await, [""; 0]);
+    let harness = Harness::new(1);
+    harness.settle().await;
+    let ctx = harness.leading();
+    assert_eq!(writes_after(&harness, &ctx, 89).await, [""; 0]);
     // The API was away all that time, and is back.
     ctx.heard.deaf(Instant::now());
-    assert_eq!(writes_after(&rig, &ctx, 60).await, [""; 0]);
-    assert_eq!(writes_after(&rig, &ctx, 31).await, ["PATCH pilots/ex-shop-a-0/status"]);
-    let ready = &rig.object("pilots", "ex-shop-a-0")["status"]["conditions"][0];
+    assert_eq!(writes_after(&harness, &ctx, 60).await, [""; 0]);
+    assert_eq!(writes_after(&harness, &ctx, 31).await, ["PATCH pilots/ex-shop-a-0/status"]);
+    let ready = &harness.object("pilots", "ex-shop-a-0")["status"]["conditions"][0];
     assert_eq!(ready["reason"], "PilotSilent");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_told_to_stop_is_not_called_silent() {
-    let rig = Rig::new(1);
-    rig.settle().await;
-    rig.api.server().edit(&id("pilots", "ex-shop-a-0"), |pilot| {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    harness.api.server().edit(&id("pilots", "ex-shop-a-0"), |pilot| {
         pilot["spec"]["phase"] = json!("Stopped");
     });
-    let ctx = rig.leading();
-    let marked = writes_after(&rig, &ctx, 100).await;
+    let ctx = harness.leading();
+    let marked = writes_after(&harness, &ctx, 100).await;
     assert_eq!(marked, ["PATCH pilots/ex-shop-a-0/status"], "its pod is there, and its pilot not");
-    rig.api.server().delete(&id("pods", "ex-shop-a-0"));
-    rig.api.server().edit(&id("pilots", "ex-shop-a-0"), |pilot| {
+    harness.api.server().delete(&id("pods", "ex-shop-a-0"));
+    harness.api.server().edit(&id("pilots", "ex-shop-a-0"), |pilot| {
         pilot["status"]["conditions"] = json!([]);
     });
-    assert_eq!(writes_after(&rig, &rig.leading(), 100).await, [""; 0]);
+    assert_eq!(writes_after(&harness, &harness.leading(), 100).await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pilot_is_collected_only_when_the_server_itself_knows_nobody_who_wants_it() {
-    let rig = Rig::new(1);
-    rig.settle().await;
-    rig.api.server().delete(&id("pods", "ex-shop-a-0"));
-    let mut caches = rig.caches();
+    let harness = Harness::new(1);
+    harness.settle().await;
+    harness.api.server().delete(&id("pods", "ex-shop-a-0"));
+    let mut caches = harness.caches();
     caches.retain(|object| object["kind"] != "ExampleCluster");
     let until = Instant::now() + Duration::from_secs(36_000);
     let (_lead, claim) = watch::channel(Claim::Held { until, transition: 0 });
-    let blind = rig.context(&caches, claim);
-    assert_eq!(writes_after(&rig, &blind, 3600).await, [""; 0], "its cache lacks the cluster");
-    rig.api.server().objects.remove(&cluster_id());
-    assert_eq!(writes_after(&rig, &blind, 10).await, ["DELETE pilots/ex-shop-a-0"]);
+    let blind = harness.context(&caches, claim);
+    assert_eq!(writes_after(&harness, &blind, 3600).await, [""; 0], "its cache lacks the cluster");
+    harness.api.server().objects.remove(&cluster_id());
+    assert_eq!(writes_after(&harness, &blind, 10).await, ["DELETE pilots/ex-shop-a-0"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_held_while_it_is_deleted_says_so() {
-    let rig = Rig::new(1);
-    rig.settle().await;
-    rig.api.server().edit(&cluster_id(), |cluster| {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["finalizers"] = json!(["example.org/backup"]);
     });
-    rig.api.server().delete(&cluster_id());
-    rig.look().await;
-    let writes = rig.writes();
-    let status = || rig.object("exampleclusters", "shop")["status"].clone();
+    harness.api.server().delete(&cluster_id());
+    harness.look().await;
+    let writes = harness.writes();
+    let status = || harness.object("exampleclusters", "shop")["status"].clone();
     assert_eq!(status()["phase"], "Deleting");
     assert_eq!(status()["readyReplicas"], 1, "the rest stands as it was");
-    rig.look().await;
-    assert_eq!(rig.writes(), writes);
+    harness.look().await;
+    assert_eq!(harness.writes(), writes);
 }

@@ -233,8 +233,8 @@ fn database_container(desired: &Desired, pool: &Pool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::example::DATABASE;
-    use crate::controller::world::desired;
+    use crate::controller::testing::example::DATABASE;
+    use crate::controller::testing::sample::desired;
 
     /// As validation lets it in no more, and stores may hold it.
     #[test]

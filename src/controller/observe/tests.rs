@@ -4,8 +4,8 @@ use k8s_openapi::jiff::ToSpan;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controller::example::DATABASE;
-use crate::controller::world;
+use crate::controller::testing::example::DATABASE;
+use crate::controller::testing::sample;
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -15,7 +15,7 @@ fn now() -> Timestamp {
 fn pod(status: &Value) -> PodFacts {
     let pod = json!({"metadata": {"name": "ex-demo-a-0", "uid": "p"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
-    let desired = world::desired(&[("a", 1)], "x");
+    let desired = sample::desired(&[("a", 1)], "x");
     let mut observed = observe(&desired, &Objects { pods, ..Objects::default() }, now());
     observed.pools[0].members.remove(&0).unwrap().pod.unwrap()
 }
@@ -106,7 +106,7 @@ fn seen(data: &Value, phase: &str, mode: &str, ago: Duration) -> Member {
         pilots: vec![Arc::new(serde_json::from_value(pilot).unwrap())],
         ..Objects::default()
     };
-    let mut observed = observe(&world::desired(&[("a", 1)], "new"), &objects, now());
+    let mut observed = observe(&sample::desired(&[("a", 1)], "new"), &objects, now());
     observed.hear(|_| Hearing { ago, ..Hearing::STEADY });
     observed.pools[0].members[&0].clone()
 }

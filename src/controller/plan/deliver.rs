@@ -193,7 +193,7 @@ mod tests {
     use crate::controller::{
         desired::Image,
         observe::Installer,
-        world::{desired, observed},
+        testing::sample::{desired, observed},
     };
 
     fn installer(number: usize, image: &str, state: Installing) -> Installer {
@@ -223,7 +223,7 @@ mod tests {
     type Row<'a> = (&'a [(&'a str, Installing)], &'a str, Option<&'a str>);
 
     /// A cluster of such nodes, whose wanted image is `navigator:2`.
-    fn world(rows: &[Row<'_>]) -> (Desired, Observed) {
+    fn cluster(rows: &[Row<'_>]) -> (Desired, Observed) {
         let size = u32::try_from(rows.len()).unwrap();
         let (mut desired, mut observed) =
             (desired(&[("a", size)], "new"), observed(&[("a", size)], "new"));
@@ -243,7 +243,7 @@ mod tests {
 
     /// What becomes of such a cluster, in a word.
     fn next(rows: &[Row<'_>]) -> String {
-        let (desired, observed) = world(rows);
+        let (desired, observed) = cluster(rows);
         match pilots(&desired, &observed).next {
             None => "current".to_owned(),
             Some(Next::AtRestart) => "at restart".to_owned(),
@@ -343,7 +343,7 @@ mod tests {
     fn nothing_is_delivered_where_it_shall_wait_for_a_restart_or_while_a_node_does_not_serve() {
         let old = ("1", done("one", DAY));
         let row: Row<'_> = (slice::from_ref(&old), "one", None);
-        let (mut desired, mut observed) = world(&[row, row]);
+        let (mut desired, mut observed) = cluster(&[row, row]);
         let step = Step::Deliver {
             pilot: "ex-demo-a-1".into(),
             pod: "pod-1".into(),

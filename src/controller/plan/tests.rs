@@ -1,4 +1,4 @@
-//! Every state and the step that follows from it, and random walks through a whole world.
+//! Every state and the step that follows from it, and random walks through a simulated cluster.
 
 use std::time::Duration;
 
@@ -8,7 +8,10 @@ use super::*;
 use crate::controller::{
     heard::Hearing,
     observe::{PilotFacts, PodFacts, Trouble},
-    world::{World, desired, observed},
+    testing::{
+        sample::{desired, observed},
+        simulation::Simulation,
+    },
 };
 
 /// The plan for a cluster that served before, after `change`.
@@ -603,7 +606,7 @@ fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stop
 
 #[test]
 fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() {
-    use crate::controller::example::KNOWING;
+    use crate::controller::testing::example::KNOWING;
     let planned = |knowing: bool, reported: bool, skipped: &str| {
         planned(&[("a", 2)], &[("a", 2)], |d, o| {
             in_pods(o);
@@ -677,22 +680,22 @@ fn a_node_that_is_held_or_at_work_keeps_its_pod_however_long_it_takes() {
     assert_eq!((held.step, &*held.blocked[0].predicate), (None, "PhaseHeld"));
 }
 
-/// Lets the world run until everything is as desired.
-fn converge(world: &mut World) {
+/// Lets the simulation run until everything is as desired.
+fn converge(simulation: &mut Simulation) {
     let mut quiet = 0;
     for _ in 0..2_000 {
-        let plan = world.reconcile();
-        quiet = if plan == Plan::default() && world.settled() { quiet + 1 } else { 0 };
+        let plan = simulation.reconcile();
+        quiet = if plan == Plan::default() && simulation.settled() { quiet + 1 } else { 0 };
         if quiet == 3 {
             return;
         }
-        world.tick();
+        simulation.tick();
     }
-    let Observed { pools, .. } = &world.observed;
+    let Observed { pools, .. } = &simulation.observed;
     panic!(
         "did not converge; next {:?}\n{}\n{pools:#?}",
-        plan(&world.desired, &world.observed),
-        world.log.join("\n"),
+        plan(&simulation.desired, &simulation.observed),
+        simulation.log.join("\n"),
     );
 }
 
@@ -701,22 +704,22 @@ fn random_walks_keep_the_rules_and_converge() {
     // Pools that begin with `m` hold masters; pods of those with `e` hold their data.
     let beginnings = [[("a", 2), ("b", 1)], [("d", 1), ("m", 3)], [("e", 2), ("a", 1)]];
     for (seed, pools) in (0..300).zip(beginnings.iter().cycle()) {
-        let mut world = World::new(desired(pools, "first"), seed);
-        converge(&mut world);
+        let mut simulation = Simulation::new(desired(pools, "first"), seed);
+        converge(&mut simulation);
         for turn in 0..60 {
             match (seed + turn) % 7 {
-                0 => world.edit(),
-                3 => world.disturb(),
-                5 if turn % 20 == 5 => world.make_again(),
-                _ => world.tick(),
+                0 => simulation.edit(),
+                3 => simulation.disturb(),
+                5 if turn % 20 == 5 => simulation.make_again(),
+                _ => simulation.tick(),
             }
-            world.reconcile();
+            simulation.reconcile();
         }
-        world.take_back();
-        converge(&mut world);
+        simulation.take_back();
+        converge(&mut simulation);
         // An idle cluster writes nothing.
-        let before = world.desired.status.clone();
-        world.reconcile();
-        assert_eq!(world.desired.status, before, "seed {seed}");
+        let before = simulation.desired.status.clone();
+        simulation.reconcile();
+        assert_eq!(simulation.desired.status, before, "seed {seed}");
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::controller::{
     observe::{PilotFacts, Trouble, condition},
     plan::{OperationType, Step, plan},
-    world::{desired, observed},
+    testing::sample::{desired, observed},
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -66,22 +66,22 @@ fn a_bootstrap_ends_ready_and_stays_initialized() {
 #[test]
 fn nothing_moves_while_nothing_changes() {
     let mut cluster = desired(&[("a", 2)], "new");
-    let world = observed(&[("a", 2)], "new");
-    let first = look(&mut cluster, &world, 0);
-    assert_eq!(look(&mut cluster, &world, 3600), first);
+    let found = observed(&[("a", 2)], "new");
+    let first = look(&mut cluster, &found, 0);
+    assert_eq!(look(&mut cluster, &found, 3600), first);
 }
 
 #[test]
 fn a_pause_shows_and_its_end_too() {
     let mut cluster = desired(&[("a", 2)], "new");
-    let world = observed(&[("a", 2)], "new");
-    look(&mut cluster, &world, 0);
+    let found = observed(&[("a", 2)], "new");
+    look(&mut cluster, &found, 0);
     cluster.paused = true;
-    let paused = look(&mut cluster, &world, 1);
+    let paused = look(&mut cluster, &found, 1);
     assert_eq!(reason(&paused, "Progressing"), "False/ClusterPaused");
     assert_eq!(paused.phase.as_deref(), Some("Paused"));
     cluster.paused = false;
-    assert_eq!(reason(&look(&mut cluster, &world, 2), "Progressing"), "True/ClusterResumed");
+    assert_eq!(reason(&look(&mut cluster, &found, 2), "Progressing"), "True/ClusterResumed");
 }
 
 #[test]
@@ -99,11 +99,11 @@ fn a_spec_that_is_not_run_is_stalled_and_not_reconciling() {
 fn a_step_without_progress_is_stalled_after_its_deadline() {
     let mut cluster = desired(&[("a", 2)], "new");
     cluster.strategy.progress_deadline = Duration::from_secs(100);
-    let mut world = observed(&[("a", 2)], "new");
-    world.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap().ready = false;
-    assert_eq!(reason(&look(&mut cluster, &world, 0), "Stalled"), "");
-    assert_eq!(reason(&look(&mut cluster, &world, 99), "Stalled"), "");
-    let late = look(&mut cluster, &world, 100);
+    let mut found = observed(&[("a", 2)], "new");
+    found.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap().ready = false;
+    assert_eq!(reason(&look(&mut cluster, &found, 0), "Stalled"), "");
+    assert_eq!(reason(&look(&mut cluster, &found, 99), "Stalled"), "");
+    let late = look(&mut cluster, &found, 100);
     assert_eq!(reason(&late, "Stalled"), "True/ProgressDeadlineExceeded");
     // It goes on by itself once the node serves.
     let done = look(&mut cluster, &observed(&[("a", 2)], "new"), 200);
@@ -116,11 +116,11 @@ fn a_crash_loop_told_in_two_sentences_by_turns_stays_stalled_and_moving_figures_
     let mut cluster = desired(&[("a", 2)], "new");
     cluster.strategy.progress_deadline = Duration::from_secs(100);
     let mut said = |says: &str, seconds| {
-        let mut world = observed(&[("a", 2)], "new");
-        let member = world.pools[0].members.get_mut(&1).unwrap();
+        let mut found = observed(&[("a", 2)], "new");
+        let member = found.pools[0].members.get_mut(&1).unwrap();
         member.pod.as_mut().unwrap().ready = false;
         member.pilot.as_mut().unwrap().not_ready = Some(says.to_owned());
-        reason(&look(&mut cluster, &world, seconds), "Stalled")
+        reason(&look(&mut cluster, &found, seconds), "Stalled")
     };
     let stalled = "True/ProgressDeadlineExceeded";
     for (seconds, says) in (0..).step_by(40).zip(["Starting", "crashed", "Starting"]) {
@@ -140,12 +140,12 @@ fn a_crash_loop_told_in_two_sentences_by_turns_stays_stalled_and_moving_figures_
 fn a_slow_registry_is_told_and_stalls_nothing() {
     let mut cluster = desired(&[("a", 2)], "new");
     let mut look_at = |lasts: bool| {
-        let mut world = observed(&[("a", 2)], "new");
-        let pod = world.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap();
+        let mut found = observed(&[("a", 2)], "new");
+        let pod = found.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap();
         let message = "ex-demo-a-1: ErrImagePull".to_owned();
         (pod.ready, pod.trouble) =
             (false, Some(Trouble { reason: "ImagePullFailed", message, lasts }));
-        let after = look(&mut cluster, &world, 0);
+        let after = look(&mut cluster, &found, 0);
         let told = condition(&after.conditions, "Ready").unwrap().message.contains("ErrImagePull");
         (reason(&after, "Stalled"), told)
     };
@@ -220,8 +220,8 @@ fn a_cluster_that_serves_no_data_or_takes_no_writes_is_not_ready() {
 #[test]
 fn a_database_that_lets_everybody_in_says_so_and_is_ready_all_the_same() {
     let mut cluster = desired(&[("a", 2)], "new");
-    let world = observed(&[("a", 2)], "new");
-    let open = look(&mut cluster, &world, 0);
+    let found = observed(&[("a", 2)], "new");
+    let open = look(&mut cluster, &found, 0);
     assert_eq!(reason(&open, "Secured"), "False/SecurityDisabled");
     assert_eq!(reason(&open, "Ready"), "True/AllNodesReady");
 }

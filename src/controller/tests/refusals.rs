@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
-use super::super::example::DATABASE;
+use super::super::testing::example::DATABASE;
 use super::{
     api::id,
-    rig::{Rig, cluster_id},
+    harness::{Harness, cluster_id},
 };
 use crate::api::names::label;
 
@@ -16,64 +16,64 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 async fn one_refused_object_is_told_and_holds_no_other_up() {
     for (plural, name) in [("poddisruptionbudgets", "ex-shop-a"), ("services", "ex-shop-nodes")] {
         for code in [403, 422, 500] {
-            let rig = Rig::new(2);
-            rig.api.server().refuses.insert(id(plural, name), code);
-            rig.settle().await;
-            rig.scale(3);
-            rig.settle().await;
-            assert_eq!(rig.replicas(), 3, "the rest goes on: {plural} {code}");
-            let cluster = rig.object("exampleclusters", "shop");
+            let harness = Harness::new(2);
+            harness.api.server().refuses.insert(id(plural, name), code);
+            harness.settle().await;
+            harness.scale(3);
+            harness.settle().await;
+            assert_eq!(harness.replicas(), 3, "the rest goes on: {plural} {code}");
+            let cluster = harness.object("exampleclusters", "shop");
             assert_eq!(cluster["status"]["observedGeneration"], cluster["metadata"]["generation"]);
-            let stalled = rig.condition("Stalled");
+            let stalled = harness.condition("Stalled");
             assert_eq!(stalled["reason"], "ObjectRefused", "{cluster}");
             let message = stalled["message"].as_str().unwrap();
             assert!(message.contains(name) && message.contains("a policy of"), "{message}");
-            assert_eq!(rig.condition("Ready")["status"], "False");
+            assert_eq!(harness.condition("Ready")["status"], "False");
 
-            rig.api.server().refuses.clear();
-            rig.settle().await;
-            assert_eq!(rig.condition("Stalled"), Value::Null);
-            assert_eq!(rig.condition("Ready")["status"], "True");
+            harness.api.server().refuses.clear();
+            harness.settle().await;
+            assert_eq!(harness.condition("Stalled"), Value::Null);
+            assert_eq!(harness.condition("Ready")["status"], "True");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_step_is_told() {
-    let rig = Rig::new(2);
-    rig.settle().await;
-    rig.api.server().refuses.insert(id("statefulsets", "ex-shop-a"), 403);
-    rig.scale(3);
-    rig.settle().await;
-    assert_eq!(rig.condition("Stalled")["reason"], "ObjectRefused");
-    let cluster = rig.object("exampleclusters", "shop");
+    let harness = Harness::new(2);
+    harness.settle().await;
+    harness.api.server().refuses.insert(id("statefulsets", "ex-shop-a"), 403);
+    harness.scale(3);
+    harness.settle().await;
+    assert_eq!(harness.condition("Stalled")["reason"], "ObjectRefused");
+    let cluster = harness.object("exampleclusters", "shop");
     assert_eq!(cluster["status"]["observedGeneration"], cluster["metadata"]["generation"]);
-    rig.api.server().refuses.clear();
-    rig.settle().await;
-    assert_eq!(rig.condition("Ready")["status"], "True");
+    harness.api.server().refuses.clear();
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_that_does_not_end_is_asked_for_less_and_less_and_told() {
     for (plural, name) in [("statefulsets", "ex-shop-a"), ("pilots", "ex-shop-a-2")] {
-        let rig = Rig::new(2);
-        rig.settle().await;
-        rig.api.server().refuses.insert(id(plural, name), 409);
-        rig.scale(3);
-        let before = rig.api.server().requests;
-        rig.work(TEN_MINUTES).await;
-        let asked = rig.api.server().requests - before;
+        let harness = Harness::new(2);
+        harness.settle().await;
+        harness.api.server().refuses.insert(id(plural, name), 409);
+        harness.scale(3);
+        let before = harness.api.server().requests;
+        harness.work(TEN_MINUTES).await;
+        let asked = harness.api.server().requests - before;
         // Twenty looks or so; five in a second would make it many thousands.
         assert!((20..400).contains(&asked), "{asked} requests");
-        let stalled = rig.condition("Stalled");
+        let stalled = harness.condition("Stalled");
         assert_eq!(stalled["reason"], "SyncFailed", "{plural}");
         let message = stalled["message"].as_str().unwrap();
         assert!(message.contains(name), "{message}");
 
-        rig.api.server().refuses.clear();
-        rig.settle().await;
-        assert_eq!(rig.condition("Stalled"), Value::Null);
-        assert_eq!(rig.replicas(), 3);
+        harness.api.server().refuses.clear();
+        harness.settle().await;
+        assert_eq!(harness.condition("Stalled"), Value::Null);
+        assert_eq!(harness.replicas(), 3);
     }
 }
 
@@ -91,29 +91,30 @@ async fn labels_that_somebody_takes_off_are_given_back() {
                 // Pilots are found without it: those that nobody manages are looked after too.
                 continue;
             }
-            let rig = Rig::new(2);
-            rig.settle().await;
+            let harness = Harness::new(2);
+            harness.settle().await;
             let (set, object) = (id("statefulsets", "ex-shop-a"), id(plural, name));
-            let uid = rig.object(&set.0, &set.1)["metadata"]["uid"].clone();
+            let uid = harness.object(&set.0, &set.1)["metadata"]["uid"].clone();
             for pod in ["ex-shop-a-0", "ex-shop-a-1"] {
                 let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet",
                     "name": "ex-shop-a", "uid": uid, "controller": true}]);
-                rig.api.server().edit(&id("pods", pod), |pod| {
+                harness.api.server().edit(&id("pods", pod), |pod| {
                     pod["metadata"]["ownerReferences"] = owner;
                 });
             }
-            rig.api.server().edit(&set, |set| set["status"] = json!({"replicas": 2}));
-            let labels = |rig: &Rig| rig.object(plural, name)["metadata"]["labels"].clone();
-            let whole = labels(&rig);
-            rig.api.server().edit(&object, |object| {
+            harness.api.server().edit(&set, |set| set["status"] = json!({"replicas": 2}));
+            let labels =
+                |harness: &Harness| harness.object(plural, name)["metadata"]["labels"].clone();
+            let whole = labels(&harness);
+            harness.api.server().edit(&object, |object| {
                 object["metadata"]["labels"].as_object_mut().unwrap().remove(taken).unwrap();
             });
-            let before = rig.api.server().requests;
-            rig.work(TEN_MINUTES).await;
-            let asked = rig.api.server().requests - before;
+            let before = harness.api.server().requests;
+            harness.work(TEN_MINUTES).await;
+            let asked = harness.api.server().requests - before;
             assert!(asked < 60, "{asked} requests for {plural} without {taken}");
-            assert_eq!(labels(&rig), whole, "{plural} without {taken}");
-            assert_eq!(rig.condition("Ready")["status"], "True", "{plural} without {taken}");
+            assert_eq!(labels(&harness), whole, "{plural} without {taken}");
+            assert_eq!(harness.condition("Ready")["status"], "True", "{plural} without {taken}");
         }
     }
 }
@@ -125,9 +126,9 @@ async fn a_pilot_of_a_wanted_name_without_labels_is_adopted_and_one_of_somebody_
         "name": "other", "uid": "other", "controller": true,
     }]);
     for (owner, adopted) in [(json!([]), true), (owner, false)] {
-        let rig = Rig::new(1);
+        let harness = Harness::new(1);
         let pilot = id("pilots", "ex-shop-a-0");
-        rig.api.server().add(
+        harness.api.server().add(
             &pilot,
             json!({
                 "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot",
@@ -137,12 +138,12 @@ async fn a_pilot_of_a_wanted_name_without_labels_is_adopted_and_one_of_somebody_
                 "spec": {},
             }),
         );
-        rig.settle().await;
-        let found = rig.object(&pilot.0, &pilot.1);
-        let uid = rig.object("exampleclusters", &cluster_id().1)["metadata"]["uid"].clone();
+        harness.settle().await;
+        let found = harness.object(&pilot.0, &pilot.1);
+        let uid = harness.object("exampleclusters", &cluster_id().1)["metadata"]["uid"].clone();
         assert_eq!(found["metadata"]["ownerReferences"][0]["uid"] == uid, adopted);
-        assert_eq!(rig.condition("Ready")["status"] == "True", adopted);
+        assert_eq!(harness.condition("Ready")["status"] == "True", adopted);
         let stalled = if adopted { Value::Null } else { json!("NameConflict") };
-        assert_eq!(rig.condition("Stalled")["reason"], stalled);
+        assert_eq!(harness.condition("Stalled")["reason"], stalled);
     }
 }

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::{ClusterSpec, PilotIntent},
-        controller::{Settings, observe::Observed, world::observed},
+        controller::{Settings, observe::Observed, testing::sample::observed},
         databases::elasticsearch::kind::Roles,
     };
 

@@ -1,144 +1,37 @@
-//! A world for tests: an orchestrator and pilots in memory, driven by the plan.
+//! Simulates Kubernetes and the pilots in memory, driven by the plan.
 //!
 //! It keeps the rules that the plan must never break, and panics when one is broken. Everything
 //! random comes from one seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{
-    api::core::v1::ResourceRequirements,
-    apimachinery::pkg::api::resource::Quantity,
-    jiff::{SignedDuration, Timestamp},
-};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use super::{
-    desired::{Desired, Image, Pool, Strategy},
-    example::DATABASE,
-    heard::Hearing,
-    observe::{
-        ClaimFacts, Installer, Installing, Member, Observed, ObservedPool, PilotFacts, PodFacts,
-        Set,
+use super::sample::pool;
+use crate::{
+    api::{
+        names,
+        v1beta1::{ClusterStatus, Health, PilotIntent, PilotSpec},
     },
-    plan::{Plan, Step, pilots, plan},
-    status::status,
-};
-use crate::api::{
-    names,
-    v1beta1::{ClusterStatus, Health, Persistence, PilotIntent, PilotSpec, Services},
-};
-
-/// A cluster with these pools and sizes, configured as `revision` says.
-pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
-    Desired {
-        database: &DATABASE,
-        namespace: "default".into(),
-        name: "demo".into(),
-        uid: "cluster-uid".into(),
-        generation: 1,
-        deleted: false,
-        force_delete: false,
-        finalizers: Vec::new(),
-        paused: false,
-        stopped: false,
-        version: "5.0.6".into(),
-        image: Image::named("docker.io/example:5.0.6"),
-        pilot_image: Image::named("navigator"),
-        run_as_user: 999,
-        services: Services::default(),
-        pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
-        strategy: Strategy::of(None),
-        stalled: None,
-        status: ClusterStatus::default(),
-    }
-}
-
-fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
-    Pool {
-        name: name.into(),
-        set: DATABASE.stateful_set("demo", name),
-        replicas,
-        zone: None,
-        resources: ResourceRequirements::default(),
-        persistence: Some(Persistence {
-            size: Some(Quantity("1Gi".into())),
-            ..Persistence::default()
-        }),
-        overlays: Vec::new(),
-        pilot: PilotSpec {
-            version: Some("5.0.6".into()),
-            config_hash: Some(revision.into()),
-            ..PilotSpec::default()
+    controller::{
+        desired::{Desired, Image, Pool},
+        heard::Hearing,
+        observe::{
+            ClaimFacts, Installer, Installing, Member, Observed, ObservedPool, PilotFacts,
+            PodFacts, Set,
         },
-        pod_hash: revision.into(),
-        pods_alike: Vec::new(),
-        eligible: leads(name),
-        labels: Vec::new(),
-    }
-}
+        plan::{Plan, Step, outdated, pilots, plan},
+        status::status,
+    },
+};
 
-/// May the nodes of the pool of this name be elected to lead?
-fn leads(pool: &str) -> bool {
-    pool.starts_with('m')
-}
-
-/// A node that serves, as `revision` says.
-pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
-    Member {
-        name: names::pilot(set, ordinal),
-        pod: Some(PodFacts {
-            uid: format!("pod-{ordinal}"),
-            ready: true,
-            started: true,
-            hash: revision.into(),
-            ..PodFacts::default()
-        }),
-        pilot: Some(PilotFacts {
-            uid: format!("pilot-{ordinal}"),
-            spec: PilotSpec {
-                version: Some("5.0.6".into()),
-                config_hash: Some(revision.into()),
-                ..PilotSpec::default()
-            },
-            keeps_data: true,
-            owned: true,
-            ready: true,
-            identity: true,
-            instance: Some(format!("pod-{ordinal}")),
-            hearing: Hearing::STEADY,
-            answered: true,
-            checked: true,
-            running_hash: Some(revision.into()),
-            version: Some("5.0.6".into()),
-            health: Some(Health::Green),
-            ..PilotFacts::default()
-        }),
-        claim: Some(ClaimFacts {
-            name: format!("example-data-{}", names::pilot(set, ordinal)),
-            uid: format!("claim-{ordinal}"),
-            holds_data: true,
-            ..ClaimFacts::default()
-        }),
-    }
-}
-
-/// Pools of nodes that all serve.
-pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> Observed {
-    let pools = pools.iter().map(|(name, replicas)| {
-        let set_name = DATABASE.stateful_set("demo", name);
-        let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
-        let set = Some(Set { replicas: *replicas, ..Set::default() });
-        ObservedPool { name: (*name).into(), set_name, set, members }
-    });
-    Observed { pools: pools.collect(), ..Observed::default() }
-}
-
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) desired: Desired,
     pub(crate) observed: Observed,
     rng: StdRng,
     uids: u64,
-    /// Passes with every look.
+    /// Passes with every reconcile.
     now: Timestamp,
     /// Nodes that joined and did not leave: their volumes hold what others may lack.
     joined: BTreeSet<String>,
@@ -146,7 +39,7 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn new(desired: Desired, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed);
         Self {
@@ -168,7 +61,7 @@ impl World {
         assert!(holds, "broken rule: {rule}\n{}", self.log.join("\n"));
     }
 
-    /// One look of the controller.
+    /// The controller reconciles once.
     pub(crate) fn reconcile(&mut self) -> Plan {
         self.now += SignedDuration::from_secs(1);
         self.ensure();
@@ -618,9 +511,7 @@ impl World {
             && self.observed.pools.iter().zip(&desired.pools).all(|(found, wanted)| {
                 found.replicas() == wanted.replicas
                     && found.running().all(|(_, member)| {
-                        member.is_some_and(|member| {
-                            member.serving() && !super::plan::outdated(member, wanted)
-                        })
+                        member.is_some_and(|member| member.serving() && !outdated(member, wanted))
                     })
             })
     }

@@ -5,17 +5,16 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    cluster,
-    desired::{Database, Desired, Reach, Reports, Service},
-};
 use crate::{
     api::{
         cluster_kind::ClusterKind,
         pilot_part::Parts,
         v1beta1::{Cluster, Config, NodePool, PilotStatus},
     },
-    controller::Runs,
+    controller::{
+        Runs, cluster,
+        desired::{Database, Desired, Reach, Reports, Service},
+    },
     engine::{revision, settings},
 };
 

@@ -23,9 +23,9 @@ use tokio::{
 
 use super::super::{
     Config, Error, STUCK,
-    example::DATABASE,
     queue::{Key, Outcome, Queue},
     run, stuck,
+    testing::example::DATABASE,
 };
 use crate::{
     api::{names, v1beta1::API_VERSION},

@@ -16,12 +16,12 @@ use super::{
         context::{self, Context},
         desired::Settings,
         events::Events,
-        example::DATABASE,
         heard::Heard,
         metrics::Metrics,
         queue::{Key, Outcome, Queue},
         reconcile::reconcile,
         stores::Stores,
+        testing::example::DATABASE,
     },
     api::{Api, Id, id},
 };
@@ -37,7 +37,7 @@ fn key() -> Key {
     Key { kind: DATABASE.kind, namespace: "default".into(), name: "shop".into() }
 }
 
-pub(super) struct Rig {
+pub(super) struct Harness {
     pub(super) api: Api,
     /// Pilots that are told to leave have moved their data away.
     pub(super) drains_end: bool,
@@ -51,7 +51,7 @@ pub(super) struct Rig {
     pub(super) unpulled: &'static str,
 }
 
-impl Rig {
+impl Harness {
     /// An empty namespace with one cluster, of one pool, that nobody has seen yet.
     pub(super) fn new(replicas: u32) -> Self {
         let api = Api::default();
@@ -84,7 +84,7 @@ impl Rig {
         }
     }
 
-    /// Another world that stands where this one does.
+    /// Another one that stands where this one does.
     pub(super) fn copy(&self) -> Self {
         let Self { api, drains_end, pods_start, rejects, image, unpulled } = self;
         let (drains_end, pods_start) = (*drains_end, *pods_start);

@@ -1,0 +1,5 @@
+//! For tests only: a database, sample clusters of it, and a simulation of what runs them.
+
+pub(crate) mod example;
+pub(crate) mod sample;
+pub(crate) mod simulation;

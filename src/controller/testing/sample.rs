@@ -1,0 +1,123 @@
+//! Clusters of the example database, as they shall be and as they are.
+
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
+};
+
+use super::example::DATABASE;
+use crate::{
+    api::{
+        names,
+        v1beta1::{ClusterStatus, Health, Persistence, PilotSpec, Services},
+    },
+    controller::{
+        desired::{Desired, Image, Pool, Strategy},
+        heard::Hearing,
+        observe::{ClaimFacts, Member, Observed, ObservedPool, PilotFacts, PodFacts, Set},
+    },
+};
+
+/// A cluster with these pools and sizes, configured as `revision` says.
+pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
+    Desired {
+        database: &DATABASE,
+        namespace: "default".into(),
+        name: "demo".into(),
+        uid: "cluster-uid".into(),
+        generation: 1,
+        deleted: false,
+        force_delete: false,
+        finalizers: Vec::new(),
+        paused: false,
+        stopped: false,
+        version: "5.0.6".into(),
+        image: Image::named("docker.io/example:5.0.6"),
+        pilot_image: Image::named("navigator"),
+        run_as_user: 999,
+        services: Services::default(),
+        pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
+        strategy: Strategy::of(None),
+        stalled: None,
+        status: ClusterStatus::default(),
+    }
+}
+
+pub(super) fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
+    Pool {
+        name: name.into(),
+        set: DATABASE.stateful_set("demo", name),
+        replicas,
+        zone: None,
+        resources: ResourceRequirements::default(),
+        persistence: Some(Persistence {
+            size: Some(Quantity("1Gi".into())),
+            ..Persistence::default()
+        }),
+        overlays: Vec::new(),
+        pilot: PilotSpec {
+            version: Some("5.0.6".into()),
+            config_hash: Some(revision.into()),
+            ..PilotSpec::default()
+        },
+        pod_hash: revision.into(),
+        pods_alike: Vec::new(),
+        eligible: leads(name),
+        labels: Vec::new(),
+    }
+}
+
+/// May the nodes of the pool of this name be elected to lead?
+fn leads(pool: &str) -> bool {
+    pool.starts_with('m')
+}
+
+/// A node that serves, as `revision` says.
+pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
+    Member {
+        name: names::pilot(set, ordinal),
+        pod: Some(PodFacts {
+            uid: format!("pod-{ordinal}"),
+            ready: true,
+            started: true,
+            hash: revision.into(),
+            ..PodFacts::default()
+        }),
+        pilot: Some(PilotFacts {
+            uid: format!("pilot-{ordinal}"),
+            spec: PilotSpec {
+                version: Some("5.0.6".into()),
+                config_hash: Some(revision.into()),
+                ..PilotSpec::default()
+            },
+            keeps_data: true,
+            owned: true,
+            ready: true,
+            identity: true,
+            instance: Some(format!("pod-{ordinal}")),
+            hearing: Hearing::STEADY,
+            answered: true,
+            checked: true,
+            running_hash: Some(revision.into()),
+            version: Some("5.0.6".into()),
+            health: Some(Health::Green),
+            ..PilotFacts::default()
+        }),
+        claim: Some(ClaimFacts {
+            name: format!("example-data-{}", names::pilot(set, ordinal)),
+            uid: format!("claim-{ordinal}"),
+            holds_data: true,
+            ..ClaimFacts::default()
+        }),
+    }
+}
+
+/// Pools of nodes that all serve.
+pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> Observed {
+    let pools = pools.iter().map(|(name, replicas)| {
+        let set_name = DATABASE.stateful_set("demo", name);
+        let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
+        let set = Some(Set { replicas: *replicas, ..Set::default() });
+        ObservedPool { name: (*name).into(), set_name, set, members }
+    });
+    Observed { pools: pools.collect(), ..Observed::default() }
+}
