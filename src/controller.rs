@@ -4,12 +4,13 @@
 //! One look at a cluster is `observe → plan → build → apply → status`; see [`mod@reconcile`].
 //! What differs between databases is theirs to say, as a [`Database`].
 
-mod apply;
 pub(crate) mod build;
 pub mod cluster;
 mod context;
 pub mod desired;
+mod ensure;
 mod events;
+mod execute;
 mod heard;
 mod metrics;
 mod namespaces;
@@ -25,6 +26,7 @@ mod teardown;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -21,10 +21,9 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::{
-    apply,
     context::{Context, Error, MANAGER, refused},
     desired::{Database, Desired, Stalled},
-    events,
+    ensure, events, execute,
     observe::{Objects, Observed, observe, other_store},
     plan::{Plan, Step, plan},
     queue::{Key, Outcome},
@@ -143,7 +142,7 @@ async fn look(ctx: &Context, cluster: &DynamicObject, desired: &Desired) -> Resu
     let desired = &desired.clone().fitting(&observed.existing());
     let inert = desired.paused || desired.stalled.is_some() || observed.stalled.is_some();
     if !inert {
-        match apply::ensure(ctx, desired, &observed).await {
+        match ensure::ensure(ctx, desired, &observed).await {
             Ok(refused) => observed.refused = refused,
             // Shown in status, below, like what the caches know.
             Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
@@ -246,7 +245,7 @@ async fn carry_out(
         );
         return Ok(Done::Otherwise(Plan { step: None, ..planned }));
     }
-    apply::execute(ctx, &fresh, &observed, step).await?;
+    execute::execute(ctx, &fresh, &observed, step).await?;
     Ok(Done::Yes)
 }
 

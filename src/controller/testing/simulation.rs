@@ -81,7 +81,7 @@ impl Simulation {
         planned
     }
 
-    /// What `apply::ensure` does: missing StatefulSets and Pilots.
+    /// What `ensure` does: missing StatefulSets and Pilots.
     fn ensure(&mut self) {
         let wanted: Vec<Pool> = self.desired.pools.clone();
         let mut pools = Vec::new();

@@ -1,0 +1,249 @@
+//! Makes the objects of a cluster as they were built, and gives back what somebody took from them.
+//!
+//! Invariants: nothing is written that already is so; nothing that belongs to somebody else is
+//! touched.
+
+mod adopt;
+mod pilot;
+
+use k8s_openapi::{
+    api::core::v1::{Namespace, Pod, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api,
+    api::{ApiResource, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+pub(crate) use self::pilot::ensure_pilot;
+use super::{
+    build::{self, Prepared},
+    context::{Context, Error, refused},
+    desired::{Desired, Stalled},
+    events::News,
+    observe::{Observed, foreign, other_store, owned},
+    write::{change, delete, exactly},
+};
+use crate::api::{names::annotation, quantity};
+
+/// Makes every object of the cluster as it shall be, and every Pilot that a node needs. What the
+/// server will not take of one object holds no other up; the first such refusal is returned.
+pub(crate) async fn ensure(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+) -> Result<Option<Stalled>, Error> {
+    // Pilots of volumes that were kept come before any pod, in all pools: a node whose own volume is
+    // lost founds when all Pilots have said that theirs are empty, so a refusal of one holds all up.
+    for pool in observed.pools.iter().filter(|pool| pool.set.is_none()) {
+        let Some(wanted) = desired.pool(&pool.name) else { continue };
+        for ordinal in 0..pool.initial() {
+            ensure_pilot(ctx, desired, wanted, ordinal, pool.members.get(&ordinal)).await?;
+        }
+    }
+    let mut first = None;
+    let mut note = |done: Result<(), Error>| {
+        let Err(error) = done else { return Ok(()) };
+        let refused = refused(error)?;
+        let (name, message) = (&desired.name, &refused.message);
+        warn!(namespace = desired.namespace, name, message, "An object was refused");
+        first.get_or_insert(refused);
+        Ok(())
+    };
+    for prepared in build::build(desired, observed, &ctx.settings) {
+        note(ensure_object(ctx, desired, observed, prepared).await)?;
+    }
+    note(remove_services(ctx, desired).await)?;
+    for pool in &observed.pools {
+        note(adopt::members(ctx, desired, pool).await)?;
+        let Some(wanted) = desired.pool(&pool.name) else { continue };
+        for (ordinal, member) in pool.running() {
+            note(ensure_pilot(ctx, desired, wanted, ordinal, member).await)?;
+        }
+    }
+    note(label_nodes(ctx, desired).await)?;
+    Ok(first)
+}
+
+async fn ensure_object(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    prepared: Prepared,
+) -> Result<(), Error> {
+    let Some((meta, body)) = found(ctx, desired, observed, &prepared) else {
+        return make(ctx, desired, prepared).await;
+    };
+    if !owned(&meta, desired) {
+        let kind = &prepared.resource.kind;
+        return Err(Error::Foreign(foreign(kind, &meta, desired)));
+    }
+    if current(&prepared, &body) {
+        return Ok(());
+    }
+    let version =
+        (prepared.resource.kind == "StatefulSet").then(|| meta.resource_version.clone()).flatten();
+    change(ctx, desired, prepared, version).await
+}
+
+/// The object of this name as the caches know it.
+fn found(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    prepared: &Prepared,
+) -> Option<(ObjectMeta, Value)> {
+    if prepared.resource.kind == "StatefulSet" {
+        let pool = observed.pools.iter().find(|pool| pool.set_name == prepared.name)?;
+        let set = pool.set.as_ref()?.object.as_deref()?;
+        return Some((set.metadata.clone(), json!(set)));
+    }
+    let object = ctx.stores.other(&prepared.resource, &desired.namespace, &prepared.name)?;
+    Some((object.metadata.clone(), json!(*object)))
+}
+
+/// Is the object what was built? Its hash says what it was made from; the comparison sees what
+/// somebody changed since.
+fn current(prepared: &Prepared, found: &Value) -> bool {
+    let hash = found["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
+    hash == Some(prepared.hash()) && holds(found, &prepared.body)
+}
+
+/// Does `found` say everything that `wanted` says? The server adds defaults and rewrites
+/// quantities.
+fn holds(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
+            found.get(key).map_or(is_empty(wanted), |found| holds(found, wanted))
+        }),
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(f, w)| holds(f, w))
+        }
+        (Value::String(found), Value::String(wanted)) => {
+            let value = |text: &str| quantity::nanos(text);
+            found == wanted || value(found).is_some_and(|v| value(wanted) == Some(v))
+        }
+        (found, wanted) => found == wanted,
+    }
+}
+
+/// Absent and empty are one to the server.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_empty),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    }
+}
+
+/// Makes an object that the caches do not know. The server is asked first, because an apply
+/// would take over what somebody else made.
+async fn make(ctx: &Context, desired: &Desired, prepared: Prepared) -> Result<(), Error> {
+    let (resource, name) = (prepared.resource.clone(), prepared.name.clone());
+    let kind = resource.kind.as_str();
+    let request = |error| Error::request("get", kind, &name, error);
+    let api = ctx.read(&resource, &desired.namespace);
+    if let Some(found) = api.get_opt(&name).await.map_err(request)? {
+        if !owned(&found.metadata, desired) {
+            return Err(Error::Foreign(foreign(kind, &found.metadata, desired)));
+        }
+        if let Some(stalled) = other_store(&found.metadata, &ctx.settings.store_id) {
+            return Err(Error::Foreign(stalled));
+        }
+        // Ours, but without the labels by which we watch, or too new for the cache.
+        if kind != "StatefulSet" {
+            return change(ctx, desired, prepared, None).await;
+        }
+        // It was built without a look at what is there, so nothing but its labels is right.
+        let labels = &prepared.body["metadata"]["labels"];
+        adopt::relabel(ctx, desired, &resource, &found.metadata, labels).await?;
+        return Err(Error::Conflict { kind: kind.to_owned(), name });
+    }
+    not_terminating(ctx, desired).await?;
+    change(ctx, desired, prepared, None).await?;
+    if kind == "StatefulSet" {
+        info!(namespace = desired.namespace, name, "Created node pool");
+        let news = News::normal("CreateNodePool", format!("made StatefulSet {name}"));
+        ctx.events.tell(desired, &news).await;
+    }
+    Ok(())
+}
+
+async fn not_terminating(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+    let api: Api<Namespace> = Api::all(ctx.client.clone());
+    let name = &desired.namespace;
+    let namespace = api.get(name).await.map_err(|e| Error::request("get", "Namespace", name, e))?;
+    if namespace.metadata.deletion_timestamp.is_some() {
+        return Err(Error::NamespaceTerminating(name.clone()));
+    }
+    Ok(())
+}
+
+/// Services that the cluster does not want any more.
+async fn remove_services(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+    let resource = ApiResource::erase::<Service>(&());
+    for service in (desired.database.services)(desired) {
+        let found = ctx.stores.other(&resource, &desired.namespace, &service.name);
+        if let Some(found) =
+            found.filter(|found| !service.wanted && owned(&found.metadata, desired))
+        {
+            delete(ctx, desired, &resource, &service.name, exactly(&found.metadata)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives pods the labels of single nodes, which a pod template cannot say.
+async fn label_nodes(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+    let objects = ctx.stores.objects(desired);
+    for pod in &objects.pods {
+        let meta = &pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let ordinal = desired.pools.iter().find_map(|pool| ordinal(&pool.set, name));
+        let Some(ordinal) = ordinal.filter(|_| meta.deletion_timestamp.is_none()) else { continue };
+        let pilot =
+            objects.pilots.iter().find(|pilot| pilot.metadata.name.as_deref() == Some(name));
+        let mut labels = serde_json::Map::new();
+        let wanted = (desired.database.node_labels)(ordinal, pilot.map(|pilot| &pilot.status));
+        for (key, value) in wanted {
+            let found = meta.labels.as_ref().and_then(|labels| labels.get(key));
+            if found.map(String::as_str) != value {
+                labels.insert(key.to_owned(), json!(value));
+            }
+        }
+        if labels.is_empty() {
+            continue;
+        }
+        let patch = json!({"metadata": {"uid": meta.uid, "labels": labels}});
+        let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map_err(|error| Error::request("patch", "Pod", name, error))?;
+    }
+    Ok(())
+}
+
+/// The ordinal of a pod of this StatefulSet.
+fn ordinal(set: &str, pod: &str) -> Option<u32> {
+    pod.strip_prefix(set)?.strip_prefix('-')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_and_rewritten_quantities_are_no_difference() {
+        let found = json!({
+            "spec": {"a": 1, "added": true, "cpu": "1", "list": [{"x": 1, "protocol": "TCP"}]},
+        });
+        let wanted = json!({"spec": {"a": 1, "cpu": "1000m", "list": [{"x": 1}], "none": {}}});
+        assert!(holds(&found, &wanted));
+        assert!(!holds(&found, &json!({"spec": {"a": 2}})));
+        assert!(!holds(&found, &json!({"spec": {"list": []}})));
+        assert!(!holds(&found, &json!({"spec": {"missing": 1}})));
+    }
+}

@@ -1,0 +1,81 @@
+//! The Pilot of a node: made, adopted, and brought up to date where that restarts nothing.
+
+use kube::api::{DynamicObject, PostParams};
+use serde_json::json;
+use tracing::info;
+
+use super::{adopt, not_terminating};
+use crate::{
+    api::names,
+    controller::{
+        build::{pilot_body, pilot_resource, spec_patch},
+        context::{Context, Error, MANAGER},
+        desired::{Desired, Pool},
+        observe::Member,
+        write::patch_pilot,
+    },
+};
+
+/// Makes the Pilot of a node, or brings it up to date where that restarts nothing.
+///
+/// What needs a restart is held back from a node that has a pod. Should its database crash, it
+/// would come up with a configuration before its turn, or with a version that its image does not
+/// have. It is [`Step::Tell`], [`Step::Mend`] and [`Step::Restart`] that give it, to one node.
+pub(crate) async fn ensure_pilot(
+    ctx: &Context,
+    desired: &Desired,
+    pool: &Pool,
+    ordinal: u32,
+    member: Option<&Member>,
+) -> Result<(), Error> {
+    let name = names::pilot(&pool.set, ordinal);
+    let Some(pilot) = member.and_then(|member| member.pilot.as_ref()) else {
+        return create_pilot(ctx, desired, pool, ordinal, &name).await;
+    };
+    let mut patch = json!({});
+    if !pilot.owned {
+        // Nobody controls it: the cluster that wants its name adopts it.
+        let body = pilot_body(desired, pool, &name, ordinal, &ctx.settings);
+        for part in ["labels", "annotations", "ownerReferences"] {
+            patch["metadata"][part] = body["metadata"][part].clone();
+        }
+    }
+    let never_started = member.is_some_and(|member| member.pod.is_none());
+    let restarts = pilot.spec.config_hash.as_deref() != Some(pool.config_hash());
+    if (!restarts || never_started)
+        && let Some(spec) = spec_patch(&pilot.spec, &pool.pilot)
+    {
+        patch["spec"] = spec;
+    }
+    if patch.as_object().is_none_or(serde_json::Map::is_empty) {
+        return Ok(());
+    }
+    patch_pilot(ctx, desired, &name, &pilot.resource_version, patch).await
+}
+
+async fn create_pilot(
+    ctx: &Context,
+    desired: &Desired,
+    pool: &Pool,
+    ordinal: u32,
+    name: &str,
+) -> Result<(), Error> {
+    not_terminating(ctx, desired).await?;
+    let resource = pilot_resource();
+    let body = pilot_body(desired, pool, name, ordinal, &ctx.settings);
+    let object: DynamicObject =
+        serde_json::from_value(body.clone()).expect("a Pilot has metadata and string keys");
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let api = ctx.write(&resource, &desired.namespace)?;
+    match api.create(&params, &object).await {
+        Ok(_) => info!(namespace = desired.namespace, name, "Created Pilot"),
+        Err(error) => {
+            let error = Error::request("create", "Pilot", name, error);
+            if matches!(error, Error::Conflict { .. }) {
+                adopt::pilot(ctx, desired, name, &body).await?;
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}

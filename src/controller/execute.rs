@@ -1,0 +1,218 @@
+//! Carries one step out.
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{PersistentVolumeClaim, Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::api::{ApiResource, Patch, PatchParams};
+use serde_json::json;
+
+use super::{
+    build::{self, pilot_resource, spec_patch},
+    context::{Context, Error, MANAGER},
+    desired::Desired,
+    ensure::ensure_pilot,
+    observe::{Member, Observed, ObservedPool, PHASE_OWNER, PilotFacts, owned},
+    plan::{Step, told_alone},
+    write::{change, decided, delete, exactly, patch_pilot},
+};
+use crate::api::{
+    names,
+    v1beta1::{PilotIntent, PilotSpec},
+};
+
+/// Carries one step out. `observed` must be fresh from the server.
+pub(crate) async fn execute(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    step: &Step,
+) -> Result<(), Error> {
+    match step {
+        Step::Raise { pool, to } | Step::Remove { pool, to, .. } => {
+            resize(ctx, desired, observed, pool, *to).await
+        }
+        Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
+        Step::Tell { pilot } => {
+            tell(ctx, desired, observed, pilot, |pilot, wanted| {
+                told_alone(desired.database, pilot, wanted)
+            })
+            .await
+        }
+        Step::Mend { pilot, pod } | Step::Restart { pilot, pod } => {
+            let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
+            tell(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
+            let version = member.pod.as_ref().map(|pod| &pod.resource_version);
+            let resource = ApiResource::erase::<Pod>(&());
+            delete(ctx, desired, &resource, pilot, decided(pod, version)).await
+        }
+        Step::RestartInPlace { pilot } => restart_in_place(ctx, desired, observed, pilot).await,
+        Step::Drain { pilot } => {
+            set_phase(ctx, desired, observed, pilot, &PilotIntent::Decommissioned).await
+        }
+        Step::Keep { pilot } => {
+            set_phase(ctx, desired, observed, pilot, &PilotIntent::Running).await
+        }
+        Step::Stop { pilots } => {
+            for pilot in pilots {
+                set_phase(ctx, desired, observed, pilot, &PilotIntent::Stopped).await?;
+            }
+            Ok(())
+        }
+        Step::Start { pilots } => {
+            for pilot in pilots {
+                set_phase(ctx, desired, observed, pilot, &PilotIntent::Running).await?;
+            }
+            Ok(())
+        }
+        Step::Deliver { pilot, pod, container, image: _ } => {
+            deliver(ctx, desired, pilot, pod, container).await
+        }
+        Step::DeleteClaim { pilot, claim, uid } => {
+            let found = member(observed, pilot).and_then(|(_, member)| member.claim.as_ref());
+            let version = found.map(|claim| &claim.resource_version);
+            let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+            delete(ctx, desired, &resource, claim, decided(uid, version)).await
+        }
+        Step::DeletePilot { pilot, uid } => {
+            let found = member(observed, pilot).and_then(|(_, member)| member.pilot.as_ref());
+            let version = found.map(|pilot| &pilot.resource_version);
+            delete(ctx, desired, &pilot_resource(), pilot, decided(uid, version)).await
+        }
+        Step::DeletePool { pool: _, set } => {
+            let service = ApiResource::erase::<Service>(&());
+            let pods = names::pods_service(set);
+            let budget = ApiResource::erase::<PodDisruptionBudget>(&());
+            for (resource, name) in [(service, pods), (budget, set.clone())] {
+                if let Some(found) = ctx.stores.other(&resource, &desired.namespace, &name)
+                    && owned(&found.metadata, desired)
+                {
+                    delete(ctx, desired, &resource, &name, exactly(&found.metadata)).await?;
+                }
+            }
+            let found = observed.pools.iter().find(|pool| pool.set_name == *set);
+            let object = found.and_then(|pool| pool.set.as_ref()?.object.as_deref());
+            let Some(object) = object else { return Ok(()) };
+            let resource = ApiResource::erase::<StatefulSet>(&());
+            delete(ctx, desired, &resource, set, exactly(&object.metadata)).await
+        }
+    }
+}
+
+fn member<'a>(observed: &'a Observed, name: &str) -> Option<(&'a ObservedPool, &'a Member)> {
+    observed.pools.iter().find_map(|pool| {
+        let member = pool.members.values().find(|member| member.name == name)?;
+        Some((pool, member))
+    })
+}
+
+/// Gives a node of the newest spec what `part` says.
+async fn tell(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pilot: &str,
+    part: impl Fn(&PilotFacts, &PilotSpec) -> PilotSpec,
+) -> Result<(), Error> {
+    let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
+    if let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot)
+        && let Some(spec) = spec_patch(&facts.spec, &part(facts, &wanted.pilot))
+    {
+        let patch = json!({"spec": spec});
+        patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;
+    }
+    Ok(())
+}
+
+/// Gives a node the newest spec and the order to stop; both at once, so that it is started with
+/// the newest spec whatever happens to us.
+async fn restart_in_place(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pilot: &str,
+) -> Result<(), Error> {
+    let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
+    let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot) else {
+        return Ok(());
+    };
+    let mut spec = spec_patch(&facts.spec, &wanted.pilot).unwrap_or_else(|| json!({}));
+    spec["phase"] = json!(PilotIntent::Stopped);
+    let patch = json!({"metadata": {"annotations": {PHASE_OWNER: MANAGER}}, "spec": spec});
+    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
+}
+
+/// Adds a container that installs the wanted pilot to a running pod. The server merges lists of
+/// containers by name, so what is there stays; the uid makes it this very pod.
+async fn deliver(
+    ctx: &Context,
+    desired: &Desired,
+    pilot: &str,
+    pod: &str,
+    container: &str,
+) -> Result<(), Error> {
+    let container = build::ephemeral_installer(desired, container);
+    let patch = json!({
+        "metadata": {"uid": pod}, "spec": {"ephemeralContainers": [container]},
+    });
+    let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch_subresource("ephemeralcontainers", pilot, &params, &Patch::Strategic(&patch))
+        .await
+        .map_err(|error| Error::request("bring a pilot into", "Pod", pilot, error))?;
+    Ok(())
+}
+
+/// Sets the replicas of a pool, Pilots of new nodes first: a pilot waits for its Pilot.
+async fn resize(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pool: &str,
+    to: u32,
+) -> Result<(), Error> {
+    let Some(found) = observed.pools.iter().find(|found| found.name == pool) else {
+        return Ok(());
+    };
+    let Some(set) = &found.set else { return Ok(()) };
+    if let Some(wanted) = desired.pool(pool) {
+        // New nodes are told what fits the cluster that they make.
+        let resized = desired.clone().fitting(&observed.resized(pool, to).existing());
+        let fitting = resized.pool(pool).unwrap_or(wanted);
+        for ordinal in set.replicas..to {
+            ensure_pilot(ctx, desired, fitting, ordinal, found.members.get(&ordinal)).await?;
+        }
+        let version = Some(set.resource_version.clone());
+        let prepared = build::resized(desired, wanted, found, to, &ctx.settings);
+        return change(ctx, desired, prepared, version).await;
+    }
+    // A pool that is no longer wanted keeps its last template; only its size changes.
+    let patch = json!({
+        "metadata": {"resourceVersion": set.resource_version}, "spec": {"replicas": to},
+    });
+    let api = ctx.write(&ApiResource::erase::<StatefulSet>(&()), &desired.namespace)?;
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch(&found.set_name, &params, &Patch::Merge(&patch))
+        .await
+        .map_err(|error| Error::request("patch", "StatefulSet", &found.set_name, error))?;
+    Ok(())
+}
+
+/// Writes the intent of a node and, beside it, that the intent is ours.
+async fn set_phase(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    pilot: &str,
+    phase: &PilotIntent,
+) -> Result<(), Error> {
+    let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
+    let Some(facts) = &member.pilot else { return Ok(()) };
+    let owner = (*phase != PilotIntent::Running).then_some(MANAGER);
+    let patch = json!({
+        "metadata": {"annotations": {PHASE_OWNER: owner}},
+        "spec": {"phase": phase},
+    });
+    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
+}
