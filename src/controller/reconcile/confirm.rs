@@ -1,0 +1,62 @@
+//! Asks the server itself before a step is carried out. Caches lag behind, and a step that was
+//! right for what they hold may be wrong by now.
+
+use k8s_openapi::jiff::Timestamp;
+use tracing::debug;
+
+use super::{observe, read};
+use crate::controller::{
+    context::{Context, Error},
+    desired::Desired,
+    observe::Observed,
+    plan::{OperationType, Plan, Step, plan},
+};
+
+/// A step on which the caches and the server agree, and what the server said.
+pub(super) struct Confirmed {
+    pub(super) operation: Option<OperationType>,
+    pub(super) step: Step,
+    pub(super) desired: Desired,
+    pub(super) observed: Observed,
+}
+
+/// Plans again, from what the server says now. Where another step follows from that, nothing is
+/// confirmed: `planned` becomes the server's plan, without its step, and the next reconcile starts
+/// over.
+pub(super) async fn confirm(
+    ctx: &Context,
+    desired: &Desired,
+    planned: &mut Plan,
+    now: Timestamp,
+) -> Result<Option<Confirmed>, Error> {
+    let Some(step) = planned.step.clone() else { return Ok(None) };
+    let live = live(ctx, desired).await?;
+    let observed = observe::from_server(ctx, &live, now).await?;
+    let live = live.fitting(&observed.existing());
+    let again = plan(&live, &observed);
+    if again.step.as_ref() != Some(&step) {
+        debug!(
+            namespace = desired.namespace,
+            name = desired.name,
+            cached = ?step,
+            live = ?again.step,
+            "The caches lag behind"
+        );
+        *planned = Plan { step: None, ..again };
+        return Ok(None);
+    }
+    let operation = planned.operation;
+    Ok(Some(Confirmed { operation, step, desired: live, observed }))
+}
+
+/// The cluster as the server has it, if that is the one that was planned for.
+async fn live(ctx: &Context, desired: &Desired) -> Result<Desired, Error> {
+    let (kind, name) = (desired.database.kind, &desired.name);
+    let api = ctx.read(&desired.database.resource(), &desired.namespace);
+    let object = api.get(name).await.map_err(|error| Error::request("get", kind, name, error))?;
+    let live = read(ctx, desired.database, &object)?;
+    if live.uid != desired.uid || live.generation != desired.generation || live.deleted {
+        return Err(Error::Conflict { kind: kind.to_owned(), name: name.clone() });
+    }
+    Ok(live)
+}

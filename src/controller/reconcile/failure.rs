@@ -1,0 +1,97 @@
+//! What a failed reconcile leads to: when it is tried again, and who is told.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
+use tracing::{debug, warn};
+
+use super::{WHILE_FOREIGN, observe, report::write_status};
+use crate::{
+    controller::{
+        context::{Context, Error, refused},
+        desired::{Desired, Stalled},
+        events::News,
+        observe::Observed,
+        plan::plan,
+        queue::{Key, Outcome},
+        status::status,
+    },
+    error::chain,
+};
+
+/// After so many failures in a row, the cluster's status says why.
+const TOLD_AFTER: u32 = 5;
+
+/// The cluster object itself makes no sense, so nobody can be told in its status.
+pub(super) fn unreadable(key: &Key, error: &Error) -> (Outcome, &'static str) {
+    let text = chain(error).to_string();
+    warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
+    (Outcome::Failed, error.outcome())
+}
+
+/// Notes for the status why a step was not done, where that is about single objects. Other errors
+/// end the reconcile.
+pub(super) fn note<T: Default>(
+    observed: &mut Observed,
+    done: Result<T, Error>,
+) -> Result<T, Error> {
+    match done {
+        Ok(done) => return Ok(done),
+        Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
+        Err(error) => observed.refused = Some(refused(error)?),
+    }
+    Ok(T::default())
+}
+
+/// Tells of a reconcile that ended early, and says when to try again. `failures`: how many times
+/// in a row it failed before.
+pub(super) async fn handle(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+    error: &Error,
+    failures: u32,
+) -> (Outcome, &'static str) {
+    let (namespace, name) = (&desired.namespace, &desired.name);
+    let outcome = match error {
+        Error::Conflict { .. } => {
+            debug!(namespace, name, error = %error, "Conflict");
+            Outcome::Conflict
+        }
+        Error::NamespaceTerminating(_) => Outcome::Settled,
+        // Should it lead again, the cluster is not forgotten.
+        Error::NotLeading => Outcome::Failed,
+        Error::Foreign(_) => Outcome::Again(WHILE_FOREIGN),
+        Error::Request { .. } | Error::Unreadable { .. } => {
+            let text = chain(error).to_string();
+            warn!(namespace, name, error = text, "Sync failed");
+            ctx.events.tell(desired, &News::warning("ErrSync", text)).await;
+            Outcome::Failed
+        }
+    };
+    let lasts = failures + 1 >= TOLD_AFTER;
+    if lasts && matches!(error, Error::Conflict { .. } | Error::Request { .. }) {
+        report(ctx, cluster, desired, error).await;
+    }
+    (outcome, error.outcome())
+}
+
+/// Says in status why every reconcile fails. That it cannot be said either is in the log already.
+async fn report(ctx: &Context, cluster: &DynamicObject, desired: &Desired, error: &Error) {
+    if desired.deleted {
+        return;
+    }
+    let now = Timestamp::now();
+    let mut observed = observe::from_caches(ctx, desired, now);
+    let what = match error {
+        Error::Conflict { .. } => "; somebody else changes it again and again, or takes off labels",
+        _ => "",
+    };
+    let message = format!("{}{what}", chain(error));
+    observed.refused = Some(Stalled { reason: "SyncFailed", message });
+    let desired = desired.clone().fitting(&observed.existing());
+    let plan = plan(&desired, &observed);
+    let status = status(&desired, &observed, &plan, now);
+    if let Err(error) = write_status(ctx, cluster, &desired, status, &plan).await {
+        debug!(name = desired.name, error = %chain(&error), "Failed to tell of failures");
+    }
+}

@@ -1,0 +1,82 @@
+//! Where the facts of a cluster come from: the caches, or the server at this moment.
+
+use std::{fmt::Debug, sync::Arc};
+
+use k8s_openapi::{
+    Metadata, NamespaceResourceScope, Resource,
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{PersistentVolumeClaim, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    jiff::Timestamp,
+};
+use kube::{Api, api::ListParams};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::{
+    api::v1beta1::Pilot,
+    controller::{
+        context::{Context, Error},
+        desired::{Desired, Stalled},
+        observe::{Objects, Observed, observe, other_store},
+    },
+};
+
+/// What the caches know. They may lag behind.
+pub(super) fn from_caches(ctx: &Context, desired: &Desired, now: Timestamp) -> Observed {
+    observed(ctx, desired, &ctx.stores.objects(desired), now)
+}
+
+/// What the server says now.
+pub(super) async fn from_server(
+    ctx: &Context,
+    desired: &Desired,
+    now: Timestamp,
+) -> Result<Observed, Error> {
+    let labels = format!("{}={}", desired.database.cluster_label, desired.name);
+    let params = ListParams::default().labels(&labels);
+    let objects = Objects {
+        sets: list::<StatefulSet>(ctx, desired, &params).await?,
+        pods: list::<Pod>(ctx, desired, &params).await?,
+        pilots: list::<Pilot>(ctx, desired, &params).await?,
+        claims: list::<PersistentVolumeClaim>(ctx, desired, &params).await?,
+    };
+    Ok(observed(ctx, desired, &objects, now))
+}
+
+/// The objects as facts, with what no object says.
+fn observed(ctx: &Context, desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
+    let mut observed = observe(desired, objects, now);
+    observed.hear(|pilot| ctx.heard.of(pilot, Instant::now()));
+    observed.leader = ctx.stores.leader(desired);
+    if observed.stalled.is_none() {
+        observed.stalled = of_other_store(ctx, objects);
+    }
+    observed
+}
+
+fn of_other_store(ctx: &Context, objects: &Objects) -> Option<Stalled> {
+    let sets = objects.sets.iter().map(|set| &set.metadata);
+    let pilots = objects.pilots.iter().map(|pilot| &pilot.metadata);
+    sets.chain(pilots).find_map(|meta| other_store(meta, &ctx.settings.store_id))
+}
+
+async fn list<K>(
+    ctx: &Context,
+    desired: &Desired,
+    params: &ListParams,
+) -> Result<Vec<Arc<K>>, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope>
+        + Metadata<Ty = ObjectMeta>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
+    let listed = api.list(params).await;
+    let listed = listed.map_err(|error| Error::request("list", K::KIND, &desired.name, error))?;
+    Ok(listed.items.into_iter().map(Arc::new).collect())
+}

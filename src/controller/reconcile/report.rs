@@ -1,0 +1,95 @@
+//! Writes a cluster's status, and tells what changed in it.
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::api::{DynamicObject, PostParams, TypeMeta};
+use serde_json::json;
+use tracing::debug;
+
+use super::AFTER_A_WORD;
+use crate::{
+    api::v1beta1::ClusterStatus,
+    controller::{
+        context::{Context, Error, MANAGER},
+        desired::Desired,
+        events,
+        plan::Plan,
+        queue::Outcome,
+        status,
+    },
+    error::chain,
+};
+
+/// Whoever created the cluster sees at once that it was seen.
+pub(super) async fn first_sight(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+) -> Result<Outcome, Error> {
+    let status = ClusterStatus {
+        observed_generation: Some(desired.generation),
+        phase: Some("Pending".to_owned()),
+        conditions: vec![Condition {
+            type_: "Ready".to_owned(),
+            status: "Unknown".to_owned(),
+            reason: "Pending".to_owned(),
+            message: "the cluster has been seen".to_owned(),
+            observed_generation: Some(desired.generation),
+            last_transition_time: Time(status::seconds(Timestamp::now())),
+        }],
+        ..ClusterStatus::default()
+    };
+    write_status(ctx, cluster, desired, status, &Plan::default()).await?;
+    Ok(Outcome::Again(AFTER_A_WORD))
+}
+
+/// Says that the cluster is on its way out, and returns whether that was written just now.
+/// Whatever else was said of it stands, and a refusal holds nothing up.
+pub(super) async fn deleting(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+) -> Result<bool, Error> {
+    let phase = Some("Deleting".to_owned());
+    if desired.status.phase == phase {
+        return Ok(false);
+    }
+    let status = ClusterStatus { phase, ..desired.status.clone() };
+    match write_status(ctx, cluster, desired, status, &Plan::default()).await {
+        Ok(()) => Ok(true),
+        Err(error @ (Error::Conflict { .. } | Error::NotLeading)) => Err(error),
+        Err(error) => {
+            debug!(error = %chain(&error), "Phase Deleting was not written");
+            Ok(false)
+        }
+    }
+}
+
+/// Replaces the status, if it differs, and tells what changed.
+pub(super) async fn write_status(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+    status: ClusterStatus,
+    plan: &Plan,
+) -> Result<(), Error> {
+    if desired.status == status {
+        return Ok(());
+    }
+    let resource = desired.database.resource();
+    let mut object = cluster.clone();
+    object.types =
+        Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
+    object.data["status"] = json!(status);
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let api = ctx.write(&resource, &desired.namespace)?;
+    api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
+        Error::request("update the status of", &resource.kind, &desired.name, error)
+    })?;
+    for news in events::of_status(&desired.status, &status, plan) {
+        ctx.events.tell(desired, &news).await;
+    }
+    Ok(())
+}
