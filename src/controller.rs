@@ -4,7 +4,6 @@
 //! One reconcile is `observe → ensure → plan → confirm → execute → status`; see [`mod@reconcile`].
 //! What differs between databases is theirs to say, as a [`Database`].
 
-pub(crate) mod build;
 pub mod cluster;
 mod context;
 pub mod desired;
@@ -19,6 +18,7 @@ mod pilots;
 mod plan;
 mod queue;
 mod reconcile;
+pub(crate) mod resources;
 mod status;
 mod stores;
 mod teardown;

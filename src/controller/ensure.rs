@@ -19,11 +19,11 @@ use tracing::{info, warn};
 
 pub(crate) use self::pilot::ensure_pilot;
 use super::{
-    build::{self, Prepared},
     context::{Context, Error, refused},
     desired::{Desired, Stalled},
     events::News,
     observe::{Observed, foreign, other_store, owned},
+    resources::{Prepared, Resource, resources},
     write::{change, delete, exactly},
 };
 use crate::api::{names::annotation, quantity};
@@ -52,8 +52,11 @@ pub(crate) async fn ensure(
         first.get_or_insert(refused);
         Ok(())
     };
-    for prepared in build::build(desired, observed, &ctx.settings) {
-        note(ensure_object(ctx, desired, observed, prepared).await)?;
+    for resource in resources(desired, observed, &ctx.settings) {
+        note(match &resource {
+            Resource::StatefulSet(set) => ensure_set(ctx, desired, observed, set).await,
+            Resource::Other(object) => ensure_object(ctx, desired, object).await,
+        })?;
     }
     note(remove_services(ctx, desired).await)?;
     for pool in &observed.pools {
@@ -67,41 +70,72 @@ pub(crate) async fn ensure(
     Ok(first)
 }
 
-async fn ensure_object(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
-    prepared: Prepared,
-) -> Result<(), Error> {
-    let Some((meta, body)) = found(ctx, desired, observed, &prepared) else {
-        return make(ctx, desired, prepared).await;
-    };
-    if !owned(&meta, desired) {
-        let kind = &prepared.resource.kind;
-        return Err(Error::Foreign(foreign(kind, &meta, desired)));
+async fn ensure_object(ctx: &Context, desired: &Desired, object: &Prepared) -> Result<(), Error> {
+    let Prepared { resource, name, .. } = object;
+    if let Some(known) = ctx.stores.other(resource, &desired.namespace, name) {
+        ours(desired, object, &known.metadata)?;
+        if current(object, &json!(*known)) {
+            return Ok(());
+        }
+    } else if unknown(ctx, desired, object).await?.is_none() {
+        not_terminating(ctx, desired).await?;
     }
-    if current(&prepared, &body) {
-        return Ok(());
-    }
-    let version =
-        (prepared.resource.kind == "StatefulSet").then(|| meta.resource_version.clone()).flatten();
-    change(ctx, desired, prepared, version).await
+    change(ctx, desired, object, None).await
 }
 
-/// The object of this name as the caches know it.
-fn found(
+async fn ensure_set(
     ctx: &Context,
     desired: &Desired,
     observed: &Observed,
-    prepared: &Prepared,
-) -> Option<(ObjectMeta, Value)> {
-    if prepared.resource.kind == "StatefulSet" {
-        let pool = observed.pools.iter().find(|pool| pool.set_name == prepared.name)?;
-        let set = pool.set.as_ref()?.object.as_deref()?;
-        return Some((set.metadata.clone(), json!(set)));
+    set: &Prepared,
+) -> Result<(), Error> {
+    let name = &set.name;
+    let pool = observed.pools.iter().find(|pool| pool.set_name == *name);
+    if let Some(known) = pool.and_then(|pool| pool.set.as_ref()?.object.as_deref()) {
+        ours(desired, set, &known.metadata)?;
+        if current(set, &json!(known)) {
+            return Ok(());
+        }
+        return change(ctx, desired, set, known.metadata.resource_version.clone()).await;
     }
-    let object = ctx.stores.other(&prepared.resource, &desired.namespace, &prepared.name)?;
-    Some((object.metadata.clone(), json!(*object)))
+    if let Some(found) = unknown(ctx, desired, set).await? {
+        // It was built without a look at what is there, so nothing but its labels is right.
+        let labels = &set.body["metadata"]["labels"];
+        adopt::relabel(ctx, desired, &set.resource, &found, labels).await?;
+        return Err(Error::Conflict { kind: set.resource.kind.clone(), name: name.clone() });
+    }
+    not_terminating(ctx, desired).await?;
+    change(ctx, desired, set, None).await?;
+    info!(namespace = desired.namespace, name, "Created node pool");
+    let news = News::normal("CreateNodePool", format!("made StatefulSet {name}"));
+    ctx.events.tell(desired, &news).await;
+    Ok(())
+}
+
+fn ours(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), Error> {
+    if owned(found, desired) {
+        return Ok(());
+    }
+    Err(Error::Foreign(foreign(&object.resource.kind, found, desired)))
+}
+
+/// An object that the caches do not know, and the server does: it lost the labels by which we
+/// watch, or is too new for the caches. The server is asked because an apply would take over what
+/// somebody else made.
+async fn unknown(
+    ctx: &Context,
+    desired: &Desired,
+    object: &Prepared,
+) -> Result<Option<ObjectMeta>, Error> {
+    let Prepared { resource, name, .. } = object;
+    let found = ctx.read(resource, &desired.namespace).get_opt(name).await;
+    let found = found.map_err(|error| Error::request("get", &resource.kind, name, error))?;
+    let Some(found) = found.map(|found| found.metadata) else { return Ok(None) };
+    ours(desired, object, &found)?;
+    if let Some(stalled) = other_store(&found, &ctx.settings.store_id) {
+        return Err(Error::Foreign(stalled));
+    }
+    Ok(Some(found))
 }
 
 /// Is the object what was built? Its hash says what it was made from; the comparison sees what
@@ -137,39 +171,6 @@ fn is_empty(value: &Value) -> bool {
         Value::Array(list) => list.is_empty(),
         _ => false,
     }
-}
-
-/// Makes an object that the caches do not know. The server is asked first, because an apply
-/// would take over what somebody else made.
-async fn make(ctx: &Context, desired: &Desired, prepared: Prepared) -> Result<(), Error> {
-    let (resource, name) = (prepared.resource.clone(), prepared.name.clone());
-    let kind = resource.kind.as_str();
-    let request = |error| Error::request("get", kind, &name, error);
-    let api = ctx.read(&resource, &desired.namespace);
-    if let Some(found) = api.get_opt(&name).await.map_err(request)? {
-        if !owned(&found.metadata, desired) {
-            return Err(Error::Foreign(foreign(kind, &found.metadata, desired)));
-        }
-        if let Some(stalled) = other_store(&found.metadata, &ctx.settings.store_id) {
-            return Err(Error::Foreign(stalled));
-        }
-        // Ours, but without the labels by which we watch, or too new for the cache.
-        if kind != "StatefulSet" {
-            return change(ctx, desired, prepared, None).await;
-        }
-        // It was built without a look at what is there, so nothing but its labels is right.
-        let labels = &prepared.body["metadata"]["labels"];
-        adopt::relabel(ctx, desired, &resource, &found.metadata, labels).await?;
-        return Err(Error::Conflict { kind: kind.to_owned(), name });
-    }
-    not_terminating(ctx, desired).await?;
-    change(ctx, desired, prepared, None).await?;
-    if kind == "StatefulSet" {
-        info!(namespace = desired.namespace, name, "Created node pool");
-        let news = News::normal("CreateNodePool", format!("made StatefulSet {name}"));
-        ctx.events.tell(desired, &news).await;
-    }
-    Ok(())
 }
 
 async fn not_terminating(ctx: &Context, desired: &Desired) -> Result<(), Error> {

@@ -9,12 +9,12 @@ use kube::api::{ApiResource, Patch, PatchParams};
 use serde_json::json;
 
 use super::{
-    build::{self, pilot_resource, spec_patch},
     context::{Context, Error, MANAGER},
     desired::Desired,
     ensure::ensure_pilot,
     observe::{Member, Observed, ObservedPool, PHASE_OWNER, PilotFacts, owned},
     plan::{Step, told_alone},
+    resources::{ephemeral_installer, pilot_resource, spec_patch, stateful_set},
     write::{change, decided, delete, exactly, patch_pilot},
 };
 use crate::api::{
@@ -152,7 +152,7 @@ async fn deliver(
     pod: &str,
     container: &str,
 ) -> Result<(), Error> {
-    let container = build::ephemeral_installer(desired, container);
+    let container = ephemeral_installer(desired, container);
     let patch = json!({
         "metadata": {"uid": pod}, "spec": {"ephemeralContainers": [container]},
     });
@@ -184,8 +184,8 @@ async fn resize(
             ensure_pilot(ctx, desired, fitting, ordinal, found.members.get(&ordinal)).await?;
         }
         let version = Some(set.resource_version.clone());
-        let prepared = build::resized(desired, wanted, found, to, &ctx.settings);
-        return change(ctx, desired, prepared, version).await;
+        let set = stateful_set(desired, &ctx.settings, wanted, Some(found), to);
+        return change(ctx, desired, &set, version).await;
     }
     // A pool that is no longer wanted keeps its last template; only its size changes.
     let patch = json!({

@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::{
-    build::pilot_resource,
     context::{Context, Error, MANAGER},
     desired::Database,
     events::News,
     observe::condition,
+    resources::pilot_resource,
     status::seconds,
 };
 use crate::{

@@ -8,27 +8,28 @@ use kube::api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::{
-    build::{Prepared, pilot_resource},
     context::{Context, Error, MANAGER},
     desired::Desired,
+    resources::{Prepared, pilot_resource},
 };
 
 /// Server-side apply. `version` makes it a compare-and-swap.
 pub(crate) async fn change(
     ctx: &Context,
     desired: &Desired,
-    prepared: Prepared,
+    object: &Prepared,
     version: Option<String>,
 ) -> Result<(), Error> {
-    let Prepared { resource, name, mut body } = prepared;
+    let Prepared { resource, name, body } = object;
+    let mut body = body.clone();
     if let Some(version) = version {
         body["metadata"]["resourceVersion"] = json!(version);
     }
-    let api = ctx.write(&resource, &desired.namespace)?;
+    let api = ctx.write(resource, &desired.namespace)?;
     let params = PatchParams::apply(MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(&body))
+    api.patch(name, &params, &Patch::Apply(&body))
         .await
-        .map_err(|error| Error::request("apply", &resource.kind, &name, error))?;
+        .map_err(|error| Error::request("apply", &resource.kind, name, error))?;
     Ok(())
 }
 

@@ -12,9 +12,9 @@ use crate::{
     api::names::{self, annotation, label},
     controller::{
         Desired, Settings,
-        build::{build, pilot_body, pod, resized},
         cluster::of,
         observe::{Observed, ObservedPool},
+        resources::{Resource, pilot_body, pod, resources, stateful_set},
     },
 };
 
@@ -96,9 +96,12 @@ fn logs() -> Desired {
 }
 
 fn everything(desired: &Desired) -> Vec<Value> {
-    let mut bodies: Vec<Value> = build(desired, &Observed::default(), &settings())
+    let mut bodies: Vec<Value> = resources(desired, &Observed::default(), &settings())
         .into_iter()
-        .map(|prepared| prepared.body)
+        .map(|resource| {
+            let (Resource::StatefulSet(object) | Resource::Other(object)) = resource;
+            object.body
+        })
         .collect();
     for pool in &desired.pools {
         let name = names::pilot(&pool.set, 0);
@@ -185,8 +188,8 @@ fn a_changed_spec_changes_what_pods_are_compared_by() {
 fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
     let desired = shop();
     let found = ObservedPool::default();
-    let one = resized(&desired, &desired.pools[0], &found, 1, &settings());
-    let two = resized(&desired, &desired.pools[0], &found, 2, &settings());
+    let one = stateful_set(&desired, &settings(), &desired.pools[0], Some(&found), 1);
+    let two = stateful_set(&desired, &settings(), &desired.pools[0], Some(&found), 2);
     assert_eq!(one.hash(), two.hash());
     assert_ne!(one.body, two.body);
 }

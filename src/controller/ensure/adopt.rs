@@ -20,10 +20,10 @@ use tracing::info;
 use crate::{
     api::names::{self, label},
     controller::{
-        build::{cluster_labels, pilot_resource},
         context::{Context, Error, MANAGER},
         desired::Desired,
         observe::{ObservedPool, foreign, other_store, owned},
+        resources::{cluster_labels, pilot_resource},
     },
 };
 

@@ -8,10 +8,10 @@ use super::{adopt, not_terminating};
 use crate::{
     api::names,
     controller::{
-        build::{pilot_body, pilot_resource, spec_patch},
         context::{Context, Error, MANAGER},
         desired::{Desired, Pool},
         observe::Member,
+        resources::{pilot_body, pilot_resource, spec_patch},
         write::patch_pilot,
     },
 };

@@ -20,7 +20,7 @@ const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
     let database = desired.database;
     let mut labels = pool_labels(desired, pool);
-    labels.insert(label::HAS_PILOT.to_owned(), json!(""));
+    labels.insert(label::HAS_PILOT.to_owned(), String::new());
     let mut volumes = vec![
         json!({"name": names::SHARED_VOLUME, "emptyDir": {}}),
         json!({"name": CONFIG_VOLUME, "emptyDir": {}}),

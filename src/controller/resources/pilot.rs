@@ -3,12 +3,9 @@
 use kube::api::ApiResource;
 use serde_json::{Map, Value, json};
 
-use super::pool_labels;
+use super::{Labels, metadata, pool_labels};
 use crate::{
-    api::{
-        names::annotation,
-        v1beta1::{self, Pilot, PilotSpec},
-    },
+    api::v1beta1::{self, Pilot, PilotSpec},
     controller::desired::{Desired, Pool, Settings},
 };
 
@@ -24,9 +21,9 @@ pub(crate) fn pilot_body(
     ordinal: u32,
     settings: &Settings,
 ) -> Value {
-    let mut labels: Map<String, Value> = pool_labels(desired, pool);
+    let mut labels = pool_labels(desired, pool);
     for (key, value) in (desired.database.node_labels)(ordinal, None) {
-        labels.extend(value.map(|value| (key.to_owned(), json!(value))));
+        labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
     }
     let mut spec = json!(pool.pilot);
     if let Some(spec) = spec.as_object_mut() {
@@ -35,13 +32,7 @@ pub(crate) fn pilot_body(
     json!({
         "apiVersion": v1beta1::API_VERSION,
         "kind": "Pilot",
-        "metadata": {
-            "name": name,
-            "namespace": desired.namespace,
-            "labels": labels,
-            "annotations": {annotation::STORE_ID: settings.store_id},
-            "ownerReferences": [desired.owner()],
-        },
+        "metadata": metadata(desired, settings, name, labels, Labels::new()),
         "spec": spec,
     })
 }

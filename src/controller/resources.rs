@@ -1,0 +1,155 @@
+//! What a cluster needs of the orchestrator, one kind a file: pure.
+//!
+//! Owns names, labels, annotations and shapes (a public contract, `docs/api`). Which objects are
+//! wanted follows from [`Desired`] alone; how many nodes a pool has at the moment, and what of
+//! a StatefulSet cannot be changed, is taken from [`Observed`].
+
+mod budget;
+mod claim;
+mod identity;
+mod merge;
+mod pilot;
+pub(crate) mod pod;
+mod services;
+mod stateful_set;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ApiResource;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    desired::{Desired, Pool, Settings, hash},
+    observe::{Observed, ObservedPool},
+};
+use crate::api::names::{annotation, label};
+
+pub(crate) use pilot::{pilot_body, pilot_resource, spec_patch};
+pub(crate) use pod::ephemeral_installer;
+pub(crate) use stateful_set::stateful_set;
+
+/// An object that we want.
+#[derive(Clone, Debug)]
+pub(crate) enum Resource {
+    /// Its size follows the plan, and what it was made from cannot all be changed, so it is
+    /// compared with what was observed, and written over that alone.
+    StatefulSet(Prepared),
+    /// Compared with the caches, and overwritten whenever it differs.
+    Other(Prepared),
+}
+
+/// An object in the form in which it is applied.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) resource: ApiResource,
+    pub(crate) name: String,
+    pub(crate) body: Value,
+}
+
+/// Labels, annotations or a selector.
+type Labels = BTreeMap<String, String>;
+
+impl Resource {
+    fn other<K>(object: &K) -> Self
+    where
+        K: kube::Resource<DynamicType = ()> + Serialize,
+    {
+        let hash = hash(object);
+        Self::Other(Prepared::new::<K>(json!(object), &hash))
+    }
+}
+
+impl Prepared {
+    /// `hash` says what the body was made from. It goes into the annotation config-hash.
+    fn new<K>(mut body: Value, hash: &str) -> Self
+    where
+        K: kube::Resource<DynamicType = ()>,
+    {
+        body["metadata"]["annotations"][annotation::CONFIG_HASH] = json!(hash);
+        let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Self { resource: ApiResource::erase::<K>(&()), name, body }
+    }
+
+    pub(crate) fn hash(&self) -> &str {
+        self.body["metadata"]["annotations"][annotation::CONFIG_HASH].as_str().unwrap_or_default()
+    }
+}
+
+/// Everything but Pilots, in the order in which it is made.
+pub(crate) fn resources(
+    desired: &Desired,
+    observed: &Observed,
+    settings: &Settings,
+) -> Vec<Resource> {
+    let mut resources = services::services(desired, settings);
+    resources.extend(identity::identity(desired, settings));
+    for pool in &desired.pools {
+        resources.push(services::pods_service(desired, settings, pool));
+        resources.push(budget::disruption_budget(desired, settings, pool));
+    }
+    // StatefulSets last: what they name exists by then.
+    for pool in &desired.pools {
+        let found = observed.pools.iter().find(|found| found.name == pool.name);
+        let set = stateful_set(desired, settings, pool, found, found.map_or(0, replicas));
+        resources.push(Resource::StatefulSet(set));
+    }
+    resources
+}
+
+/// The plan alone changes the size of a StatefulSet that is there.
+fn replicas(found: &ObservedPool) -> u32 {
+    found.set.as_ref().map_or_else(|| found.initial(), |set| set.replicas)
+}
+
+/// Owner and store, the same on every object.
+fn metadata(
+    desired: &Desired,
+    settings: &Settings,
+    name: &str,
+    labels: Labels,
+    mut annotations: Labels,
+) -> ObjectMeta {
+    annotations.insert(annotation::STORE_ID.to_owned(), settings.store_id.clone());
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(desired.namespace.clone()),
+        owner_references: Some(vec![desired.owner()]),
+        labels: Some(labels),
+        annotations: Some(annotations),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Labels of everything that belongs to a cluster.
+pub(crate) fn cluster_labels(desired: &Desired) -> Labels {
+    let database = desired.database;
+    let own = [
+        (database.cluster_label, desired.name.as_str()),
+        (label::K8S_NAME, database.word),
+        (label::K8S_INSTANCE, &desired.name),
+        (label::K8S_COMPONENT, "database"),
+        (label::K8S_PART_OF, &desired.name),
+        (label::K8S_MANAGED_BY, "navigator"),
+    ];
+    let all = own.into_iter().chain(database.labels.iter().copied());
+    all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+pub(crate) fn pool_labels(desired: &Desired, pool: &Pool) -> Labels {
+    let mut labels = cluster_labels(desired);
+    labels.insert(desired.database.pool_label.to_owned(), pool.name.clone());
+    labels.extend(pool.labels.iter().cloned());
+    labels
+}
+
+/// Selectors use the cluster and pool labels only.
+fn selector(desired: &Desired, pool: Option<&Pool>) -> Labels {
+    let database = desired.database;
+    let mut selector = Labels::from([(database.cluster_label.to_owned(), desired.name.clone())]);
+    if let Some(pool) = pool {
+        selector.insert(database.pool_label.to_owned(), pool.name.clone());
+    }
+    selector
+}

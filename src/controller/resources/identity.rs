@@ -1,0 +1,41 @@
+//! ServiceAccount, Role and RoleBinding of the pilots of a cluster.
+
+use k8s_openapi::api::{
+    core::v1::ServiceAccount,
+    rbac::v1::{Role, RoleBinding, RoleRef, Subject},
+};
+
+use super::{Labels, Resource, Settings, cluster_labels, metadata};
+use crate::{controller::desired::Desired, engine::rbac};
+
+pub(super) fn identity(desired: &Desired, settings: &Settings) -> [Resource; 3] {
+    let account = (desired.database.service_account)(&desired.name);
+    let role = (desired.database.pilot_role)(&desired.name);
+    let lease = (desired.database.leader_lease)(&desired.name);
+    let metadata =
+        |name: &str| metadata(desired, settings, name, cluster_labels(desired), Labels::new());
+    [
+        Resource::other(&ServiceAccount {
+            metadata: metadata(&account),
+            ..ServiceAccount::default()
+        }),
+        Resource::other(&Role {
+            metadata: metadata(&role),
+            rules: Some(rbac::pilot_rules(&lease)),
+        }),
+        Resource::other(&RoleBinding {
+            metadata: metadata(&role),
+            role_ref: RoleRef {
+                api_group: "rbac.authorization.k8s.io".to_owned(),
+                kind: "Role".to_owned(),
+                name: role.clone(),
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: account,
+                namespace: Some(desired.namespace.clone()),
+                api_group: None,
+            }]),
+        }),
+    ]
+}

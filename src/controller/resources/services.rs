@@ -1,0 +1,117 @@
+//! Services of a cluster: those that the database asks for, and one for the pods of each pool.
+
+use k8s_openapi::{
+    api::core::v1::{Service, ServicePort, ServiceSpec},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+
+use super::{Labels, Resource, Settings, cluster_labels, metadata, pool_labels, selector};
+use crate::{
+    api::{names, v1beta1::ServiceTemplate},
+    controller::desired::{self, Desired, Pool, Reach},
+};
+
+/// Services beside those of the pools.
+pub(super) fn services(desired: &Desired, settings: &Settings) -> Vec<Resource> {
+    let wanted = (desired.database.services)(desired).into_iter().filter(|service| service.wanted);
+    wanted.map(|wanted| Resource::other(&service(desired, settings, &wanted))).collect()
+}
+
+fn service(desired: &Desired, settings: &Settings, service: &desired::Service) -> Service {
+    let desired::Service { name, ports, reach, marks, wanted: _ } = service;
+    let marked = |mut map: Labels| {
+        map.extend(marks.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        map
+    };
+    let (labels, selector) = (marked(cluster_labels(desired)), marked(selector(desired, None)));
+    let spec = ServiceSpec {
+        selector: Some(selector),
+        ports: Some(service_ports(desired, ports)),
+        ..ServiceSpec::default()
+    };
+    match reach {
+        Reach::Client => {
+            let template = desired.services.client.clone().unwrap_or_default();
+            client_service(desired, settings, name, template, spec)
+        }
+        Reach::AllPods => {
+            let spec = ServiceSpec { publish_not_ready_addresses: Some(true), ..spec };
+            headless(desired, settings, name, labels, spec)
+        }
+        Reach::Pods => headless(desired, settings, name, labels, spec),
+    }
+}
+
+/// Gives each pod of a pool its DNS name, ready or not: peers must find a node that joins.
+pub(super) fn pods_service(desired: &Desired, settings: &Settings, pool: &Pool) -> Resource {
+    let ports: Vec<_> = desired.database.ports.iter().map(|(name, _)| *name).collect();
+    let spec = ServiceSpec {
+        selector: Some(selector(desired, Some(pool))),
+        ports: Some(service_ports(desired, &ports)),
+        publish_not_ready_addresses: Some(true),
+        ..ServiceSpec::default()
+    };
+    let (name, labels) = (names::pods_service(&pool.set), pool_labels(desired, pool));
+    Resource::other(&headless(desired, settings, &name, labels, spec))
+}
+
+fn headless(
+    desired: &Desired,
+    settings: &Settings,
+    name: &str,
+    labels: Labels,
+    spec: ServiceSpec,
+) -> Service {
+    Service {
+        metadata: metadata(desired, settings, name, labels, Labels::new()),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            cluster_ip: Some("None".to_owned()),
+            ..spec
+        }),
+        status: None,
+    }
+}
+
+fn client_service(
+    desired: &Desired,
+    settings: &Settings,
+    name: &str,
+    template: ServiceTemplate,
+    spec: ServiceSpec,
+) -> Service {
+    let ServiceTemplate {
+        type_,
+        mut labels,
+        annotations,
+        load_balancer_class,
+        load_balancer_source_ranges,
+        external_traffic_policy,
+    } = template;
+    labels.extend(cluster_labels(desired));
+    let ranges = load_balancer_source_ranges;
+    Service {
+        metadata: metadata(desired, settings, name, labels, annotations),
+        spec: Some(ServiceSpec {
+            type_: Some(type_.unwrap_or_else(|| "ClusterIP".to_owned())),
+            load_balancer_class,
+            load_balancer_source_ranges: (!ranges.is_empty()).then_some(ranges),
+            external_traffic_policy,
+            ..spec
+        }),
+        status: None,
+    }
+}
+
+fn service_ports(desired: &Desired, wanted: &[&str]) -> Vec<ServicePort> {
+    let ports = desired.database.ports.iter().filter(|(name, _)| wanted.contains(name));
+    ports
+        .map(|(name, port)| ServicePort {
+            name: Some((*name).to_owned()),
+            port: i32::from(*port),
+            target_port: Some(IntOrString::Int(i32::from(*port))),
+            protocol: Some("TCP".to_owned()),
+            ..ServicePort::default()
+        })
+        .collect()
+}

@@ -1,0 +1,89 @@
+//! The StatefulSet of a pool.
+//!
+//! JSON, where the other resources are typed: overlays may say of its pods what our types do not
+//! know, and what they say is applied as it was said.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use serde_json::{Value, json};
+
+use super::{
+    Labels, Prepared, Settings, claim::claim_templates, metadata, pod, pool_labels, selector,
+};
+use crate::{
+    api::names::{self, label},
+    controller::{
+        desired::{Desired, Pool, hash},
+        observe::ObservedPool,
+    },
+};
+
+/// With this number of replicas. `found` is the pool as it is, if it is there.
+pub(crate) fn stateful_set(
+    desired: &Desired,
+    settings: &Settings,
+    pool: &Pool,
+    found: Option<&ObservedPool>,
+    replicas: u32,
+) -> Prepared {
+    let set = found.and_then(|found| found.set.as_ref()).and_then(|set| set.object.as_deref());
+    // Claim templates of a living StatefulSet cannot be changed; they are sent back as found.
+    let claims = match set {
+        Some(set) => set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.clone()),
+        None => Some(claim_templates(desired, pool)),
+    };
+    let claims = claims.unwrap_or_default();
+    let mut body = json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(
+            desired, settings, &pool.set, labels(desired, pool), annotations(desired),
+        ),
+        "spec": {
+            "replicas": replicas,
+            "serviceName": names::pods_service(&pool.set),
+            // Pilots order themselves; OrderedReady would deadlock after a full outage.
+            "podManagementPolicy": "Parallel",
+            // Pods are replaced by the plan, one at a time.
+            "updateStrategy": {"type": "OnDelete"},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": "Retain", "whenScaled": "Retain",
+            },
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": selector(desired, Some(pool))},
+            "template": pod::template(desired, pool, !claims.is_empty()),
+        },
+    });
+    if !claims.is_empty() {
+        body["spec"]["volumeClaimTemplates"] = json!(claims);
+    }
+    let hash = hash(&without_replicas(&body));
+    Prepared::new::<StatefulSet>(body, &hash)
+}
+
+/// Replicas change while a plan is carried out; they are compared by themselves.
+fn without_replicas(body: &Value) -> Value {
+    let mut body = body.clone();
+    if let Some(spec) = body["spec"].as_object_mut() {
+        spec.remove("replicas");
+    }
+    body
+}
+
+fn labels(desired: &Desired, pool: &Pool) -> Labels {
+    let mut labels = pool_labels(desired, pool);
+    labels.insert(label::K8S_VERSION.to_owned(), label_value(&desired.version));
+    labels
+}
+
+/// Those that only this database has.
+fn annotations(desired: &Desired) -> Labels {
+    let own = (desired.database.set_annotations)(desired);
+    own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// A version as a label value can hold it.
+fn label_value(version: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let value: String = version.chars().map(|c| if fits(c) { c } else { '-' }).take(63).collect();
+    value.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+}
