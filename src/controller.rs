@@ -1,5 +1,5 @@
-//! The controller: turns clusters into objects of the orchestrator, one leader at a time. It
-//! decides when; it knows no database protocol.
+//! The controller: turns clusters into objects of Kubernetes, one leader at a time. It decides
+//! when; it knows no database protocol.
 //!
 //! One reconcile is `observe → ensure → plan → confirm → execute → status`; see [`mod@reconcile`].
 //! What differs between databases is theirs to say, as a [`Database`].
@@ -61,12 +61,12 @@ use crate::{
     },
 };
 
-/// What the controller was told.
+/// Settings of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Image that holds the pilot, unless a cluster names one.
     pub pilot_image: String,
-    /// The one namespace to look at; all of them when absent.
+    /// The one namespace whose clusters are reconciled; all of them when absent.
     pub namespace: Option<String>,
     /// Namespace of the install: leader lease and the record of the store's identity.
     pub install_namespace: String,
@@ -94,21 +94,21 @@ pub enum Error {
     OtherStore { was: String, is: String },
 }
 
-/// Looks at clusters of one kind at once: several may wait for slow servers, while one cluster is
-/// never looked at twice at a time.
+/// Clusters that are reconciled at the same time: several may wait for slow servers. No cluster is
+/// reconciled twice at a time.
 const WORKERS: usize = 4;
 
 /// A request that takes longer has failed.
 const REQUEST: Duration = Duration::from_secs(30);
 
-/// A look that takes longer has failed: the next one may find a server that answers.
-const LOOK: Duration = Duration::from_secs(120);
+/// A reconcile that takes longer has failed: the next one may find a server that answers.
+const RECONCILE: Duration = Duration::from_secs(120);
 
-/// A look that outlives its own limit by so much is stuck, and so is its worker.
+/// A reconcile that outlives its own limit by so much is stuck, and so is its worker.
 const STUCK: Duration = Duration::from_secs(180);
 
-/// At shutdown, looks that are under way may take so long to end; then they are dropped, as by a
-/// crash. One of a process that leads no more is dropped at once.
+/// At shutdown, reconciles that are under way may take so long to end; then they are dropped, as by
+/// a crash. Those of a process that leads no more are dropped at once.
 const ENDING: Duration = Duration::from_secs(2);
 
 /// How often the record of the store's identity is read again.
@@ -154,7 +154,7 @@ pub async fn run(
     info!("Caches are filled");
 
     // Outlives the other tasks: the lease is released after the last write.
-    let reign_over = Shutdown::new();
+    let term_over = Shutdown::new();
     let (lead, mut claim) = watch::channel(Claim::Waiting);
     if config.leader_elect {
         let election = leader::Config {
@@ -166,7 +166,7 @@ pub async fn run(
         let lease = names::CONTROLLER.to_owned();
         let lease = KubernetesLease::new(client.clone(), &config.install_namespace, lease);
         let mut elector = Elector::new(lease, election);
-        let over = reign_over.clone();
+        let over = term_over.clone();
         // Once only: a deposed controller ends its process.
         runtime.tasks().spawn("leader", async move { elector.run(&lead, over).await });
     } else {
@@ -176,7 +176,7 @@ pub async fn run(
         // The sender lives as long as the election.
         held = claim.wait_for(|claim| claim.is_held()) => drop(held),
         () = shutdown.triggered() => {
-            reign_over.trigger();
+            term_over.trigger();
             return Ok(());
         }
     }
@@ -193,7 +193,7 @@ pub async fn run(
         heard,
     });
     // Workers end by a shutdown of their own, so that they also end when the lead is lost: with
-    // `work` after their look, with `halt` in the midst of it.
+    // `work` after their reconcile, with `halt` in the middle of it.
     let work = shutdown.child();
     let halt = Shutdown::new();
     let workers = crate::runtime::Tasks::new(work.clone());
@@ -221,13 +221,13 @@ pub async fn run(
     workers.join().await;
     metrics.leader.set(0);
     // After the last write.
-    reign_over.trigger();
+    term_over.trigger();
     shutdown.trigger();
     ended
 }
 
-/// Does the work, and drops it as soon as `over`. Every look may be dropped anywhere: the next one,
-/// of whoever leads then, observes again.
+/// Does the work, and drops it as soon as `over`. A reconcile may be dropped anywhere: the next
+/// one, of whoever leads then, observes again.
 async fn until(over: Shutdown, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
@@ -236,7 +236,7 @@ async fn until(over: Shutdown, work: impl Future<Output = ()>) {
     }
 }
 
-/// What `/livez` asks: a worker that makes no progress is not mended by waiting.
+/// What `/livez` asks: waiting does not help a worker that makes no progress.
 fn stuck(queue: &Queue) -> admin::Stuck {
     let queue = queue.clone();
     Arc::new(move || {
@@ -314,8 +314,8 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
         let begun = Instant::now();
         let failures = queue.failures(&key);
         let (outcome, label) =
-            timeout(LOOK, look(&ctx, &key, failures)).await.unwrap_or_else(|_| {
-                let seconds = LOOK.as_secs();
+            timeout(RECONCILE, reconcile(&ctx, &key, failures)).await.unwrap_or_else(|_| {
+                let seconds = RECONCILE.as_secs();
                 warn!(namespace = key.namespace, name = key.name, seconds, "A look took too long");
                 (Outcome::Failed, "timeout")
             });
@@ -327,7 +327,7 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
     }
 }
 
-async fn look(ctx: &Context, key: &Key, failures: u32) -> (Outcome, &'static str) {
+async fn reconcile(ctx: &Context, key: &Key, failures: u32) -> (Outcome, &'static str) {
     let database = ctx.stores.databases().find(|database| database.kind == key.kind);
     let database = database.expect("keys are made of the databases that are looked after");
     let cluster = ctx.stores.cluster(database, &key.namespace, &key.name);

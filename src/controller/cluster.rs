@@ -31,7 +31,7 @@ pub trait Runs: ClusterKind {
     fn unsupported(version: &str) -> Option<String>;
     /// The cluster's settings with a pool's over them.
     fn merged(cluster: &Config, pool: &Config) -> Config;
-    /// The database's own part of what a node of the pool is told.
+    /// The database's own part of the spec of a Pilot of the pool.
     fn part(cluster: &Cluster<Self>, pool: &NodePool<Self>) -> Parts;
     /// Labels of the pool that only this database knows.
     fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
@@ -58,7 +58,7 @@ pub fn of<K: Runs>(cluster: &Cluster<K>, settings: &Settings) -> Desired {
         pilot_image,
         paused,
         stopped,
-        // Part of what nodes are told.
+        // Part of the specs of Pilots.
         restarted_at: _,
         config: _,
         jvm: _,
@@ -112,7 +112,7 @@ fn pool_of<K: Runs>(cluster: &Cluster<K>, name: &str, pool: &NodePool<K>) -> Poo
         config,
         jvm,
         pod_template,
-        // Part of what nodes are told.
+        // Part of the specs of Pilots.
         own: _,
     } = pool;
     let spec = &cluster.spec;

@@ -1,4 +1,4 @@
-//! What every look at a cluster uses: client, caches, settings, the claim to lead.
+//! What every reconcile uses: client, caches, settings, the claim to lead.
 
 use kube::{
     Api, Client,
@@ -21,7 +21,7 @@ use crate::{
 /// Name under which we write; owner of our fields on the server.
 pub(crate) const MANAGER: &str = crate::api::names::CONTROLLER;
 
-/// How we call ourselves in audit trails, beside the number of the reign.
+/// How we call ourselves in audit trails, beside the number of the term.
 const AGENT: &str = concat!("navigator-controller/v", env!("CARGO_PKG_VERSION"));
 
 pub(crate) struct Context {
@@ -41,10 +41,10 @@ pub(crate) fn writer(client: &Client, claim: &watch::Receiver<Claim>) -> Client 
     fenced(client.clone(), claim.clone(), AGENT)
 }
 
-/// Why a look at a cluster ended early.
+/// Why a reconcile ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The world moved on; the next look sees it.
+    /// Somebody else changed it; the next reconcile sees that.
     #[error("{kind} {name:?} changed meanwhile")]
     Conflict { kind: String, name: String },
     #[error("failed to {verb} {kind} {name:?}")]

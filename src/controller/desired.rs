@@ -1,4 +1,4 @@
-//! What a cluster shall look like, in terms that every database shares.
+//! What a cluster should be, in terms that every database shares.
 //!
 //! Owns the words of the plan: pools, members, images, hashes. Each database turns its own
 //! kind into a [`Desired`]; everything after that is the same code for all. Pure.
@@ -24,7 +24,7 @@ use crate::api::{
     },
 };
 
-/// What the controller was told that ends up in objects.
+/// Settings of the controller that end up in objects.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Image that holds the pilot, unless a cluster names one.
@@ -96,30 +96,31 @@ pub struct Database {
     /// Labels of one node's pod and Pilot beside those of its pool, by its ordinal and what its
     /// pilot reports. One without a value is taken off.
     pub node_labels: fn(u32, Option<&PilotStatus>) -> Vec<NodeLabel>,
-    /// Turns what nodes are told to what fits the nodes that there are.
+    /// Adapts the specs of Pilots to the nodes that there are.
     pub fit: fn(&mut Desired, &[Existing]),
     /// Hash of what in a Pilot's spec needs a restart of the node.
     pub config_hash: fn(&PilotSpec) -> String,
-    /// May a node that was told this be elected to lead its peers?
+    /// May a node with this spec be elected to lead its peers?
     pub eligible: fn(&PilotSpec) -> bool,
-    /// Has a node that was told this a state that matters?
+    /// Has a node with this spec a state that matters?
     pub keeps_data: fn(&PilotSpec) -> bool,
     /// What a pilot reports of its node.
     pub reports: fn(&PilotStatus) -> Reports,
     /// Fields of the database's part of a Pilot's status that change all the time: no reason to
-    /// look at a cluster.
+    /// reconcile a cluster.
     pub gauges: &'static [&'static str],
-    /// Its pilots report `DataOutlivesPod` where no other node has a copy: silence is a yes.
+    /// Its pilots report `DataOutlivesPod` where no other node has a copy. When they report none,
+    /// there is a copy.
     pub knows_copies: bool,
     /// The cluster's id, where the database has none of its own, is the cluster object's uid.
     pub id_is_uid: bool,
-    /// Quorum of masters that a node was told, where the database has one.
+    /// Quorum of masters in the spec of a node, where the database has one.
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
     /// Who can reach the data: status, reason and message of the condition Secured.
     pub secured: fn(&Desired) -> (&'static str, &'static str, &'static str),
 }
 
-/// A label, and its value where the node shall have it.
+/// A label, and its value where the node is to have it.
 pub type NodeLabel = (&'static str, Option<&'static str>);
 
 /// What a pilot reports of its node, in the terms that every database shares.
@@ -157,13 +158,13 @@ pub enum Reach {
     Client,
 }
 
-/// A pool as it is, as far as it decides what nodes are told.
+/// A pool as it is, as far as it decides about the specs of Pilots.
 #[derive(Clone, Debug)]
 pub struct Existing {
     pub pool: String,
-    /// Nodes that are there, or come back, and were not told to leave.
+    /// Nodes that are there, or come back, and were not asked to leave.
     pub staying: u32,
-    /// May its nodes be elected to lead by what they were told?
+    /// May its nodes be elected to lead, by their specs?
     pub eligible: bool,
 }
 
@@ -321,7 +322,7 @@ impl Desired {
         }
     }
 
-    /// What nodes are told while there are these nodes.
+    /// The same, with specs of Pilots that fit these nodes.
     #[must_use]
     pub fn fitting(mut self, existing: &[Existing]) -> Self {
         (self.database.fit)(&mut self, existing);
@@ -450,7 +451,7 @@ mod tests {
     }
 
     /// These hashes stand in running pods. If this test fails, so would every user's database be
-    /// restarted by an upgrade: mend the code, not the numbers.
+    /// restarted by an upgrade: correct the code, not the numbers.
     #[test]
     fn hashes_that_released_controllers_stored_stay_what_they_are() {
         let (image, amounts) = (image(None), resources(json!({"limits": {"memory": "4Gi"}})));

@@ -21,14 +21,14 @@ pub(crate) use self::pilot::ensure_pilot;
 use super::{
     context::{Context, Error, refused},
     desired::{Desired, Stalled},
-    events::News,
+    events::Notice,
     observe::{Observed, foreign, other_store, owned},
     resources::{Prepared, Resource, resources},
     write::{change, delete, exactly},
 };
 use crate::api::{names::annotation, quantity};
 
-/// Makes every object of the cluster as it shall be, and every Pilot that a node needs. What the
+/// Makes every object of the cluster as it should be, and every Pilot that a node needs. What the
 /// server will not take of one object holds no other up; the first such refusal is returned.
 pub(crate) async fn ensure(
     ctx: &Context,
@@ -99,7 +99,7 @@ async fn ensure_set(
         return change(ctx, desired, set, known.metadata.resource_version.clone()).await;
     }
     if let Some(found) = unknown(ctx, desired, set).await? {
-        // It was built without a look at what is there, so nothing but its labels is right.
+        // It was built without regard to what is there, so nothing but its labels is right.
         let labels = &set.body["metadata"]["labels"];
         adopt::relabel(ctx, desired, &set.resource, &found, labels).await?;
         return Err(Error::Conflict { kind: set.resource.kind.clone(), name: name.clone() });
@@ -107,8 +107,8 @@ async fn ensure_set(
     not_terminating(ctx, desired).await?;
     change(ctx, desired, set, None).await?;
     info!(namespace = desired.namespace, name, "Created node pool");
-    let news = News::normal("CreateNodePool", format!("made StatefulSet {name}"));
-    ctx.events.tell(desired, &news).await;
+    let notice = Notice::normal("CreateNodePool", format!("made StatefulSet {name}"));
+    ctx.events.publish(desired, &notice).await;
     Ok(())
 }
 

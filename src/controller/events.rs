@@ -1,10 +1,10 @@
-//! What the controller tells people: one event per change of state (docs/conditions.md).
+//! Events for people, one per change of state (docs/conditions.md).
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
 use super::desired::Desired;
-pub(crate) use crate::runtime::events::News;
+pub(crate) use crate::runtime::events::News as Notice;
 use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},
     controller::{
@@ -23,8 +23,8 @@ impl Events {
         Self(events::Events::new(client, crate::api::names::CONTROLLER, instance))
     }
 
-    /// Publishes news about a cluster. Lost news is no reason to stop working.
-    pub(crate) async fn tell(&self, desired: &Desired, news: &News) {
+    /// Publishes an event about a cluster. A lost event is no reason to stop working.
+    pub(crate) async fn publish(&self, desired: &Desired, notice: &Notice) {
         let regarding = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
             kind: Some(desired.database.kind.to_owned()),
@@ -33,58 +33,60 @@ impl Events {
             uid: Some(desired.uid.clone()),
             ..ObjectReference::default()
         };
-        self.publish(&regarding, news).await;
+        self.publish_about(&regarding, notice).await;
     }
 
-    pub(crate) async fn publish(&self, regarding: &ObjectReference, news: &News) {
-        self.0.publish(regarding, news).await;
+    pub(crate) async fn publish_about(&self, regarding: &ObjectReference, notice: &Notice) {
+        self.0.publish(regarding, notice).await;
     }
 }
 
-/// News of a step that was carried out.
-pub(crate) fn of_step(step: &Step) -> News {
+/// A step was carried out.
+pub(crate) fn of_step(step: &Step) -> Notice {
     match step {
         Step::Raise { pool, to } => {
-            News::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
+            Notice::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
         }
         Step::Remove { pool, pilot, to } => {
             let note = format!("{pilot} goes; node pool {pool} shrinks to {}", nodes(*to));
-            News::normal("Scale", note)
+            Notice::normal("Scale", note)
         }
-        Step::Mend { pilot, .. } => {
-            News::normal("ReplaceNode", format!("broken {pilot} gets the newest spec"))
+        Step::Replace { pilot, .. } => {
+            Notice::normal("ReplaceNode", format!("broken {pilot} gets the newest spec"))
         }
-        Step::Tell { pilot } => {
-            News::normal("RestartPilot", format!("{pilot} is told the newest configuration"))
+        Step::Configure { pilot } => {
+            Notice::normal("RestartPilot", format!("{pilot} is told the newest configuration"))
         }
         Step::Restart { pilot, .. } => {
-            News::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
+            Notice::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
         }
         Step::RestartInPlace { pilot } => {
-            News::normal("RestartPilot", format!("the database of {pilot} restarts in its pod"))
+            Notice::normal("RestartPilot", format!("the database of {pilot} restarts in its pod"))
         }
-        Step::Drain { pilot } => News::normal("DrainPilot", format!("{pilot} moves its data away")),
-        Step::Keep { pilot } => News::normal("DrainPilot", format!("{pilot} is kept after all")),
+        Step::Decommission { pilot } => {
+            Notice::normal("DrainPilot", format!("{pilot} moves its data away"))
+        }
+        Step::Keep { pilot } => Notice::normal("DrainPilot", format!("{pilot} is kept after all")),
         Step::DeleteClaim { claim, .. } => {
-            News::normal("Scale", format!("claim {claim} of a node that left is deleted"))
+            Notice::normal("Scale", format!("claim {claim} of a node that left is deleted"))
         }
         Step::DeletePilot { pilot, .. } => {
-            News::normal("Scale", format!("Pilot {pilot} of a node that left is deleted"))
+            Notice::normal("Scale", format!("Pilot {pilot} of a node that left is deleted"))
         }
         Step::DeletePool { pool, .. } => {
-            News::normal("RemoveNodePool", format!("node pool {pool} has no node left"))
+            Notice::normal("RemoveNodePool", format!("node pool {pool} has no node left"))
         }
         Step::Stop { pilots } => {
-            News::normal("ClusterStopped", format!("{} databases are stopped", pilots.len()))
+            Notice::normal("ClusterStopped", format!("{} databases are stopped", pilots.len()))
         }
         Step::Start { pilots } => {
-            News::normal("OperationStarted", format!("{} databases may run", pilots.len()))
+            Notice::normal("OperationStarted", format!("{} databases may run", pilots.len()))
         }
         Step::Empty { pool } => {
-            News::normal("ClusterStopped", format!("pods of node pool {pool} are removed"))
+            Notice::normal("ClusterStopped", format!("pods of node pool {pool} are removed"))
         }
         Step::Deliver { pilot, image, .. } => {
-            News::normal("UpdatePilot", format!("the pilot of {pilot} is replaced by {image}"))
+            Notice::normal("UpdatePilot", format!("the pilot of {pilot} is replaced by {image}"))
         }
     }
 }
@@ -93,21 +95,21 @@ fn nodes(count: u32) -> String {
     format!("{count} {}", if count == 1 { "node" } else { "nodes" })
 }
 
-/// News that follow from a change of status.
-pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Plan) -> Vec<News> {
-    let mut news = Vec::new();
+/// What changed in a status.
+pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Plan) -> Vec<Notice> {
+    let mut notices = Vec::new();
     let id = |status: &ClusterStatus| status.operation.as_ref().map(|o| o.id.clone());
     if id(before) != id(after) {
         if let Some(operation) = &after.last_operation
             && id(before).as_ref() == Some(&operation.id)
         {
             let note = format!("{} has ended", operation.type_);
-            news.push(News::normal("OperationFinished", note));
+            notices.push(Notice::normal("OperationFinished", note));
         }
         if let Some(operation) = &after.operation {
             let reason =
                 if operation.type_ == "Upgrade" { "UpdateVersion" } else { "OperationStarted" };
-            news.push(News::normal(reason, format!("{} has begun", operation.type_)));
+            notices.push(Notice::normal(reason, format!("{} has begun", operation.type_)));
         }
     }
     let said = |status: &ClusterStatus, type_: &str| {
@@ -118,13 +120,13 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
     {
         let known = ["ForeignObject", "NameConflict", "StoreMismatch"];
         let event = known.into_iter().find(|known| *known == reason).unwrap_or("Stalled");
-        news.push(News::warning(event, message));
+        notices.push(Notice::warning(event, message));
     }
     if let Some((reason, message)) = said(after, "PilotsCurrent")
         && said(before, "PilotsCurrent").map(|(reason, _)| reason).as_ref() != Some(&reason)
         && status::PILOT_FAILURES.contains(&&*reason)
     {
-        news.push(News::warning("PilotUpdateFailed", message));
+        notices.push(Notice::warning("PilotUpdateFailed", message));
     }
     let was = said(before, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
     let is = said(after, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
@@ -133,7 +135,7 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
         ("ClusterResumed", "spec.paused was taken back"),
     ] {
         if is == reason && was != reason {
-            news.push(News::normal(reason, note));
+            notices.push(Notice::normal(reason, note));
         }
     }
     let held = |predicate: &str| {
@@ -142,7 +144,7 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
     };
     for block in plan.blocked.iter().filter(|block| !held(&block.predicate)) {
         let note = format!("{}: {}; {}", block.predicate, block.message, block.hint);
-        news.push(News::warning("PredicateBlocked", note));
+        notices.push(Notice::warning("PredicateBlocked", note));
     }
-    news
+    notices
 }

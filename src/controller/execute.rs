@@ -13,7 +13,7 @@ use super::{
     desired::Desired,
     ensure::ensure_pilot,
     observe::{Member, Observed, ObservedPool, PHASE_OWNER, PilotFacts, owned},
-    plan::{Step, told_alone},
+    plan::{Step, without_restart},
     resources::{ephemeral_installer, pilot_resource, spec_patch, stateful_set},
     write::{change, decided, delete, exactly, patch_pilot},
 };
@@ -34,21 +34,21 @@ pub(crate) async fn execute(
             resize(ctx, desired, observed, pool, *to).await
         }
         Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
-        Step::Tell { pilot } => {
-            tell(ctx, desired, observed, pilot, |pilot, wanted| {
-                told_alone(desired.database, pilot, wanted)
+        Step::Configure { pilot } => {
+            give_spec(ctx, desired, observed, pilot, |pilot, wanted| {
+                without_restart(desired.database, pilot, wanted)
             })
             .await
         }
-        Step::Mend { pilot, pod } | Step::Restart { pilot, pod } => {
+        Step::Replace { pilot, pod } | Step::Restart { pilot, pod } => {
             let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
-            tell(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
+            give_spec(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
             let version = member.pod.as_ref().map(|pod| &pod.resource_version);
             let resource = ApiResource::erase::<Pod>(&());
             delete(ctx, desired, &resource, pilot, decided(pod, version)).await
         }
         Step::RestartInPlace { pilot } => restart_in_place(ctx, desired, observed, pilot).await,
-        Step::Drain { pilot } => {
+        Step::Decommission { pilot } => {
             set_phase(ctx, desired, observed, pilot, &PilotIntent::Decommissioned).await
         }
         Step::Keep { pilot } => {
@@ -107,8 +107,8 @@ fn member<'a>(observed: &'a Observed, name: &str) -> Option<(&'a ObservedPool, &
     })
 }
 
-/// Gives a node of the newest spec what `part` says.
-async fn tell(
+/// Gives a node the part of the newest spec that `part` takes.
+async fn give_spec(
     ctx: &Context,
     desired: &Desired,
     observed: &Observed,
@@ -177,7 +177,7 @@ async fn resize(
     };
     let Some(set) = &found.set else { return Ok(()) };
     if let Some(wanted) = desired.pool(pool) {
-        // New nodes are told what fits the cluster that they make.
+        // New nodes get specs that fit the cluster that they make.
         let resized = desired.clone().fitting(&observed.resized(pool, to).existing());
         let fitting = resized.pool(pool).unwrap_or(wanted);
         for ordinal in set.replicas..to {

@@ -21,13 +21,13 @@ pub(crate) struct Heard(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     /// By uid of the Pilot.
-    pilots: HashMap<String, Voice>,
+    pilots: HashMap<String, LastReport>,
     /// When the API was last found to be away: nobody could be heard until then.
-    deaf: Option<Instant>,
+    api_away: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Voice {
+struct LastReport {
     report: u64,
     ready: bool,
     /// When the report was seen to change last, or was seen first.
@@ -41,7 +41,8 @@ struct Voice {
 /// A pilot that has not reported for so long may be gone; it reports every 30 s.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// What is known of one pilot at a moment; by default that it has just been seen for the first time.
+/// What is known of one pilot at a moment; by default that it has just been observed for the first
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hearing {
     /// How long ago it reported last.
@@ -82,35 +83,35 @@ impl Heard {
         let report = hasher.finish();
         let mut state = self.state();
         let uid = pilot.metadata.uid.clone().unwrap_or_default();
-        let voice = state.pilots.entry(uid).or_insert(Voice {
+        let last = state.pilots.entry(uid).or_insert(LastReport {
             report,
             ready,
             at: now,
             moved: false,
             returned: Some(now),
         });
-        if voice.report != report {
-            (voice.report, voice.at, voice.moved) = (report, now, true);
+        if last.report != report {
+            (last.report, last.at, last.moved) = (report, now, true);
         }
-        if ready && !voice.ready {
-            voice.returned = Some(now);
+        if ready && !last.ready {
+            last.returned = Some(now);
         }
-        voice.ready = ready;
+        last.ready = ready;
     }
 
     /// The API cannot be asked: until it can, and for as long again as a pilot needs to find that
     /// out, silence means nothing.
-    pub(crate) fn deaf(&self, now: Instant) {
-        self.state().deaf = Some(now);
+    pub(crate) fn api_is_away(&self, now: Instant) {
+        self.state().api_away = Some(now);
     }
 
     /// By uid of the Pilot.
     pub(crate) fn of(&self, pilot: &str, now: Instant) -> Hearing {
         let state = self.state();
-        let hearing = |voice: &Voice| Hearing {
-            ago: now.duration_since(voice.at),
-            heard: voice.moved,
-            returned: voice.returned.map_or(Duration::MAX, |at| now.duration_since(at)),
+        let hearing = |last: &LastReport| Hearing {
+            ago: now.duration_since(last.at),
+            heard: last.moved,
+            returned: last.returned.map_or(Duration::MAX, |at| now.duration_since(at)),
         };
         state.pilots.get(pilot).map(hearing).unwrap_or_default()
     }
@@ -121,16 +122,16 @@ impl Heard {
         for pilot in pilots {
             self.note(pilot, Instant::now());
         }
-        for voice in self.state().pilots.values_mut() {
-            (voice.moved, voice.returned) = (true, None);
+        for last in self.state().pilots.values_mut() {
+            (last.moved, last.returned) = (true, None);
         }
     }
 
     /// How long this pilot could have been heard and was not.
     pub(crate) fn silence(&self, pilot: &Pilot, now: Instant) -> Duration {
         let ago = self.of(pilot.metadata.uid.as_deref().unwrap_or_default(), now).ago;
-        let deaf = self.state().deaf;
-        deaf.map_or(ago, |deaf| ago.min(now.duration_since(deaf)))
+        let api_away = self.state().api_away;
+        api_away.map_or(ago, |at| ago.min(now.duration_since(at)))
     }
 
     pub(crate) fn forget_all_but(&self, pilots: &[Arc<Pilot>]) {
@@ -196,7 +197,7 @@ mod tests {
         let heard = Heard::default();
         heard.note(&beating(0), Instant::now());
         tokio::time::advance(10 * MINUTE).await;
-        heard.deaf(Instant::now());
+        heard.api_is_away(Instant::now());
         assert_eq!(heard.silence(&beating(0), Instant::now()), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
         assert_eq!(heard.silence(&beating(0), Instant::now()), MINUTE);

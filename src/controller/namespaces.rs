@@ -1,9 +1,9 @@
-//! Tells a namespace that is being deleted that our pods in it are gone.
+//! Says in a namespace that is being deleted that our pods in it are gone.
 //!
 //! Kubernetes removes a namespace's pods first, and everything else when they are gone. It looks
 //! again after half of their longest grace period, or five seconds after the Namespace changed
 //! (`pkg/controller/namespace`). A database may take minutes to stop, so its grace period is long,
-//! although it usually needs seconds: without a word from us the namespace would wait minutes for
+//! although it usually needs seconds: without our condition the namespace would wait minutes for
 //! nothing. So once our last pod there is gone, a condition of the Namespace says so.
 //!
 //! Owns that condition. Deletes nothing and shortens nothing: a database has all the time to stop.
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{error::chain, runtime::Shutdown};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Type of the Namespace's condition.
 const DATABASES_STOPPED: &str = "NavigatorDatabasesStopped";
@@ -58,22 +58,22 @@ impl Ending {
         names
     }
 
-    /// To be told once more.
+    /// Its condition is to be written once more.
     fn again(&mut self, namespace: String) {
         self.0.insert(namespace);
     }
 }
 
-/// Looks at the pods every second until shutdown.
+/// Checks the pods every second until shutdown.
 pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
     let mut ending = Ending::default();
     loop {
         tokio::select! {
-            () = sleep(LOOK_EVERY) => {}
+            () = sleep(CHECK_EVERY) => {}
             () = shutdown.triggered() => return,
         }
         for namespace in ending.emptied(&ctx.stores.pods.state()) {
-            match tell(&ctx, &namespace).await {
+            match report_emptied(&ctx, &namespace).await {
                 Ok(()) => {}
                 Err(Error::NotLeading) => return,
                 Err(error) => {
@@ -86,7 +86,7 @@ pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
 }
 
 /// Writes the condition, if the namespace is being deleted.
-pub(super) async fn tell(ctx: &Context, name: &str) -> Result<(), Error> {
+pub(super) async fn report_emptied(ctx: &Context, name: &str) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(ctx.writer.clone());
     let failed = |verb| move |error| Error::request(verb, "Namespace", name, error);
     let Some(namespace) = api.get_opt(name).await.map_err(failed("get"))? else { return Ok(()) };

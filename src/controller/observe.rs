@@ -141,10 +141,10 @@ pub(crate) struct PilotFacts {
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
     pub(crate) running_hash: Option<String>,
-    /// The database cannot be run with what its pilot was told.
+    /// The database cannot be run with the spec of its Pilot.
     pub(crate) failed: bool,
     /// What the pilot thinks of the newest spec; `None` while it has not said.
-    pub(crate) judged: Option<Result<(), String>>,
+    pub(crate) validated: Option<Result<(), String>>,
     pub(crate) version: Option<String>,
     /// Which installation of its program the pilot runs.
     pub(crate) program: Option<String>,
@@ -173,7 +173,7 @@ pub(crate) struct ClaimFacts {
 }
 
 impl Observed {
-    /// What decides what nodes are told.
+    /// What decides about the specs of Pilots.
     pub(crate) fn existing(&self) -> Vec<Existing> {
         let one = |pool: &ObservedPool| Existing {
             pool: pool.name.clone(),
@@ -294,7 +294,7 @@ impl Member {
 }
 
 impl ObservedPool {
-    /// Nodes that are there, or come back, and were not told to leave.
+    /// Nodes that are there, or come back, and were not asked to leave.
     fn staying(&self) -> u32 {
         let nodes = self.replicas().max(self.returning());
         let leaves = |member: &&Member| member.intends(&PilotIntent::Decommissioned);
@@ -409,7 +409,7 @@ fn excuse(member: &mut Member) {
     }
 }
 
-/// The member of this name, `<set>-<ordinal>`, made when it is the first sight of it.
+/// The member of this name, `<set>-<ordinal>`, made when it is the first to be observed of it.
 fn member<'a>(pools: &'a mut [ObservedPool], name: Option<&str>) -> Option<&'a mut Member> {
     let (set, ordinal) = name?.rsplit_once('-')?;
     let ordinal: u32 = ordinal.parse().ok()?;
@@ -556,8 +556,8 @@ fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
     })
 }
 
-/// Registries and autoscalers take their time: until then a pod that waits for them is told, and is
-/// no reason to call its cluster stalled.
+/// Registries and autoscalers take their time: until then a pod that waits for them is reported, and
+/// is no reason to call its cluster stalled.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Without a time nobody knows, and nothing would ever say so.
@@ -609,7 +609,7 @@ fn pilot_facts(database: &Database, pilot: &Pilot, owned: bool) -> PilotFacts {
         }),
         running_hash: status.config_hash.clone(),
         failed: status.phase == Some(PilotPhase::Failed),
-        judged: judged(pilot),
+        validated: validated(pilot),
         version: status.version.clone(),
         program: status.pilot_program.clone(),
         successor: condition(&status.conditions, "ProgramCurrent")
@@ -641,7 +641,7 @@ fn answered(status: &PilotStatus, reports: Reports) -> bool {
         || reports.answered
 }
 
-fn judged(pilot: &Pilot) -> Option<Result<(), String>> {
+fn validated(pilot: &Pilot) -> Option<Result<(), String>> {
     let newest = pilot.status.observed_generation == pilot.metadata.generation;
     let applied = condition(&pilot.status.conditions, "ConfigApplied").filter(|_| newest)?;
     Some(if applied.reason == "ConfigRejected" { Err(applied.message.clone()) } else { Ok(()) })

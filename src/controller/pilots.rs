@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::{
     context::{Context, Error, MANAGER},
     desired::Database,
-    events::News,
+    events::Notice,
     observe::condition,
     resources::pilot_resource,
     status::seconds,
@@ -34,21 +34,21 @@ use crate::{
 
 /// Three heartbeats.
 const SILENT_AFTER: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// Looks at all Pilots every ten seconds until shutdown.
+/// Checks all Pilots every ten seconds until shutdown.
 pub(crate) async fn watch_over(ctx: Arc<Context>, gc_after: Duration, shutdown: Shutdown) {
     loop {
         tokio::select! {
-            () = sleep(LOOK_EVERY) => {}
+            () = sleep(CHECK_EVERY) => {}
             () = shutdown.triggered() => return,
         }
-        look_after_all(&ctx, gc_after).await;
+        check_all(&ctx, gc_after).await;
     }
 }
 
-/// One look at all Pilots.
-pub(super) async fn look_after_all(ctx: &Context, gc_after: Duration) {
+/// Checks all Pilots once.
+pub(super) async fn check_all(ctx: &Context, gc_after: Duration) {
     let pilots = ctx.stores.pilots.state();
     ctx.heard.forget_all_but(&pilots);
     for pilot in pilots {
@@ -65,7 +65,7 @@ pub(super) async fn look_after_all(ctx: &Context, gc_after: Duration) {
             Err(error) => {
                 warn!(error = %chain(&error), "Failed to look after a Pilot");
                 if error.is_outage() {
-                    ctx.heard.deaf(Instant::now());
+                    ctx.heard.api_is_away(Instant::now());
                     // The others are no better off.
                     return;
                 }
@@ -74,11 +74,11 @@ pub(super) async fn look_after_all(ctx: &Context, gc_after: Duration) {
     }
 }
 
-/// Was the node told to stop or to leave, so that nobody is there to speak for it?
+/// Was the node asked to stop or to leave, so that nobody is there to speak for it?
 fn rests(ctx: &Context, pilot: &Pilot) -> bool {
-    let told = matches!(pilot.spec.phase, Some(PilotIntent::Stopped | PilotIntent::Decommissioned));
+    let away = matches!(pilot.spec.phase, Some(PilotIntent::Stopped | PilotIntent::Decommissioned));
     let in_pod = pilot.status.instance.as_ref().is_some_and(|at| at.runtime == "Kubernetes");
-    told && in_pod && !has_pod(ctx, pilot)
+    away && in_pod && !has_pod(ctx, pilot)
 }
 
 fn has_pod(ctx: &Context, pilot: &Pilot) -> bool {
@@ -137,8 +137,8 @@ async fn mark_silent(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
         uid: meta.uid.clone(),
         ..ObjectReference::default()
     };
-    let news = News::warning("PilotSilent", "no heartbeat for 90 s");
-    ctx.events.publish(&regarding, &news).await;
+    let notice = Notice::warning("PilotSilent", "no heartbeat for 90 s");
+    ctx.events.publish_about(&regarding, &notice).await;
     Ok(())
 }
 

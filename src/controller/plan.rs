@@ -5,7 +5,7 @@
 //! [`Observed`] and [`Desired`]; writes nothing.
 //!
 //! Invariants, held by the random walks in the tests:
-//! - a node is stopped, drained or added only while every other node serves;
+//! - a node is stopped, decommissioned or added only while every other node serves;
 //! - a node that holds data is removed only after its pilot reported that it left;
 //! - a crash between steps is safe: the next reconcile observes again and decides again.
 
@@ -23,7 +23,7 @@ mod roll;
 mod tests;
 
 pub(crate) use deliver::{Next, Pilots, pilots};
-pub(crate) use roll::{outdated, told_alone};
+pub(crate) use roll::{outdated, without_restart};
 
 /// What is being done to a cluster; `status.operation.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,23 +77,23 @@ impl OperationType {
     }
 }
 
-/// One change of the world. Each is safe to repeat.
+/// One change of a cluster. Each is safe to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Raise the replicas of a pool; Pilots up to there are made first.
     Raise { pool: String, to: u32 },
     /// Give a broken node the newest spec and a new pod.
-    Mend { pilot: String, pod: String },
-    /// Give a node the newest spec and nothing else: a running one judges it, one that could
+    Replace { pilot: String, pod: String },
+    /// Give a node the newest spec and nothing else: a running one validates it, one that could
     /// not start tries again.
-    Tell { pilot: String },
+    Configure { pilot: String },
     /// Give a serving node the newest spec and a new pod.
     Restart { pilot: String, pod: String },
     /// Give a serving node the newest spec and let its pilot stop its database, which is started
     /// again when it has stopped: its data would go with its pod.
     RestartInPlace { pilot: String },
     /// Ask a pilot to move its data away and leave.
-    Drain { pilot: String },
+    Decommission { pilot: String },
     /// Take that back.
     Keep { pilot: String },
     /// Lower the replicas of a pool by one: its last node left, or never served.
@@ -119,9 +119,9 @@ impl Step {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Raise { .. } | Self::Start { .. } | Self::Keep { .. } => "StartPilot",
-            Self::Tell { .. } | Self::RestartInPlace { .. } => "RestartPilot",
-            Self::Mend { .. } | Self::Restart { .. } => "RecreatePod",
-            Self::Drain { .. } => "DrainPilot",
+            Self::Configure { .. } | Self::RestartInPlace { .. } => "RestartPilot",
+            Self::Replace { .. } | Self::Restart { .. } => "RecreatePod",
+            Self::Decommission { .. } => "DrainPilot",
             Self::Remove { .. }
             | Self::Stop { .. }
             | Self::Empty { .. }
@@ -134,11 +134,11 @@ impl Step {
 
     pub(crate) fn pilot(&self) -> Option<&str> {
         match self {
-            Self::Mend { pilot, .. }
-            | Self::Tell { pilot }
+            Self::Replace { pilot, .. }
+            | Self::Configure { pilot }
             | Self::RestartInPlace { pilot }
             | Self::Restart { pilot, .. }
-            | Self::Drain { pilot }
+            | Self::Decommission { pilot }
             | Self::Keep { pilot }
             | Self::Remove { pilot, .. }
             | Self::DeleteClaim { pilot, .. }
@@ -212,8 +212,8 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Plan {
         stop(desired, observed)
     } else {
         resume(desired, observed)
-            .or_else(|| mend(desired, observed))
-            .or_else(|| retire(desired, observed))
+            .or_else(|| replace(desired, observed))
+            .or_else(|| decommission(desired, observed))
             .or_else(|| clean_up(desired, observed))
             .or_else(|| settle(desired, observed))
             .or_else(|| change(desired, observed))
@@ -292,13 +292,13 @@ fn resume(desired: &Desired, observed: &Observed) -> Option<Plan> {
 /// A node that is broken already waits for nothing: it gets the newest spec. Where only its
 /// database cannot run, its pilot is there to take it. One that a person keeps down is theirs, and
 /// one that is at work is not broken.
-fn mend(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn replace(desired: &Desired, observed: &Observed) -> Option<Plan> {
     for (pool, wanted) in wanted(desired, observed) {
         for (_, member) in pool.running() {
             let Some(member) = member else { continue };
             let Some(pod) = member.pod.as_ref().filter(|pod| !pod.terminating) else { continue };
             let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
-            if !(pod.trouble.is_some() || failed) || !roll::told_otherwise(member, wanted) {
+            if !(pod.trouble.is_some() || failed) || !roll::differs(member, wanted) {
                 continue;
             }
             if member.held().is_some() || member.at_work() {
@@ -306,12 +306,12 @@ fn mend(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }
             let pilot = member.name.clone();
             let step = if pod.trouble.is_none() && roll::fits(member, wanted) {
-                Step::Tell { pilot }
+                Step::Configure { pilot }
             } else if roll::lost_with_pod(desired, member).is_some() {
-                // Told below, where the node is waited for.
+                // Reported below, where the node is waited for.
                 continue;
             } else {
-                Step::Mend { pilot, pod: pod.uid.clone() }
+                Step::Replace { pilot, pod: pod.uid.clone() }
             };
             return Plan::act(OperationType::Replace, step);
         }
@@ -319,8 +319,8 @@ fn mend(desired: &Desired, observed: &Observed) -> Option<Plan> {
     None
 }
 
-/// Goes on with a retirement that was begun, or takes it back.
-fn retire(desired: &Desired, observed: &Observed) -> Option<Plan> {
+/// Goes on with a decommission that was begun, or takes it back.
+fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
     for pool in &observed.pools {
         let replicas = pool.replicas();
         let wanted = desired.pool(&pool.name).map_or(0, |pool| pool.replicas);
@@ -333,7 +333,7 @@ fn retire(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 to: ordinal,
             };
             if !member.intends(&PilotIntent::Decommissioned) {
-                // It left by itself, or there is nothing to drain, and nobody who could.
+                // It left by itself, or has no data to move away, and nobody who could.
                 let empty =
                     member.held().is_none() && (member.never_ran() || given_up(member, observed));
                 if last && replicas > wanted && (member.decommissioned() || empty) {
@@ -449,7 +449,7 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
 fn kept(desired: &Desired, member: &Member, wanted: &Pool) -> Option<Block> {
     let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
     let trouble = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
-    let broken = (failed || trouble) && roll::told_otherwise(member, wanted);
+    let broken = (failed || trouble) && roll::differs(member, wanted);
     (broken && (trouble || !roll::fits(member, wanted)))
         .then(|| roll::lost_with_pod(desired, member))?
 }
@@ -484,7 +484,8 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
     let surplus = |pool: &&ObservedPool| {
         pool.replicas() > desired.pool(&pool.name).map_or(0, |wanted| wanted.replicas)
     };
-    // Pools that left the spec come last in the list and are drained first; masters stay longest.
+    // Pools that left the spec come last in the list and are decommissioned first; masters stay
+    // longest.
     let pool = observed.pools.iter().rev().filter(surplus).min_by_key(|pool| pool.eligible())?;
     let member = pool.members.get(&(pool.replicas() - 1))?;
     let count = |counts: &dyn Fn(&ObservedPool) -> bool| {
@@ -510,7 +511,7 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }],
         );
     }
-    Plan::act(OperationType::ScaleDown, Step::Drain { pilot: member.name.clone() })
+    Plan::act(OperationType::ScaleDown, Step::Decommission { pilot: member.name.clone() })
 }
 
 /// Pools that are wanted, in the order of the spec, with what is wanted of them.

@@ -1,7 +1,7 @@
-//! Which clusters are due for a look, and when.
+//! Which clusters are due to be reconciled, and when.
 //!
-//! Owns coalescing (a cluster is in the queue once), exclusion (one look at a time per cluster)
-//! and the backoff of each. Knows nothing of what a look does.
+//! Owns coalescing (a cluster is in the queue once), exclusion (one reconcile at a time per
+//! cluster) and the backoff of each. Knows nothing of what a reconcile does.
 
 use std::{
     collections::BTreeMap,
@@ -40,8 +40,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// First pause after a failed look, and after one that met a conflict; doubled with each further
-/// one of either, up to the maximum and a fifth more by lot.
+/// First pause after a failed reconcile, and after one that met a conflict; doubled with each
+/// further one of either, up to the maximum, and up to a fifth longer at random.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const CONFLICT_FIRST: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
@@ -60,21 +60,21 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     due: BTreeMap<Key, Instant>,
-    /// Those that are looked at, and since when.
+    /// Those that are being reconciled, and since when.
     running: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, u32>,
 }
 
-/// What a look came to.
+/// What a reconcile came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Nothing more to do until something changes.
     Settled,
-    /// Look again after this time at the latest.
+    /// Reconcile again after this time at the latest.
     Again(Duration),
-    /// Look again, later with each failure.
+    /// Reconcile again, later with each failure.
     Failed,
-    /// Somebody was faster, or the caches lag: look again, later each time that this goes on.
+    /// Somebody was faster, or the caches lag: reconcile again, later each time that this goes on.
     Conflict,
     /// The cluster is gone.
     Gone,
@@ -94,11 +94,11 @@ impl Queue {
         self.0.changed.notify_waiters();
     }
 
-    /// Waits for the next cluster that is due and that nobody looks at. Cancel-safe. Every key
+    /// Waits for the next cluster that is due and that nobody reconciles. Cancel-safe. Every key
     /// that is taken is given back with [`Queue::done`].
     pub(crate) async fn take(&self) -> Key {
         loop {
-            // Registered before looking, so that no change in between is missed.
+            // Registered before the queue is read, so that no change in between is missed.
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -160,18 +160,18 @@ impl Queue {
         self.0.changed.notify_waiters();
     }
 
-    /// How many looks in a row came to nothing.
+    /// How many reconciles in a row failed.
     pub(crate) fn failures(&self, key: &Key) -> u32 {
         self.with(|state| state.failures.get(key).copied().unwrap_or_default())
     }
 
-    /// Clusters that are due now and not looked at.
+    /// Clusters that are due now and not being reconciled.
     pub(crate) fn depth(&self) -> usize {
         let now = Instant::now();
         self.with(|state| state.due.values().filter(|at| **at <= now).count())
     }
 
-    /// The look that lasts longest, and since when.
+    /// The reconcile that lasts longest, and since when.
     pub(crate) fn longest(&self) -> Option<(Key, Instant)> {
         self.with(|state| {
             let (key, since) = state.running.iter().min_by_key(|(_, since)| **since)?;
@@ -199,7 +199,7 @@ mod tests {
         queue.add(key("a"));
         assert_eq!(queue.take().await, key("a"));
         assert_eq!(queue.depth(), 0);
-        // Added while it is looked at: due again, but not to a second worker.
+        // Added while it is reconciled: due again, but not to a second worker.
         queue.add(key("a"));
         let second = tokio::time::timeout(Duration::from_secs(1), queue.take()).await;
         assert!(second.is_err(), "{second:?}");
@@ -220,7 +220,7 @@ mod tests {
         }
         // The first is due at once; tokio's clock ticks in milliseconds.
         assert_eq!(pauses[0], 0);
-        // Twice as long each time, and a fifth more by lot.
+        // Twice as long each time, and up to a fifth longer at random.
         assert!(pauses[..8].windows(2).all(|pair| pair[1] >= pair[0]), "{pauses:?}");
         assert!((60_000..=72_001).contains(&pauses[9]), "{pauses:?}");
         let taken = queue.take().await;

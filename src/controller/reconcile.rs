@@ -30,10 +30,10 @@ use super::{
     teardown,
 };
 
-/// Watches tell of every change; this bounds what they cannot tell: time.
+/// Watches report every change; this bounds what they cannot report: time.
 const WHILE_WAITING: Duration = Duration::from_secs(15);
 const AFTER_A_STEP: Duration = Duration::from_secs(5);
-const AFTER_A_WORD: Duration = Duration::from_millis(200);
+const AFTER_STATUS: Duration = Duration::from_millis(200);
 const WHILE_FOREIGN: Duration = Duration::from_secs(30);
 
 /// Reconciles one cluster and says when to do it again, with the value of the metric's label.
@@ -103,7 +103,7 @@ async fn delete(
 ) -> Result<Outcome, Error> {
     if report::deleting(ctx, cluster, desired).await? {
         // The copy at hand is old now.
-        return Ok(Outcome::Again(AFTER_A_WORD));
+        return Ok(Outcome::Again(AFTER_STATUS));
     }
     teardown::tear_down(ctx, cluster, desired, observed).await
 }
@@ -136,7 +136,7 @@ async fn execute(ctx: &Context, confirmed: Option<Confirmed>) -> Result<(), Erro
     // A step that is part of none stands for itself.
     let operation = operation.map_or(step.name(), OperationType::as_str);
     ctx.metrics.steps.with_label_values(&[desired.database.kind, operation]).inc();
-    ctx.events.tell(&desired, &events::of_step(&step)).await;
+    ctx.events.publish(&desired, &events::of_step(&step)).await;
     Ok(())
 }
 

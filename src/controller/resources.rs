@@ -1,4 +1,4 @@
-//! What a cluster needs of the orchestrator, one kind a file: pure.
+//! What a cluster needs of Kubernetes, one kind a file: pure.
 //!
 //! Owns names, labels, annotations and shapes (a public contract, `docs/api`). Which objects are
 //! wanted follows from [`Desired`] alone; how many nodes a pool has at the moment, and what of

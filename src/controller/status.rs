@@ -237,12 +237,12 @@ fn trouble(observed: &Observed) -> Option<Stalled> {
         return Some(Stalled { reason: trouble.reason, message: trouble.message });
     }
     members().find_map(|member| {
-        let why = member.pilot.as_ref()?.judged.as_ref()?.as_ref().err()?;
+        let why = member.pilot.as_ref()?.validated.as_ref()?.as_ref().err()?;
         Some(Stalled { reason: "ConfigRejected", message: format!("{}: {why}", member.name) })
     })
 }
 
-/// A word for people.
+/// A summary for people.
 fn phase(facts: &Facts<'_>) -> &'static str {
     let Facts { desired, plan, counts, pilots: _, health: _, full: _, stalled, now: _ } = facts;
     if desired.deleted {

@@ -1,7 +1,8 @@
 //! Caches of everything that the controller reads, filled by watches, and what in them makes a
 //! cluster due.
 //!
-//! Invariant: a heartbeat or a renewed lease makes no cluster due. What counts of a Pilot is its [`fingerprint`].
+//! Invariant: a heartbeat or a renewed lease makes no cluster due. What counts of a Pilot is
+//! its [`fingerprint`].
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
@@ -55,7 +56,7 @@ pub(crate) struct Stores {
     pub(crate) sets: Store<StatefulSet>,
     pub(crate) pods: Store<Pod>,
     pub(crate) claims: Store<PersistentVolumeClaim>,
-    /// Objects that are only ever compared with what they shall be.
+    /// Objects that are only ever compared with what they should be.
     others: Vec<(ApiResource, Store<DynamicObject>)>,
 }
 
@@ -123,7 +124,7 @@ impl Stores {
         }
     }
 
-    /// The databases that are looked after.
+    /// The databases whose clusters are reconciled.
     pub(crate) fn databases(&self) -> impl Iterator<Item = &'static Database> {
         self.clusters.iter().map(|(database, _)| *database)
     }
@@ -374,7 +375,7 @@ impl Watches {
             None => Api::all(self.client.clone()),
         };
         let (store, writer) = reflector::store();
-        let (hears, deaf) = (heard.clone(), heard.clone());
+        let (hears, away) = (heard.clone(), heard.clone());
         let databases = Arc::clone(&self.databases);
         let keys = Arc::clone(&databases);
         let key = move |pilot: &Pilot| of_pilot(&keys, pilot);
@@ -382,7 +383,7 @@ impl Watches {
             hears.note(pilot, Instant::now());
             fingerprint(&databases, pilot)
         };
-        let failed = move || deaf.deaf(Instant::now());
+        let failed = move || away.api_is_away(Instant::now());
         self.spawn("watch-pilots", api, config, writer, key, print, failed);
         store
     }

@@ -1,4 +1,4 @@
-//! What a cluster's deletion needs beyond garbage collection: claims that shall go with it.
+//! What a cluster's deletion needs beyond garbage collection: claims that are to go with it.
 //!
 //! Everything else is owned by the cluster and collected when it is gone. Nothing is created or
 //! changed for a cluster that is being deleted. Claims are found by name, so they go only while
@@ -38,7 +38,7 @@ pub(crate) async fn keep_finalizer(
     Err(Error::Conflict { kind: desired.database.kind.to_owned(), name: desired.name.clone() })
 }
 
-/// Deletes the claims that shall go with the cluster, then lets it go. A claim in use is kept by
+/// Deletes the claims that are to go with the cluster, then lets it go. A claim in use is kept by
 /// Kubernetes until its pod is gone.
 pub(crate) async fn tear_down(
     ctx: &Context,

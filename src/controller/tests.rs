@@ -1,5 +1,5 @@
-//! Whole looks at a cluster, against a scripted API: what is written, what never is, and that a
-//! look that ended anywhere is made good by the next.
+//! Whole reconciles against a scripted API: what is written, what never is, and that the next
+//! reconcile makes good one that ended anywhere.
 
 mod api;
 mod harness;
@@ -19,7 +19,7 @@ use self::{
     api::{Fault, id},
     harness::{Harness, cluster_id},
 };
-use super::{context::Context, pilots::look_after_all, queue::Outcome};
+use super::{context::Context, pilots::check_all, queue::Outcome};
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
     runtime::leader::Claim,
@@ -46,7 +46,7 @@ async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
 
     let writes = harness.writes();
     for _ in 0..3 {
-        assert_eq!(harness.look().await, Some((Outcome::Settled, "ok")));
+        assert_eq!(harness.reconcile().await, Some((Outcome::Settled, "ok")));
     }
     assert_eq!(harness.writes(), writes, "an idle cluster is not written");
 }
@@ -55,24 +55,26 @@ async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
 async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone() {
     let harness = Harness::new(1);
     let leads = || watch::channel(Claim::unshared()).1;
-    let told = || {
+    let written = || {
         let conditions = &harness.object("namespaces", "default")["status"]["conditions"];
         conditions.as_array().into_iter().flatten().any(|c| c["status"] == "True")
     };
-    super::namespaces::tell(&harness.context(&[], leads()), "default").await.unwrap();
-    assert!(!told());
+    super::namespaces::report_emptied(&harness.context(&[], leads()), "default").await.unwrap();
+    assert!(!written());
 
     harness.api.server().edit(&id("namespaces", "default"), |namespace| {
         namespace["metadata"]["finalizers"] = json!(["kubernetes"]);
         namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     });
     let deposed = watch::channel(Claim::Lost).1;
-    assert!(super::namespaces::tell(&harness.context(&[], deposed), "default").await.is_err());
-    assert!(!told(), "a former leader writes nothing");
-    super::namespaces::tell(&harness.context(&[], leads()), "default").await.unwrap();
-    assert!(told());
+    assert!(
+        super::namespaces::report_emptied(&harness.context(&[], deposed), "default").await.is_err()
+    );
+    assert!(!written(), "a former leader writes nothing");
+    super::namespaces::report_emptied(&harness.context(&[], leads()), "default").await.unwrap();
+    assert!(written());
 
-    super::namespaces::tell(&harness.context(&[], leads()), "gone").await.unwrap();
+    super::namespaces::report_emptied(&harness.context(&[], leads()), "gone").await.unwrap();
 }
 
 fn check_objects(harness: &Harness) {
@@ -181,14 +183,14 @@ async fn caches_that_lag_behind_end_in_conflicts_and_change_nothing() {
     let harness = Harness::new(2);
     let mut pasts = vec![harness.caches()];
     for _ in 0..12 {
-        harness.look().await;
+        harness.reconcile().await;
         harness.kubelet();
         pasts.push(harness.caches());
     }
     harness.settle().await;
     let settled = harness.state();
     for past in pasts {
-        harness.look_with(&past).await;
+        harness.reconcile_with(&past).await;
         harness.settle().await;
         assert_eq!(harness.state(), settled);
     }
@@ -254,7 +256,7 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
                 harness.api.server().add(&theirs, body);
                 let before = harness.object(&theirs.0, &theirs.1);
                 for _ in 0..6 {
-                    harness.look().await;
+                    harness.reconcile().await;
                 }
                 let stalled = harness.condition("Stalled");
                 assert_eq!(stalled["status"], "True", "{theirs:?} {labels} {owner}");
@@ -275,13 +277,13 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
 async fn nothing_is_made_in_a_namespace_that_is_being_deleted() {
     let harness = Harness::new(2);
     // Seen and with its finalizer, but with no object yet.
-    harness.look().await;
-    harness.look().await;
+    harness.reconcile().await;
+    harness.reconcile().await;
     let objects = harness.api.server().objects.len();
     harness.api.server().objects.get_mut(&id("namespaces", "default")).unwrap()["metadata"]["deletionTimestamp"] =
         json!("2026-01-01T00:00:00Z");
     let writes = harness.writes();
-    assert_eq!(harness.look().await, Some((Outcome::Settled, "terminating")));
+    assert_eq!(harness.reconcile().await, Some((Outcome::Settled, "terminating")));
     assert_eq!(harness.writes(), writes, "it does not even try");
     assert_eq!(harness.api.server().objects.len(), objects);
 }
@@ -293,12 +295,12 @@ async fn nothing_is_made_for_a_cluster_that_is_being_deleted() {
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["finalizers"] = json!(["example.org/backup"]);
     });
-    harness.look().await;
-    harness.look().await;
+    harness.reconcile().await;
+    harness.reconcile().await;
     harness.api.server().delete(&cluster_id());
     let objects = harness.api.server().objects.len();
     for _ in 0..3 {
-        harness.look().await;
+        harness.reconcile().await;
     }
     assert_eq!(harness.api.server().objects.len(), objects);
     let cluster = harness.object("exampleclusters", "shop");
@@ -314,10 +316,10 @@ async fn a_finalizer_that_the_cache_has_not_seen_survives_the_teardown() {
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["finalizers"] = json!([FINALIZER_TEARDOWN, "example.org/backup"]);
     });
-    harness.look_with(&stale).await;
-    // The first look says that it is on its way out.
-    harness.look().await;
-    harness.look().await;
+    harness.reconcile_with(&stale).await;
+    // The first reconcile says that it is on its way out.
+    harness.reconcile().await;
+    harness.reconcile().await;
     let cluster = harness.object("exampleclusters", "shop");
     assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
 }
@@ -329,22 +331,22 @@ async fn a_process_that_does_not_lead_writes_nothing() {
     for claim in [Claim::Waiting, Claim::Lost, expired] {
         let harness = Harness::new(2);
         assert_eq!(
-            harness.look_as(&harness.caches(), claim).await,
+            harness.reconcile_as(&harness.caches(), claim).await,
             Some((Outcome::Failed, "fenced")),
             "{claim:?}"
         );
         // Also where there would be much to do, and at the deletion.
-        harness.look().await;
-        harness.look().await;
+        harness.reconcile().await;
+        harness.reconcile().await;
         let writes = harness.writes();
-        harness.look_as(&harness.caches(), claim).await;
+        harness.reconcile_as(&harness.caches(), claim).await;
         harness.settle().await;
         let settled = harness.writes();
         assert!(settled > writes);
         harness.scale(3);
-        assert_eq!(harness.look_as(&harness.caches(), claim).await.unwrap().1, "fenced");
+        assert_eq!(harness.reconcile_as(&harness.caches(), claim).await.unwrap().1, "fenced");
         harness.api.server().delete(&cluster_id());
-        assert_eq!(harness.look_as(&harness.caches(), claim).await.unwrap().1, "fenced");
+        assert_eq!(harness.reconcile_as(&harness.caches(), claim).await.unwrap().1, "fenced");
         assert_eq!(harness.writes(), settled, "{claim:?}");
     }
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -361,7 +363,7 @@ async fn objects_of_another_store_are_left_alone_and_the_cluster_says_so() {
         harness.scale(3);
         let mut before = harness.api.server().objects.clone();
         for _ in 0..4 {
-            harness.look().await;
+            harness.reconcile().await;
         }
         let stalled = harness.condition("Stalled");
         assert_eq!(
@@ -393,7 +395,7 @@ async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it
         harness.api.server().edit(&id("statefulsets", "ex-shop-a"), |set| {
             set["metadata"][key] = value;
         });
-        harness.look().await;
+        harness.reconcile().await;
         assert_eq!(harness.condition("Stalled")["status"], "True");
         harness.api.server().delete(&cluster_id());
         harness.settle().await;
@@ -418,7 +420,7 @@ async fn scale_out_goes_one_by_one_and_only_while_every_node_is_ready() {
     let mut seen = Vec::new();
     for _ in 0..20 {
         harness.kubelet();
-        harness.look().await;
+        harness.reconcile().await;
         seen.push(harness.replicas().as_u64().unwrap());
     }
     seen.dedup();
@@ -463,7 +465,7 @@ async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
 async fn a_node_that_cannot_start_goes_when_it_is_taken_back_and_its_claim_stays() {
     let harness = Harness::new(1);
     harness.settle().await;
-    // What is told of the node that comes up is its own: the first does not restart for it.
+    // What status says of the node that comes up is its own: the first does not restart for it.
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["spec"]["nodePools"].as_array_mut().unwrap().push(json!({
             "name": "b", "replicas": 2, "persistence": {"size": "1Gi"}, "jvm": {"heap": "64Mi"},
@@ -572,7 +574,7 @@ async fn a_bad_configuration_stops_no_node_and_the_good_one_that_follows_is_roll
     harness.set_heap("64Mi");
     harness.settle().await;
     assert_eq!(harness.pods(), before, "nothing was restarted");
-    assert_eq!(heap("ex-shop-a-1"), "64Mi", "one node judged it");
+    assert_eq!(heap("ex-shop-a-1"), "64Mi", "one node validated it");
     assert_eq!(heap("ex-shop-a-0"), Value::Null);
     let stalled = harness.condition("Stalled");
     assert_eq!(
@@ -598,7 +600,7 @@ async fn a_node_that_a_bad_configuration_keeps_down_gets_the_good_one_at_once() 
     let before = harness.pods();
 
     harness.set_heap("1Gi");
-    harness.look().await;
+    harness.reconcile().await;
     assert_eq!(harness.object("pilots", "ex-shop-a-0")["spec"]["jvm"]["heap"], "1Gi");
     harness.settle().await;
     assert_eq!(harness.pods()[0], before[0], "its pod is as good as it was");
@@ -625,11 +627,11 @@ async fn a_restart_replaces_pods_and_not_while_the_configuration_is_bad() {
     assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
-/// What one look at all Pilots writes, by a leader that has heard none of them for so long.
+/// What one check of all Pilots writes, by a leader that has heard none of them for so long.
 async fn writes_after(harness: &Harness, ctx: &Context, silence: u64) -> Vec<String> {
     let before = harness.writes();
     tokio::time::advance(Duration::from_secs(silence)).await;
-    look_after_all(ctx, Duration::from_secs(3600)).await;
+    check_all(ctx, Duration::from_secs(3600)).await;
     harness.api.server().writes[before..].to_vec()
 }
 
@@ -640,7 +642,7 @@ async fn only_pilots_that_could_have_been_heard_are_marked_silent() {
     let ctx = harness.leading();
     assert_eq!(writes_after(&harness, &ctx, 89).await, [""; 0]);
     // The API was away all that time, and is back.
-    ctx.heard.deaf(Instant::now());
+    ctx.heard.api_is_away(Instant::now());
     assert_eq!(writes_after(&harness, &ctx, 60).await, [""; 0]);
     assert_eq!(writes_after(&harness, &ctx, 31).await, ["PATCH pilots/ex-shop-a-0/status"]);
     let ready = &harness.object("pilots", "ex-shop-a-0")["status"]["conditions"][0];
@@ -687,11 +689,11 @@ async fn a_cluster_that_is_held_while_it_is_deleted_says_so() {
         cluster["metadata"]["finalizers"] = json!(["example.org/backup"]);
     });
     harness.api.server().delete(&cluster_id());
-    harness.look().await;
+    harness.reconcile().await;
     let writes = harness.writes();
     let status = || harness.object("exampleclusters", "shop")["status"].clone();
     assert_eq!(status()["phase"], "Deleting");
     assert_eq!(status()["readyReplicas"], 1, "the rest stands as it was");
-    harness.look().await;
+    harness.reconcile().await;
     assert_eq!(harness.writes(), writes);
 }

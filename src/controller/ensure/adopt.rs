@@ -88,7 +88,7 @@ pub(super) async fn pilot(
         return Err(Error::Foreign(stalled));
     }
     if owned(&found, desired) && holds(&found, &body["metadata"]["labels"]) {
-        // It is as it shall be: the caches lag behind.
+        // It is as it should be: the caches lag behind.
         return Ok(());
     }
     let mut patch = json!({});

@@ -20,7 +20,7 @@ use crate::{
 ///
 /// What needs a restart is held back from a node that has a pod. Should its database crash, it
 /// would come up with a configuration before its turn, or with a version that its image does not
-/// have. It is [`Step::Tell`], [`Step::Mend`] and [`Step::Restart`] that give it, to one node.
+/// have. It is `Step::Configure`, `Step::Replace` and `Step::Restart` that give it, to one node.
 pub(crate) async fn ensure_pilot(
     ctx: &Context,
     desired: &Desired,

@@ -11,7 +11,7 @@ fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
 }
 
-/// What is seen of node 0 when its pod's status is this.
+/// What is observed of node 0 when its pod's status is this.
 fn pod(status: &Value) -> PodFacts {
     let pod = json!({"metadata": {"name": "ex-demo-a-0", "uid": "p"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];

@@ -1,7 +1,7 @@
 //! Brings another pilot into running pods, beside their databases: one pod at a time.
 //!
 //! An ephemeral container installs the program over the old one in the shared volume, and the
-//! pilot lets it take over by exec. Owns which pod is next, and how one tells that a pilot runs
+//! pilot lets it take over by exec. Owns which pod is next, and how one knows that a pilot runs
 //! what it was given: each installation has a name of its own, which the container leaves as its
 //! last word and the pilot reports. A pod whose delivery fails keeps its pilot and its database,
 //! and holds back the other pods of its cluster, until another image is wanted or it is made anew.
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// A refusal that a pilot reports sooner may be of what lay there before: it looks every 10 s,
+/// A refusal that a pilot reports sooner may be of what lay there before: it checks every 10 s,
 /// twice, and a check takes up to 20 s.
 const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(60);
 
@@ -69,7 +69,7 @@ pub(super) fn deliver(desired: &Desired, observed: &Observed) -> Option<Plan> {
     }
 }
 
-/// Looks at every pod. What was begun or failed anywhere comes before what could be begun; and
+/// Goes through every pod. What was begun or failed anywhere comes before what could be begun; and
 /// where an image was begun that is wanted no more, the wanted one comes first.
 pub(crate) fn pilots(desired: &Desired, observed: &Observed) -> Pilots {
     let mut pilots = Pilots::default();
@@ -241,7 +241,7 @@ mod tests {
         (desired, observed)
     }
 
-    /// What becomes of such a cluster, in a word.
+    /// What becomes of such a cluster.
     fn next(rows: &[Row<'_>]) -> String {
         let (desired, observed) = cluster(rows);
         match pilots(&desired, &observed).next {

@@ -1,6 +1,6 @@
 //! Brings running nodes to the wanted version and configuration, one at a time.
 //!
-//! A new configuration is given to a running node first, whose pilot judges it beside the old
+//! A new configuration is given to a running node first, whose pilot validates it beside the old
 //! process; only a good one costs a restart. Another version or another pod needs another image,
 //! so there the node gets both at once.
 //!
@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-/// Is the pod, or what its pilot was told, older than what is wanted?
-pub(super) fn told_otherwise(member: &Member, wanted: &Pool) -> bool {
+/// Is the pod, or the spec of its Pilot, another than what is wanted?
+pub(super) fn differs(member: &Member, wanted: &Pool) -> bool {
     let pod = member.pod.as_ref().is_some_and(|pod| !wanted.makes(&pod.hash));
     let pilot = member
         .pilot
@@ -27,15 +27,21 @@ pub(super) fn told_otherwise(member: &Member, wanted: &Pool) -> bool {
     pod || pilot
 }
 
-/// Does the pod that is there fit what is wanted? Then its pilot can be told without a new one.
+/// Does the pod that is there fit what is wanted? Then its Pilot can get the wanted spec without a
+/// new pod.
 pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
     let pod = member.pod.as_ref().is_some_and(|pod| wanted.makes(&pod.hash));
     pod && member.pilot.as_ref().is_some_and(|pilot| pilot.spec.version == wanted.pilot.version)
 }
 
-/// What a node is told without a new pod: everything to one that does not run. To one that runs
-/// all but a request for a restart, which is the controller's to carry out, with a new pod.
-pub(crate) fn told_alone(database: &Database, pilot: &PilotFacts, wanted: &PilotSpec) -> PilotSpec {
+/// The wanted spec as a node gets it without a new pod: all of it where the database does not run.
+/// One that runs gets all but a request for a restart, which the controller carries out with a new
+/// pod.
+pub(crate) fn without_restart(
+    database: &Database,
+    pilot: &PilotFacts,
+    wanted: &PilotSpec,
+) -> PilotSpec {
     if pilot.failed || pilot.spec.restarted_at == wanted.restarted_at {
         return wanted.clone();
     }
@@ -48,7 +54,7 @@ pub(crate) fn told_alone(database: &Database, pilot: &PilotFacts, wanted: &Pilot
 /// Does the node not run what is wanted yet?
 pub(crate) fn outdated(member: &Member, wanted: &Pool) -> bool {
     let running = member.pilot.as_ref().and_then(|pilot| pilot.running_hash.as_deref());
-    told_otherwise(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
+    differs(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
 }
 
 /// The next node to restart, or what holds the roll up, or `None` when all is current.
@@ -79,8 +85,8 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     }
     let upgrade = outdated_members.iter().any(|(_, member)| {
         let pilot = member.pilot.as_ref();
-        let told = pilot.and_then(|pilot| pilot.spec.version.as_deref());
-        told.is_some_and(|version| version != desired.version)
+        let version = pilot.and_then(|pilot| pilot.spec.version.as_deref());
+        version.is_some_and(|version| version != desired.version)
     });
     let operation = if upgrade { OperationType::Upgrade } else { OperationType::Configure };
     let next = match &desired.strategy.canary {
@@ -117,10 +123,11 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         return Plan::act(operation, restart);
     }
     let pilot = member.pilot.as_ref()?;
-    if pilot.spec.config_hash != told_alone(desired.database, pilot, &wanted.pilot).config_hash {
-        return Plan::act(operation, Step::Tell { pilot: member.name.clone() });
+    if pilot.spec.config_hash != without_restart(desired.database, pilot, &wanted.pilot).config_hash
+    {
+        return Plan::act(operation, Step::Configure { pilot: member.name.clone() });
     }
-    let waiting = match pilot.judged.clone() {
+    let waiting = match pilot.validated.clone() {
         Some(Ok(())) => return Plan::act(operation, restart),
         Some(Err(why)) => format!("{} rejects the configuration: {why}", member.name),
         None => format!("{} judges the new configuration", member.name),
@@ -137,7 +144,7 @@ fn canary_held(current: u32) -> Block {
     }
 }
 
-/// Rules by which the word of every pilot must be fresh before one is gone by.
+/// The report of every pilot must be fresh before a node is stopped.
 const PEERS_READY: &str = "PeersReady";
 
 /// Reported where no other node has a copy, whatever the volume is, by the pilots of databases
@@ -204,8 +211,8 @@ fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotFacts)> {
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
 }
 
-/// Whose word is waited for before this node is stopped. Its own pilot, the one of this very pod,
-/// must have judged after every other node came back; and each must have been heard at all.
+/// Whose report is waited for before this node is stopped. Its own pilot, the one of this very pod,
+/// must have reported after every other node came back; and each must have been heard at all.
 fn unheard(observed: &Observed, member: &Member) -> Option<String> {
     let pilot = member.pilot.as_ref()?;
     let name = &member.name;

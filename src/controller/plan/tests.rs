@@ -38,7 +38,7 @@ fn pod(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut PodFacts {
     member(observed, pool, ordinal).pod.as_mut().unwrap()
 }
 
-fn drained(observed: &mut Observed, ordinal: u32) {
+fn leaving(observed: &mut Observed, ordinal: u32) {
     let pilot = pilot(observed, 0, ordinal);
     pilot.spec.phase = Some(PilotIntent::Decommissioned);
     pilot.phase_ours = true;
@@ -96,11 +96,11 @@ fn nodes_with_data_come_back_all_at_once() {
 #[test]
 fn the_last_node_is_drained_and_removed_only_after_it_left() {
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, _| ());
-    assert_eq!(plan.step, Some(Step::Drain { pilot: "ex-demo-a-2".into() }));
-    let waits = planned(&[("a", 2)], &[("a", 3)], |_, o| drained(o, 2));
+    assert_eq!(plan.step, Some(Step::Decommission { pilot: "ex-demo-a-2".into() }));
+    let waits = planned(&[("a", 2)], &[("a", 3)], |_, o| leaving(o, 2));
     assert_eq!((waits.step, waits.waiting.unwrap().step), (None, "DrainPilot"));
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| {
-        drained(o, 2);
+        leaving(o, 2);
         pilot(o, 0, 2).decommissioned = true;
     });
     let remove = Step::Remove { pool: "a".into(), pilot: "ex-demo-a-2".into(), to: 2 };
@@ -109,10 +109,10 @@ fn the_last_node_is_drained_and_removed_only_after_it_left() {
 
 #[test]
 fn a_drain_is_taken_back_until_it_is_past_return() {
-    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| drained(o, 2));
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| leaving(o, 2));
     assert_eq!(plan.step, Some(Step::Keep { pilot: "ex-demo-a-2".into() }));
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
-        drained(o, 2);
+        leaving(o, 2);
         pilot(o, 0, 2).irreversible = true;
     });
     assert_eq!(plan.step, None);
@@ -121,7 +121,7 @@ fn a_drain_is_taken_back_until_it_is_past_return() {
 #[test]
 fn what_a_gone_node_leaves_is_removed_claim_first() {
     let gone = |o: &mut Observed| {
-        drained(o, 2);
+        leaving(o, 2);
         pilot(o, 0, 2).decommissioned = true;
         member(o, 0, 2).pod = None;
         o.pools[0].set.as_mut().unwrap().replicas = 2;
@@ -254,7 +254,7 @@ fn the_last_node_of_a_cluster_is_never_drained() {
 #[test]
 fn a_pool_that_left_the_spec_is_drained_then_deleted() {
     let plan = planned(&[("a", 1)], &[("a", 1), ("b", 1)], |_, _| ());
-    assert_eq!(plan.step, Some(Step::Drain { pilot: "ex-demo-b-0".into() }));
+    assert_eq!(plan.step, Some(Step::Decommission { pilot: "ex-demo-b-0".into() }));
     let plan = planned(&[("a", 1)], &[("a", 1), ("b", 0)], |_, _| ());
     let delete = Step::DeletePool { pool: "b".into(), set: "ex-demo-b".into() };
     assert_eq!(plan.step, Some(delete));
@@ -289,17 +289,17 @@ fn a_changed_setting_is_judged_by_a_running_node_before_it_costs_a_restart() {
         pilot(o, 0, 0).spec.config_hash = Some("old".into());
         pilot(o, 0, 0).running_hash = Some("old".into());
     });
-    assert_eq!(plan.step, Some(Step::Tell { pilot: name.clone() }));
+    assert_eq!(plan.step, Some(Step::Configure { pilot: name.clone() }));
     assert_eq!(plan.operation, Some(OperationType::Configure));
-    let told = |judged: Option<Result<(), String>>| {
+    let after = |validated: Option<Result<(), String>>| {
         planned(&[("a", 2)], &[("a", 1)], |_, o| {
             pilot(o, 0, 0).running_hash = Some("old".into());
-            pilot(o, 0, 0).judged = judged;
+            pilot(o, 0, 0).validated = validated;
         })
     };
     let restart = Step::Restart { pilot: name.clone(), pod: "pod-0".into() };
-    assert_eq!(told(Some(Ok(()))).step, Some(restart));
-    for waits in [told(None), told(Some(Err("no".into())))] {
+    assert_eq!(after(Some(Ok(()))).step, Some(restart));
+    for waits in [after(None), after(Some(Err("no".into())))] {
         assert_eq!((waits.step, waits.waiting.unwrap().pilot), (None, name.clone()));
     }
 }
@@ -328,8 +328,8 @@ fn a_node_whose_database_cannot_run_is_told_the_newest_spec_whatever_else_is_wro
         .step
     };
     let pilot = || "ex-demo-a-1".to_owned();
-    assert_eq!(step("new"), Some(Step::Tell { pilot: pilot() }));
-    assert_eq!(step("old"), Some(Step::Mend { pilot: pilot(), pod: "pod-1".into() }));
+    assert_eq!(step("new"), Some(Step::Configure { pilot: pilot() }));
+    assert_eq!(step("old"), Some(Step::Replace { pilot: pilot(), pod: "pod-1".into() }));
 }
 
 /// Pools whose name begins with `m` hold masters; pool 0, node `ordinal` is the elected one.
@@ -379,9 +379,9 @@ fn masters_leave_last_and_the_last_of_them_never() {
     let running = [("m", 3), ("d", 2)];
     let step =
         |wanted: [(&str, u32); 2]| planned(&wanted, &running, |_, o| with_masters(o, None)).step;
-    let drain = |pilot: &str| Some(Step::Drain { pilot: pilot.into() });
-    assert_eq!(step([("m", 1), ("d", 1)]), drain("ex-demo-d-1"));
-    assert_eq!(step([("m", 1), ("d", 2)]), drain("ex-demo-m-2"));
+    let decommission = |pilot: &str| Some(Step::Decommission { pilot: pilot.into() });
+    assert_eq!(step([("m", 1), ("d", 1)]), decommission("ex-demo-d-1"));
+    assert_eq!(step([("m", 1), ("d", 2)]), decommission("ex-demo-m-2"));
     let plan = planned(&[("m", 0), ("d", 1)], &[("m", 1), ("d", 1)], |_, o| with_masters(o, None));
     assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "QuorumKept"));
 }
@@ -494,8 +494,8 @@ fn a_broken_pod_takes_the_newest_spec_whatever_else_is_wrong() {
         (pod.ready, pod.hash) = (false, "old".into());
         pod.trouble = Some(Trouble { reason: "ImagePullFailed", ..Trouble::default() });
     });
-    let mend = Step::Mend { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
-    assert_eq!(plan.step, Some(mend));
+    let replace = Step::Replace { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!(plan.step, Some(replace));
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stop
             in_pods(o);
             let pilot = pilot(o, 0, 1);
             pilot.running_hash = Some("old".into());
-            pilot.judged = Some(Ok(()));
+            pilot.validated = Some(Ok(()));
             change(pilot);
         })
     };
@@ -658,8 +658,8 @@ fn a_broken_node_whose_data_are_in_its_pod_keeps_the_pod_and_says_so() {
     let plan = planned(true, "old");
     assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "DataOutlivesPod"));
     // Told alone it keeps them; and a pod that never ran has none.
-    assert!(matches!(planned(true, "new").step, Some(Step::Tell { .. })));
-    assert!(matches!(planned(false, "old").step, Some(Step::Mend { .. })));
+    assert!(matches!(planned(true, "new").step, Some(Step::Configure { .. })));
+    assert!(matches!(planned(false, "old").step, Some(Step::Replace { .. })));
 }
 
 #[test]
@@ -674,7 +674,7 @@ fn a_node_that_is_held_or_at_work_keeps_its_pod_however_long_it_takes() {
             change(pilot(o, 0, 1));
         })
     };
-    assert!(matches!(planned(|_| ()).step, Some(Step::Mend { .. })));
+    assert!(matches!(planned(|_| ()).step, Some(Step::Replace { .. })));
     assert_eq!(planned(|pilot| pilot.at_work = true).step, None);
     let held = planned(|pilot| pilot.spec.phase = Some(PilotIntent::Fenced));
     assert_eq!((held.step, &*held.blocked[0].predicate), (None, "PhaseHeld"));

@@ -1,4 +1,4 @@
-//! What a failed reconcile leads to: when it is tried again, and who is told.
+//! What a failed reconcile leads to: when it is tried again, and where it is reported.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
@@ -9,7 +9,7 @@ use crate::{
     controller::{
         context::{Context, Error, refused},
         desired::{Desired, Stalled},
-        events::News,
+        events::Notice,
         observe::Observed,
         plan::plan,
         queue::{Key, Outcome},
@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// After so many failures in a row, the cluster's status says why.
-const TOLD_AFTER: u32 = 5;
+const REPORTED_AFTER: u32 = 5;
 
-/// The cluster object itself makes no sense, so nobody can be told in its status.
+/// The cluster object itself cannot be read, so its status cannot be written.
 pub(super) fn unreadable(key: &Key, error: &Error) -> (Outcome, &'static str) {
     let text = chain(error).to_string();
     warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
@@ -42,7 +42,7 @@ pub(super) fn note<T: Default>(
     Ok(T::default())
 }
 
-/// Tells of a reconcile that ended early, and says when to try again. `failures`: how many times
+/// Reports a reconcile that ended early, and says when to try again. `failures`: how many times
 /// in a row it failed before.
 pub(super) async fn handle(
     ctx: &Context,
@@ -64,11 +64,11 @@ pub(super) async fn handle(
         Error::Request { .. } | Error::Unreadable { .. } => {
             let text = chain(error).to_string();
             warn!(namespace, name, error = text, "Sync failed");
-            ctx.events.tell(desired, &News::warning("ErrSync", text)).await;
+            ctx.events.publish(desired, &Notice::warning("ErrSync", text)).await;
             Outcome::Failed
         }
     };
-    let lasts = failures + 1 >= TOLD_AFTER;
+    let lasts = failures + 1 >= REPORTED_AFTER;
     if lasts && matches!(error, Error::Conflict { .. } | Error::Request { .. }) {
         report(ctx, cluster, desired, error).await;
     }

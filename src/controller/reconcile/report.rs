@@ -1,4 +1,4 @@
-//! Writes a cluster's status, and tells what changed in it.
+//! Writes a cluster's status, and publishes what changed in it.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, PostParams, TypeMeta};
 use serde_json::json;
 use tracing::debug;
 
-use super::AFTER_A_WORD;
+use super::AFTER_STATUS;
 use crate::{
     api::v1beta1::ClusterStatus,
     controller::{
@@ -42,7 +42,7 @@ pub(super) async fn first_sight(
         ..ClusterStatus::default()
     };
     write_status(ctx, cluster, desired, status, &Plan::default()).await?;
-    Ok(Outcome::Again(AFTER_A_WORD))
+    Ok(Outcome::Again(AFTER_STATUS))
 }
 
 /// Says that the cluster is on its way out, and returns whether that was written just now.
@@ -67,7 +67,7 @@ pub(super) async fn deleting(
     }
 }
 
-/// Replaces the status, if it differs, and tells what changed.
+/// Replaces the status, if it differs, and publishes what changed.
 pub(super) async fn write_status(
     ctx: &Context,
     cluster: &DynamicObject,
@@ -88,8 +88,8 @@ pub(super) async fn write_status(
     api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
         Error::request("update the status of", &resource.kind, &desired.name, error)
     })?;
-    for news in events::of_status(&desired.status, &status, plan) {
-        ctx.events.tell(desired, &news).await;
+    for notice in events::of_status(&desired.status, &status, plan) {
+        ctx.events.publish(desired, &notice).await;
     }
     Ok(())
 }

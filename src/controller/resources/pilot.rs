@@ -37,7 +37,7 @@ pub(crate) fn pilot_body(
     })
 }
 
-/// The change of a Pilot's spec from what it is to what it shall be, as a merge patch: keys
+/// The change of a Pilot's spec from what it is to what it should be, as a merge patch: keys
 /// that are no longer wanted become `null`, `phase` is never named. `None` when nothing differs.
 pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value> {
     let without_phase = |spec: &PilotSpec| {

@@ -63,7 +63,7 @@ pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
         keep(&mut overlay, database.container);
         merge(&mut template, &overlay);
     }
-    // By these the pod is found and judged, whatever an overlay says.
+    // By these the pod is found and compared, whatever an overlay says.
     let metadata = &mut template["metadata"];
     metadata["annotations"][annotation::CONFIG_HASH] = json!(pool.pod_hash);
     for (key, value) in own.as_object().into_iter().flatten() {

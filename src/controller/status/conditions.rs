@@ -24,7 +24,7 @@ fn finding(status: &'static str, reason: &'static str, message: impl Into<String
 /// All conditions, in a fixed order. `Reconciling` and `Stalled` are present only while True,
 /// and never both.
 pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
-    let mut verdicts = vec![
+    let mut findings = vec![
         ("Ready", ready(facts)),
         ("Available", available(facts)),
         ("Progressing", progressing(facts)),
@@ -34,16 +34,16 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         ("Secured", secured(facts.desired)),
     ];
     if let Some(stalled) = &facts.stalled {
-        verdicts.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
+        findings.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
     } else if let Some(operation) = facts.plan.operation {
-        verdicts.push(("Reconciling", finding("True", operation.reason(), doing(facts))));
+        findings.push(("Reconciling", finding("True", operation.reason(), doing(facts))));
     }
-    verdicts.into_iter().map(|(type_, verdict)| stamped(facts, type_, verdict)).collect()
+    findings.into_iter().map(|(type_, finding)| stamped(facts, type_, finding)).collect()
 }
 
 /// Keeps the time of the last transition while the status stays.
-fn stamped(facts: &Facts<'_>, type_: &str, verdict: Finding) -> Condition {
-    let Finding { status, reason, mut message } = verdict;
+fn stamped(facts: &Facts<'_>, type_: &str, finding: Finding) -> Condition {
+    let Finding { status, reason, mut message } = finding;
     if message.len() > MESSAGE_MAX {
         let end = (0..=MESSAGE_MAX).rev().find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or_default());

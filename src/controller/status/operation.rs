@@ -150,7 +150,7 @@ fn steps(
 }
 
 /// Progress is what moves the figures in a sentence: bytes, percents. Other words are none: a
-/// database that crashes again and again is told in two sentences by turns.
+/// database that crashes again and again is reported in two sentences by turns.
 fn has_moved(before: Option<&str>, now: Option<&str>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");

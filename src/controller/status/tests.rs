@@ -13,7 +13,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + seconds).unwrap()
 }
 
-fn look(desired: &mut Desired, observed: &Observed, seconds: i64) -> ClusterStatus {
+fn reconcile_status(desired: &mut Desired, observed: &Observed, seconds: i64) -> ClusterStatus {
     let planned = plan(desired, observed);
     let after = status(desired, observed, &planned, at(seconds));
     desired.status.clone_from(&after);
@@ -28,7 +28,7 @@ fn reason(status: &ClusterStatus, type_: &str) -> String {
 #[test]
 fn a_bootstrap_ends_ready_and_stays_initialized() {
     let mut cluster = desired(&[("a", 2)], "new");
-    let begun = look(&mut cluster, &observed(&[("a", 1)], "new"), 0);
+    let begun = reconcile_status(&mut cluster, &observed(&[("a", 1)], "new"), 0);
     assert_eq!(begun.phase.as_deref(), Some("Creating"));
     assert_eq!(reason(&begun, "Ready"), "False/BootstrapInProgress");
     assert_eq!(reason(&begun, "Initialized"), "False/BootstrapInProgress");
@@ -37,7 +37,7 @@ fn a_bootstrap_ends_ready_and_stays_initialized() {
     assert_eq!((operation.id.as_str(), operation.type_.as_str()), ("1-bootstrap", "Bootstrap"));
     assert_eq!(operation.steps[0].pilot.as_deref(), Some("ex-demo-a-1"));
 
-    let done = look(&mut cluster, &observed(&[("a", 2)], "new"), 60);
+    let done = reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 60);
     assert_eq!(done.phase.as_deref(), Some("Running"));
     for type_ in ["Ready", "MembersHealthy"] {
         assert_eq!(reason(&done, type_), "True/AllNodesReady", "{type_}");
@@ -55,7 +55,7 @@ fn a_bootstrap_ends_ready_and_stays_initialized() {
 
     let mut down = observed(&[("a", 2)], "new");
     down.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap().ready = false;
-    let degraded = look(&mut cluster, &down, 120);
+    let degraded = reconcile_status(&mut cluster, &down, 120);
     assert_eq!(degraded.phase.as_deref(), Some("Degraded"));
     assert_eq!(reason(&degraded, "Ready"), "False/NodesNotReady");
     assert_eq!(reason(&degraded, "Initialized").split('/').next(), Some("True"));
@@ -67,28 +67,31 @@ fn a_bootstrap_ends_ready_and_stays_initialized() {
 fn nothing_moves_while_nothing_changes() {
     let mut cluster = desired(&[("a", 2)], "new");
     let found = observed(&[("a", 2)], "new");
-    let first = look(&mut cluster, &found, 0);
-    assert_eq!(look(&mut cluster, &found, 3600), first);
+    let first = reconcile_status(&mut cluster, &found, 0);
+    assert_eq!(reconcile_status(&mut cluster, &found, 3600), first);
 }
 
 #[test]
 fn a_pause_shows_and_its_end_too() {
     let mut cluster = desired(&[("a", 2)], "new");
     let found = observed(&[("a", 2)], "new");
-    look(&mut cluster, &found, 0);
+    reconcile_status(&mut cluster, &found, 0);
     cluster.paused = true;
-    let paused = look(&mut cluster, &found, 1);
+    let paused = reconcile_status(&mut cluster, &found, 1);
     assert_eq!(reason(&paused, "Progressing"), "False/ClusterPaused");
     assert_eq!(paused.phase.as_deref(), Some("Paused"));
     cluster.paused = false;
-    assert_eq!(reason(&look(&mut cluster, &found, 2), "Progressing"), "True/ClusterResumed");
+    assert_eq!(
+        reason(&reconcile_status(&mut cluster, &found, 2), "Progressing"),
+        "True/ClusterResumed"
+    );
 }
 
 #[test]
 fn a_spec_that_is_not_run_is_stalled_and_not_reconciling() {
     let mut cluster = desired(&[("a", 2)], "new");
     cluster.stalled = Some(Stalled { reason: "UnsupportedVersion", message: "3.11".into() });
-    let stalled = look(&mut cluster, &Observed::default(), 0);
+    let stalled = reconcile_status(&mut cluster, &Observed::default(), 0);
     assert_eq!(reason(&stalled, "Stalled"), "True/UnsupportedVersion");
     assert_eq!(reason(&stalled, "Ready"), "False/UnsupportedVersion");
     assert_eq!(reason(&stalled, "Reconciling"), "");
@@ -101,12 +104,12 @@ fn a_step_without_progress_is_stalled_after_its_deadline() {
     cluster.strategy.progress_deadline = Duration::from_secs(100);
     let mut found = observed(&[("a", 2)], "new");
     found.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap().ready = false;
-    assert_eq!(reason(&look(&mut cluster, &found, 0), "Stalled"), "");
-    assert_eq!(reason(&look(&mut cluster, &found, 99), "Stalled"), "");
-    let late = look(&mut cluster, &found, 100);
+    assert_eq!(reason(&reconcile_status(&mut cluster, &found, 0), "Stalled"), "");
+    assert_eq!(reason(&reconcile_status(&mut cluster, &found, 99), "Stalled"), "");
+    let late = reconcile_status(&mut cluster, &found, 100);
     assert_eq!(reason(&late, "Stalled"), "True/ProgressDeadlineExceeded");
     // It goes on by itself once the node serves.
-    let done = look(&mut cluster, &observed(&[("a", 2)], "new"), 200);
+    let done = reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 200);
     assert_eq!(reason(&done, "Stalled"), "");
     assert_eq!(reason(&done, "Ready"), "True/AllNodesReady");
 }
@@ -120,7 +123,7 @@ fn a_crash_loop_told_in_two_sentences_by_turns_stays_stalled_and_moving_figures_
         let member = found.pools[0].members.get_mut(&1).unwrap();
         member.pod.as_mut().unwrap().ready = false;
         member.pilot.as_mut().unwrap().not_ready = Some(says.to_owned());
-        reason(&look(&mut cluster, &found, seconds), "Stalled")
+        reason(&reconcile_status(&mut cluster, &found, seconds), "Stalled")
     };
     let stalled = "True/ProgressDeadlineExceeded";
     for (seconds, says) in (0..).step_by(40).zip(["Starting", "crashed", "Starting"]) {
@@ -145,9 +148,10 @@ fn a_slow_registry_is_told_and_stalls_nothing() {
         let message = "ex-demo-a-1: ErrImagePull".to_owned();
         (pod.ready, pod.trouble) =
             (false, Some(Trouble { reason: "ImagePullFailed", message, lasts }));
-        let after = look(&mut cluster, &found, 0);
-        let told = condition(&after.conditions, "Ready").unwrap().message.contains("ErrImagePull");
-        (reason(&after, "Stalled"), told)
+        let after = reconcile_status(&mut cluster, &found, 0);
+        let reported =
+            condition(&after.conditions, "Ready").unwrap().message.contains("ErrImagePull");
+        (reason(&after, "Stalled"), reported)
     };
     assert_eq!(look_at(false), (String::new(), true));
     assert_eq!(look_at(true), ("True/ImagePullFailed".to_owned(), true));
@@ -157,22 +161,22 @@ fn a_slow_registry_is_told_and_stalls_nothing() {
 fn steps_are_kept_with_their_times_and_blocks_say_since_when() {
     let mut cluster = desired(&[("a", 2)], "new");
     let current = observed(&[("a", 2)], "new");
-    look(&mut cluster, &current, 0);
+    reconcile_status(&mut cluster, &current, 0);
     let old = observed(&[("a", 2)], "old");
-    let first = look(&mut cluster, &old, 10).operation.unwrap();
+    let first = reconcile_status(&mut cluster, &old, 10).operation.unwrap();
     assert_eq!((first.type_.as_str(), first.phase.as_str()), ("Configure", "Running"));
     let mut next = observed(&[("a", 2)], "old");
     next.pools[0].members.insert(1, current.pools[0].members[&1].clone());
     let blocker = ("RangesKeepQuorum".to_owned(), "one copy".to_owned());
     let member = next.pools[0].members.get_mut(&0).unwrap();
     member.pilot.as_mut().unwrap().blockers = vec![blocker];
-    let second = look(&mut cluster, &next, 20).operation.unwrap();
+    let second = reconcile_status(&mut cluster, &next, 20).operation.unwrap();
     assert_eq!(second.id, first.id);
     assert_eq!((second.phase.as_str(), second.steps.len()), ("Blocked", 2));
     assert_eq!(second.steps[0].phase, "Blocked");
     assert_eq!(second.steps[1].phase, "Done");
     assert_eq!(second.steps[1].completion_time.as_ref().unwrap().0, at(20));
-    let third = look(&mut cluster, &next, 30).operation.unwrap();
+    let third = reconcile_status(&mut cluster, &next, 30).operation.unwrap();
     assert_eq!(third.blocked_by[0].since.as_ref().unwrap().0, at(20));
     assert_eq!(third, second);
 }
@@ -186,12 +190,12 @@ fn versions_are_ordered_by_number() {
 #[test]
 fn a_stopped_cluster_is_said_to_be_stopped() {
     let mut cluster = desired(&[("a", 1)], "new");
-    look(&mut cluster, &observed(&[("a", 1)], "new"), 0);
+    reconcile_status(&mut cluster, &observed(&[("a", 1)], "new"), 0);
     cluster.stopped = true;
     let planned = plan(&cluster, &observed(&[("a", 1)], "new"));
     assert_eq!(planned.operation, Some(OperationType::Stop));
     assert!(matches!(planned.step, Some(Step::Stop { .. })));
-    let stopped = look(&mut cluster, &observed(&[("a", 0)], "new"), 10);
+    let stopped = reconcile_status(&mut cluster, &observed(&[("a", 0)], "new"), 10);
     assert_eq!(stopped.phase.as_deref(), Some("Stopped"));
     assert_eq!(reason(&stopped, "Ready"), "False/ClusterStopped");
 }
@@ -204,15 +208,16 @@ fn a_cluster_that_serves_no_data_or_takes_no_writes_is_not_ready() {
         change(observed.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap());
         observed
     };
-    let red = look(&mut cluster, &changed(|pilot| pilot.health = Some(Health::Red)), 0);
+    let red = reconcile_status(&mut cluster, &changed(|pilot| pilot.health = Some(Health::Red)), 0);
     assert_eq!(reason(&red, "Ready"), "False/HealthRed");
     assert_eq!(reason(&red, "Available"), "False/HealthRed");
-    let full = look(&mut cluster, &changed(|pilot| pilot.full = Some("no room".into())), 60);
+    let full =
+        reconcile_status(&mut cluster, &changed(|pilot| pilot.full = Some("no room".into())), 60);
     assert_eq!(reason(&full, "Ready"), "False/DiskFull");
     let ready = condition(&full.conditions, "Ready").unwrap();
     assert_eq!(ready.message, "ex-demo-a-1: no room");
     assert_eq!(full.health, Some(Health::Yellow));
-    let well = look(&mut cluster, &observed(&[("a", 2)], "new"), 120);
+    let well = reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 120);
     assert_eq!(reason(&well, "Ready"), "True/AllNodesReady");
     assert_eq!(well.health, Some(Health::Green));
 }
@@ -221,7 +226,7 @@ fn a_cluster_that_serves_no_data_or_takes_no_writes_is_not_ready() {
 fn a_database_that_lets_everybody_in_says_so_and_is_ready_all_the_same() {
     let mut cluster = desired(&[("a", 2)], "new");
     let found = observed(&[("a", 2)], "new");
-    let open = look(&mut cluster, &found, 0);
+    let open = reconcile_status(&mut cluster, &found, 0);
     assert_eq!(reason(&open, "Secured"), "False/SecurityDisabled");
     assert_eq!(reason(&open, "Ready"), "True/AllNodesReady");
 }

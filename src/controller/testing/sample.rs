@@ -1,4 +1,4 @@
-//! Clusters of the example database, as they shall be and as they are.
+//! Clusters of the example database, as they should be and as they are.
 
 use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,

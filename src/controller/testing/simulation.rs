@@ -125,19 +125,19 @@ impl Simulation {
             |name: &str| members().all(|member| member.name == name || member.serving());
         let holds_data =
             |name: &str| members().any(|member| member.name == name && member.dies_with_pod());
-        if let Step::Restart { pilot, .. } | Step::Mend { pilot, .. } = step {
+        if let Step::Restart { pilot, .. } | Step::Replace { pilot, .. } = step {
             self.rule(!holds_data(pilot), "no pod is deleted that holds data");
         }
         match step {
-            Step::Restart { pilot, .. } | Step::Drain { pilot } => {
-                if matches!(step, Step::Drain { .. }) {
+            Step::Restart { pilot, .. } | Step::Decommission { pilot } => {
+                if matches!(step, Step::Decommission { .. }) {
                     let masters = || members().filter(Member::eligible);
                     let leaves = masters().any(|member| member.name == *pilot);
                     self.rule(!leaves || masters().count() > 1, "the last master stays");
                 }
                 self.rule(others_serve(pilot), "only while every other node serves");
-                let draining = members().any(|m| m.intends(&PilotIntent::Decommissioned));
-                self.rule(!draining, "not while another node is drained");
+                let leaving = members().any(|m| m.intends(&PilotIntent::Decommissioned));
+                self.rule(!leaving, "not while another node is decommissioned");
             }
             Step::Raise { pool, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
@@ -185,9 +185,12 @@ impl Simulation {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 self.rule(pool.replicas() == 0, "a pool is deleted when it is empty");
             }
-            Step::Tell { pilot } => {
+            Step::Configure { pilot } => {
                 let serves = members().any(|member| member.name == *pilot && member.serving());
-                self.rule(!serves || others_serve(pilot), "a running node is told in its turn");
+                self.rule(
+                    !serves || others_serve(pilot),
+                    "a running node gets a new spec in its turn",
+                );
             }
             Step::Deliver { pilot, .. } => {
                 self.rule(others_serve(""), "pilots change only while every node serves");
@@ -197,7 +200,7 @@ impl Simulation {
             Step::RestartInPlace { pilot } => {
                 self.rule(others_serve(pilot), "only while every other node serves");
             }
-            Step::Mend { .. } | Step::Keep { .. } | Step::Stop { .. } | Step::Start { .. } => {}
+            Step::Replace { .. } | Step::Keep { .. } | Step::Stop { .. } | Step::Start { .. } => {}
         }
     }
 
@@ -222,8 +225,10 @@ impl Simulation {
                 let index = find(&self.observed.pools, pool);
                 self.observed.pools[index].set.as_mut().unwrap().replicas = 0;
             }
-            Step::Mend { pilot, .. } | Step::Restart { pilot, .. } | Step::Tell { pilot } => {
-                let recreate = !matches!(step, Step::Tell { .. });
+            Step::Replace { pilot, .. }
+            | Step::Restart { pilot, .. }
+            | Step::Configure { pilot } => {
+                let recreate = !matches!(step, Step::Configure { .. });
                 for pool in &mut self.observed.pools {
                     let wanted = wanted.iter().find(|wanted| wanted.name == pool.name);
                     for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
@@ -231,7 +236,7 @@ impl Simulation {
                             let phase = facts.spec.phase.clone();
                             facts.spec = PilotSpec { phase, ..wanted.pilot.clone() };
                             facts.eligible = wanted.eligible;
-                            facts.judged = None;
+                            facts.validated = None;
                         }
                         if let Some(pod) = member.pod.as_mut().filter(|_| recreate) {
                             pod.terminating = true;
@@ -247,13 +252,13 @@ impl Simulation {
                         if let (Some(facts), Some(wanted)) = (&mut member.pilot, wanted) {
                             facts.spec = wanted.pilot.clone();
                             facts.eligible = wanted.eligible;
-                            facts.judged = None;
+                            facts.validated = None;
                         }
                     }
                 }
                 self.intend(pilot, Some(&PilotIntent::Stopped));
             }
-            Step::Drain { pilot } => self.intend(pilot, Some(&PilotIntent::Decommissioned)),
+            Step::Decommission { pilot } => self.intend(pilot, Some(&PilotIntent::Decommissioned)),
             Step::Keep { pilot } => self.intend(pilot, None),
             Step::Stop { pilots } => {
                 for pilot in pilots {
@@ -464,11 +469,11 @@ impl Simulation {
             && (born_broken(pool) || (!is_broken(pool) && count(&|p| !born_broken(p)) > 1))
     }
 
-    /// A person takes back the pools that never could start, and mends the others.
+    /// A person takes back the pools that never could start, and repairs the others.
     pub(crate) fn take_back(&mut self) {
         self.desired.pools.retain(|pool| !(born_broken(pool) && is_broken(pool)));
         for pool in self.desired.pools.iter_mut().filter(|pool| is_broken(pool)) {
-            pool.pilot.config_hash = Some("mended".to_owned());
+            pool.pilot.config_hash = Some("repaired".to_owned());
         }
         self.desired.generation += 1;
         self.note("takes back");
@@ -501,7 +506,7 @@ impl Simulation {
     pub(crate) fn settled(&self) -> bool {
         let desired = &self.desired;
         if desired.stopped {
-            // A pool that left the spec is drained after the cluster was started again.
+            // A pool that left the spec is decommissioned after the cluster was started again.
             let mut wanted = self.observed.pools.iter().take(desired.pools.len());
             let kept = |pool: &ObservedPool| pool.members.values().any(Member::dies_with_pod);
             return wanted.all(|pool| pool.replicas() == 0 || kept(pool));
@@ -589,7 +594,7 @@ fn live(member: &mut Member, quorum: bool) {
     let running = intent == PilotIntent::Running;
     if running && pilot.spec.config_hash.as_deref() == Some(BROKEN) {
         if pilot.ready {
-            pilot.judged = Some(Err("it cannot start".to_owned()));
+            pilot.validated = Some(Err("it cannot start".to_owned()));
         } else {
             (pilot.idle, pilot.failed) = (true, true);
         }
@@ -622,7 +627,7 @@ fn live(member: &mut Member, quorum: bool) {
             pilot.version.clone_from(&pilot.spec.version);
             pilot.health = Some(Health::Green);
             if was_ready {
-                pilot.judged = Some(Ok(()));
+                pilot.validated = Some(Ok(()));
             } else {
                 pilot.running_hash.clone_from(&pilot.spec.config_hash);
             }

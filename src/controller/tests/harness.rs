@@ -1,4 +1,4 @@
-//! The controller's looks, a kubelet and pilots, around the scripted API.
+//! The controller, a kubelet and pilots, around the scripted API.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn key() -> Key {
 
 pub(super) struct Harness {
     pub(super) api: Api,
-    /// Pilots that are told to leave have moved their data away.
+    /// Pilots that are asked to leave have moved their data away.
     pub(super) drains_end: bool,
     /// Pods become ready.
     pub(super) pods_start: bool,
@@ -161,10 +161,10 @@ impl Harness {
         self.context(&self.caches(), claim)
     }
 
-    /// One look of a leader with these caches; `None` when the process died.
-    pub(super) async fn look_with(&self, caches: &[Value]) -> Option<(Outcome, &'static str)> {
+    /// A leader with these caches reconciles once; `None` when the process died.
+    pub(super) async fn reconcile_with(&self, caches: &[Value]) -> Option<(Outcome, &'static str)> {
         let until = Instant::now() + Duration::from_secs(3600);
-        self.look_as(caches, Claim::Held { until, transition: 0 }).await
+        self.reconcile_as(caches, Claim::Held { until, transition: 0 }).await
     }
 
     /// What a process with these caches works with. It has heard every pilot just now.
@@ -184,16 +184,16 @@ impl Harness {
         }
     }
 
-    pub(super) async fn look_as(
+    pub(super) async fn reconcile_as(
         &self,
         caches: &[Value],
         claim: Claim,
     ) -> Option<(Outcome, &'static str)> {
-        self.look_again(caches, claim, 0).await
+        self.reconcile_after(caches, claim, 0).await
     }
 
-    /// The look after so many that came to nothing.
-    async fn look_again(
+    /// Reconciles after so many failures in a row.
+    async fn reconcile_after(
         &self,
         caches: &[Value],
         claim: Claim,
@@ -208,17 +208,17 @@ impl Harness {
         });
         tokio::select! {
             biased;
-            looked = reconcile(&ctx, &DATABASE, &key, cluster, failures) => Some(looked),
+            done = reconcile(&ctx, &DATABASE, &key, cluster, failures) => Some(done),
             () = self.api.died() => None,
         }
     }
 
-    pub(super) async fn look(&self) -> Option<(Outcome, &'static str)> {
+    pub(super) async fn reconcile(&self) -> Option<(Outcome, &'static str)> {
         let caches = self.caches();
-        self.look_with(&caches).await
+        self.reconcile_with(&caches).await
     }
 
-    /// Looks whenever its queue says so, as a worker does, for so long; nobody else works.
+    /// Reconciles whenever its queue says so, as a worker does, for so long; nobody else works.
     pub(super) async fn work(&self, time: Duration) {
         let queue = Queue::default();
         queue.add(key());
@@ -226,20 +226,20 @@ impl Harness {
         while let Ok(key) = timeout_at(end, queue.take()).await {
             let claim = Claim::Held { until: end, transition: 0 };
             let (caches, failures) = (self.caches(), queue.failures(&key));
-            let (outcome, _) = self.look_again(&caches, claim, failures).await.unwrap();
+            let (outcome, _) = self.reconcile_after(&caches, claim, failures).await.unwrap();
             queue.done(key, outcome);
         }
     }
 
-    /// Looks, and lets the others work, until nothing moves any more.
+    /// Reconciles, and lets the others work, until nothing moves any more.
     pub(super) async fn settle(&self) {
         let mut quiet = 0;
         for _ in 0..100 {
             let before = self.caches();
-            self.look().await;
+            self.reconcile().await;
             self.kubelet();
             quiet = if self.caches() == before { quiet + 1 } else { 0 };
-            // One quiet look may be one that went wrong.
+            // One quiet reconcile may be one that went wrong.
             if quiet == 2 {
                 return;
             }

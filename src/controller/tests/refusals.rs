@@ -63,7 +63,7 @@ async fn a_conflict_that_does_not_end_is_asked_for_less_and_less_and_told() {
         let before = harness.api.server().requests;
         harness.work(TEN_MINUTES).await;
         let asked = harness.api.server().requests - before;
-        // Twenty looks or so; five in a second would make it many thousands.
+        // Twenty reconciles or so; five in a second would make it many thousands.
         assert!((20..400).contains(&asked), "{asked} requests");
         let stalled = harness.condition("Stalled");
         assert_eq!(stalled["reason"], "SyncFailed", "{plural}");
@@ -88,7 +88,7 @@ async fn labels_that_somebody_takes_off_are_given_back() {
     ] {
         for taken in [label::K8S_MANAGED_BY, DATABASE.cluster_label] {
             if plural == "pilots" && taken == label::K8S_MANAGED_BY {
-                // Pilots are found without it: those that nobody manages are looked after too.
+                // Pilots are found without it: those that nobody manages are checked too.
                 continue;
             }
             let harness = Harness::new(2);

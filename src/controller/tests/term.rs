@@ -153,7 +153,7 @@ async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     let stuck = stuck(&queue);
     let key = Key { kind: DATABASE.kind, namespace: "default".to_owned(), name: "shop".to_owned() };
     queue.add(key.clone());
-    // Nobody leads, and nobody looks.
+    // Nobody leads, and nobody reconciles.
     tokio::time::advance(2 * STUCK).await;
     assert_eq!(stuck(), None);
     let key = queue.take().await;
