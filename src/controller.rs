@@ -2,7 +2,7 @@
 //! when; it knows no database protocol.
 //!
 //! One reconcile is `observe → ensure → plan → confirm → execute → status`; see [`mod@reconcile`].
-//! What differs between databases is theirs to say, as a [`Database`].
+//! What differs between databases is theirs to say, as a [`ManagedDatabase`].
 
 pub mod cluster;
 mod context;
@@ -41,7 +41,7 @@ use tracing::{error, info, warn};
 
 pub use self::{
     cluster::Runs,
-    desired::{Database, Desired, Existing, NodeLabel, Reach, Reports, Service, Settings},
+    desired::{Desired, Existing, ManagedDatabase, NodeLabel, Reach, Reports, Service, Settings},
 };
 use self::{
     context::Context,
@@ -120,7 +120,7 @@ const STORE_CHECK: Duration = Duration::from_secs(10);
 /// See [`Error`].
 pub async fn run(
     config: Config,
-    databases: Vec<&'static Database>,
+    databases: Vec<&'static ManagedDatabase>,
     client: Client,
     runtime: Runtime,
 ) -> Result<(), Error> {

@@ -7,11 +7,11 @@ use crate::{api, controller, pilot};
 #[derive(Clone, Copy, Debug)]
 pub struct Database {
     /// Its kind of cluster, and its part of a Pilot.
-    pub api: &'static api::scheme::Database,
+    pub api: &'static api::scheme::ServedDatabase,
     /// What its clusters need of Kubernetes.
-    pub controller: &'static controller::Database,
+    pub controller: &'static controller::ManagedDatabase,
     /// How a node of it is run.
-    pub pilot: &'static pilot::database::Database,
+    pub pilot: &'static pilot::database::DrivenDatabase,
 }
 
 /// The databases of one program.
@@ -24,6 +24,6 @@ pub fn scheme(databases: Databases) -> &'static api::scheme::Scheme {
 }
 
 /// What a controller looks after.
-pub fn controllers(databases: Databases) -> Vec<&'static controller::Database> {
+pub fn controllers(databases: Databases) -> Vec<&'static controller::ManagedDatabase> {
     databases.iter().map(|database| database.controller).collect()
 }

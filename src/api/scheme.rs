@@ -14,7 +14,7 @@ use served::Served;
 
 /// A database, as the API knows it.
 #[derive(Debug)]
-pub struct Database {
+pub struct ServedDatabase {
     /// Its kind of cluster.
     pub cluster: Entry,
     /// Its part of a Pilot.
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Scheme {
 
 impl Scheme {
     /// The kinds of these databases, in their order, and those that belong to none.
-    pub fn new(databases: &[&'static Database]) -> &'static Self {
+    pub fn new(databases: &[&'static ServedDatabase]) -> &'static Self {
         let entries: Vec<&'static Entry> =
             databases.iter().map(|database| &database.cluster).chain([&PILOT, &LEASE]).collect();
         let schemas = Schemas::new(

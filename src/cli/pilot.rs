@@ -15,7 +15,7 @@ use crate::{
     database::Databases,
     error::{chain, exit},
     pilot::{
-        database::Database,
+        database::DrivenDatabase,
         process::{
             supervisor,
             takeover::{Handoff, Program, Start, VARIABLE, receive},
@@ -43,7 +43,7 @@ enum Which {
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The pilot of a database, and its flags.
-pub(crate) struct Chosen(&'static Database, Box<database::Args>);
+pub(crate) struct Chosen(&'static DrivenDatabase, Box<database::Args>);
 
 /// What a command line asks for.
 pub(crate) enum Role {

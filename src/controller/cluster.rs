@@ -7,7 +7,9 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::desired::{Database, Desired, Image, PodInputs, Pool, Settings, Stalled, Strategy};
+use super::desired::{
+    Desired, Image, ManagedDatabase, PodInputs, Pool, Settings, Stalled, Strategy,
+};
 use crate::api::{
     cluster_kind::ClusterKind,
     managed::is_upstream_pilot,
@@ -21,7 +23,7 @@ use crate::api::{
 
 /// What only one database knows of how its clusters are run.
 pub trait Runs: ClusterKind {
-    const DATABASE: &'static Database;
+    const DATABASE: &'static ManagedDatabase;
     /// User and group when the spec names none.
     const DEFAULT_UID: i64;
 
@@ -197,7 +199,7 @@ const SET_NAME_MAX: usize = 52;
 
 /// v1alpha1 accepts names that no StatefulSet or Service can have.
 pub fn names_that_do_not_fit<'a>(
-    database: &Database,
+    database: &ManagedDatabase,
     cluster: &str,
     pools: impl Iterator<Item = &'a str>,
 ) -> Option<Stalled> {

@@ -36,7 +36,7 @@ pub struct Settings {
 /// What the controller reads of a cluster, whatever its kind.
 #[derive(Clone, Debug)]
 pub struct Desired {
-    pub database: &'static Database,
+    pub database: &'static ManagedDatabase,
     pub namespace: String,
     pub name: String,
     pub uid: String,
@@ -63,7 +63,7 @@ pub struct Desired {
 
 /// What the controller must know of a database.
 #[derive(Debug)]
-pub struct Database {
+pub struct ManagedDatabase {
     /// The kind of its clusters, and its plural as it stands in URLs.
     pub kind: &'static str,
     pub plural: &'static str,
@@ -138,7 +138,7 @@ pub struct Reports {
 #[derive(Clone, Debug)]
 pub struct Service {
     pub name: String,
-    /// Names of the [`Database::ports`] that it shows.
+    /// Names of the [`ManagedDatabase::ports`] that it shows.
     pub ports: &'static [&'static str],
     pub reach: Reach,
     /// Labels that it carries, and selects by, beside the cluster's own.
@@ -168,7 +168,7 @@ pub struct Existing {
     pub eligible: bool,
 }
 
-impl Database {
+impl ManagedDatabase {
     /// Its clusters as a resource of Kubernetes.
     pub fn resource(&self) -> ApiResource {
         let (group, version) = (GROUP.to_owned(), VERSION.to_owned());

@@ -20,7 +20,7 @@ use k8s_openapi::{
 
 pub(crate) use self::installer::{Installer, Installing, installer_name};
 use super::{
-    desired::{Database, Desired, Existing, Reports, Stalled},
+    desired::{Desired, Existing, ManagedDatabase, Reports, Stalled},
     heard::Hearing,
 };
 use crate::api::{
@@ -573,7 +573,7 @@ pub(crate) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-fn pilot_facts(database: &Database, pilot: &Pilot, owned: bool) -> PilotFacts {
+fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotFacts {
     let (spec, status) = (&pilot.spec, &pilot.status);
     let reports = (database.reports)(status);
     let is = |type_: &str| condition(&status.conditions, type_).is_some_and(|c| c.status == "True");

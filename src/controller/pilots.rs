@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::{
     context::{Context, Error, MANAGER},
-    desired::Database,
+    desired::ManagedDatabase,
     events::Notice,
     observe::condition,
     resources::pilot_resource,
@@ -154,7 +154,7 @@ fn abandoned(ctx: &Context, pilot: &Pilot) -> bool {
 }
 
 /// The database whose clusters are of this kind.
-fn of_kind(ctx: &Context, kind: &str) -> Option<&'static Database> {
+fn of_kind(ctx: &Context, kind: &str) -> Option<&'static ManagedDatabase> {
     ctx.stores.databases().find(|database| database.kind == kind)
 }
 
@@ -177,7 +177,12 @@ async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
 }
 
 /// Does the cluster want a node of this name, or its data? One that cannot be read may.
-fn wants(ctx: &Context, database: &Database, cluster: &DynamicObject, pilot: &Pilot) -> bool {
+fn wants(
+    ctx: &Context,
+    database: &ManagedDatabase,
+    cluster: &DynamicObject,
+    pilot: &Pilot,
+) -> bool {
     let left = condition(&pilot.status.conditions, "Decommissioned")
         .is_some_and(|condition| condition.status == "True");
     if pilot.status.identity.is_some() && !left {

@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     context::{Context, Error},
-    desired::{Database, Desired},
+    desired::{Desired, ManagedDatabase},
     ensure, events, execute,
     observe::Observed,
     plan::{OperationType, Plan, plan},
@@ -40,7 +40,7 @@ const WHILE_FOREIGN: Duration = Duration::from_secs(30);
 /// `failures`: how many times in a row it failed before.
 pub(crate) async fn reconcile(
     ctx: &Context,
-    database: &'static Database,
+    database: &'static ManagedDatabase,
     key: &Key,
     cluster: Option<Arc<DynamicObject>>,
     failures: u32,
@@ -84,7 +84,7 @@ async fn steps(
 /// The cluster object in shared terms.
 fn read(
     ctx: &Context,
-    database: &'static Database,
+    database: &'static ManagedDatabase,
     cluster: &DynamicObject,
 ) -> Result<Desired, Error> {
     (database.desired)(cluster, &ctx.settings).map_err(|source| Error::Unreadable {

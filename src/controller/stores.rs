@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    desired::{Database, Desired},
+    desired::{Desired, ManagedDatabase},
     heard::Heard,
     observe::Objects,
     queue::{Key, Queue},
@@ -50,7 +50,7 @@ use crate::{
 
 pub(crate) struct Stores {
     /// Clusters of each database.
-    clusters: Vec<(&'static Database, Store<DynamicObject>)>,
+    clusters: Vec<(&'static ManagedDatabase, Store<DynamicObject>)>,
     pub(crate) pilots: Store<Pilot>,
     leases: Store<LeaderLease>,
     pub(crate) sets: Store<StatefulSet>,
@@ -63,7 +63,7 @@ pub(crate) struct Stores {
 /// What every watch needs.
 #[derive(Clone)]
 struct Watches {
-    databases: Arc<[&'static Database]>,
+    databases: Arc<[&'static ManagedDatabase]>,
     runtime: Runtime,
     client: Client,
     namespace: Option<String>,
@@ -73,14 +73,14 @@ struct Watches {
 impl Stores {
     /// Begins to watch. Readiness waits for every cache to be filled once.
     pub(crate) fn start(
-        databases: &[&'static Database],
+        databases: &[&'static ManagedDatabase],
         runtime: &Runtime,
         client: Client,
         namespace: Option<String>,
         queue: Queue,
         heard: &Heard,
     ) -> Self {
-        let known: Arc<[&'static Database]> = databases.into();
+        let known: Arc<[&'static ManagedDatabase]> = databases.into();
         let watches =
             Watches { databases: known, runtime: runtime.clone(), client, namespace, queue };
         let ours = || watcher::Config::default().labels("app.kubernetes.io/managed-by=navigator");
@@ -125,14 +125,14 @@ impl Stores {
     }
 
     /// The databases whose clusters are reconciled.
-    pub(crate) fn databases(&self) -> impl Iterator<Item = &'static Database> {
+    pub(crate) fn databases(&self) -> impl Iterator<Item = &'static ManagedDatabase> {
         self.clusters.iter().map(|(database, _)| *database)
     }
 
     /// A cluster, as the caches know it.
     pub(crate) fn cluster(
         &self,
-        database: &Database,
+        database: &ManagedDatabase,
         namespace: &str,
         name: &str,
     ) -> Option<Arc<DynamicObject>> {
@@ -175,7 +175,7 @@ impl Stores {
 #[cfg(test)]
 impl Stores {
     /// Caches that hold what the watches would have brought of these objects.
-    pub(crate) fn holding(databases: &[&'static Database], objects: &[Value]) -> Self {
+    pub(crate) fn holding(databases: &[&'static ManagedDatabase], objects: &[Value]) -> Self {
         fn filled<K>(objects: &[Value], mut writer: Writer<K>, kind: &str, all: bool) -> Store<K>
         where
             K: kube::Resource + Clone + Debug + DeserializeOwned + 'static,
@@ -230,7 +230,7 @@ fn belongs(meta: &ObjectMeta, desired: &Desired) -> bool {
 
 /// The cluster of an object, by its label: deletion leaves the owner reference out of no copy,
 /// and claims have no owner.
-fn of_meta(databases: &[&'static Database], meta: &ObjectMeta) -> Option<Key> {
+fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<Key> {
     let labels = meta.labels.as_ref()?;
     databases
         .iter()
@@ -238,14 +238,14 @@ fn of_meta(databases: &[&'static Database], meta: &ObjectMeta) -> Option<Key> {
 }
 
 fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(
-    databases: &[&'static Database],
+    databases: &[&'static ManagedDatabase],
     object: &K,
 ) -> Option<Key> {
     of_meta(databases, object.metadata())
 }
 
 /// The label of a Pilot can be taken off, and then its cluster must hear of it.
-fn of_pilot(databases: &[&'static Database], pilot: &Pilot) -> Option<Key> {
+fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<Key> {
     of_meta(databases, &pilot.metadata).or_else(|| {
         let cluster = pilot.spec.cluster_ref.as_ref()?;
         let database = databases.iter().find(|database| database.kind == cluster.kind)?;
@@ -254,7 +254,7 @@ fn of_pilot(databases: &[&'static Database], pilot: &Pilot) -> Option<Key> {
 }
 
 /// Pilots make their lease without labels; its owner is the cluster.
-fn of_lease(databases: &[&'static Database], lease: &LeaderLease) -> Option<Key> {
+fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Option<Key> {
     let owners = lease.metadata.owner_references.as_ref()?;
     databases.iter().find_map(|database| {
         let owner = owners.iter().find(|owner| owner.kind == database.kind)?;
@@ -267,7 +267,7 @@ fn lease_print(lease: &LeaderLease) -> u64 {
     digest((&lease.metadata.uid, &lease.spec.holder_identity))
 }
 
-fn key(database: &Database, meta: &ObjectMeta, name: String) -> Option<Key> {
+fn key(database: &ManagedDatabase, meta: &ObjectMeta, name: String) -> Option<Key> {
     Some(Key { kind: database.kind, namespace: meta.namespace.clone()?, name })
 }
 
@@ -294,7 +294,7 @@ fn cluster_print(cluster: &DynamicObject) -> u64 {
 }
 
 /// What of a Pilot can change a plan: everything but heartbeats and gauges.
-pub(crate) fn fingerprint(databases: &[&'static Database], pilot: &Pilot) -> u64 {
+pub(crate) fn fingerprint(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> u64 {
     let meta = &pilot.metadata;
     let mut status = serde_json::to_value(&pilot.status).unwrap_or_default();
     if let Some(status) = status.as_object_mut() {
@@ -324,7 +324,7 @@ impl Watches {
         &self,
         task: &'static str,
         config: watcher::Config,
-        key: fn(&[&'static Database], &K) -> Option<Key>,
+        key: fn(&[&'static ManagedDatabase], &K) -> Option<Key>,
         print: fn(&K) -> u64,
     ) -> Store<K>
     where
@@ -351,7 +351,7 @@ impl Watches {
     /// Clusters of one database.
     fn clusters(
         &self,
-        database: &'static Database,
+        database: &'static ManagedDatabase,
         config: watcher::Config,
     ) -> Store<DynamicObject> {
         let resource = database.resource();

@@ -12,7 +12,7 @@ use crate::{
 
 /// A database that pilots can run.
 #[derive(Debug)]
-pub struct Database {
+pub struct DrivenDatabase {
     /// Its name on the command line.
     pub name: &'static str,
     /// The name as people write it.
@@ -72,7 +72,7 @@ pub struct Preparation {
 
 /// For tests of what is the same for all.
 #[cfg(test)]
-pub(super) const EXAMPLE: Database = Database {
+pub(super) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     name: "example",
     title: "Example",
     kind: "ExampleCluster",

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use navigator::{
     engine::ending::Ending,
     pilot::{
-        database::Database,
+        database::DrivenDatabase,
         driver::{
             DecommissionState, Driver, Error, FailedCheck, Node, Observation, ProcessSpec, Role,
             StopPlan,
@@ -36,7 +36,7 @@ const STOP: StopPlan = StopPlan {
     ..StopPlan::DEFAULT
 };
 
-pub(crate) const DATABASE: Database = Database {
+pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     name: "plain",
     title: "Plain",
     kind: "PlainCluster",

@@ -12,7 +12,7 @@ use crate::{
     cli::logging,
     error::{chain, exit},
     pilot::{
-        database::Database,
+        database::DrivenDatabase,
         node::{
             machine,
             probes::Ports,
@@ -132,7 +132,7 @@ pub(super) fn examples(word: &str) -> String {
 /// A serving database is asked every five seconds.
 const LEAST_SILENCE: u64 = 10;
 
-pub(super) fn run(database: &'static Database, args: Args, handed: Option<Handoff>) -> u8 {
+pub(super) fn run(database: &'static DrivenDatabase, args: Args, handed: Option<Handoff>) -> u8 {
     let log = args.process.termination_log.clone();
     if let Err(text) = args.logging.init_queued() {
         return fail(&log, &text, exit::USAGE);
@@ -161,12 +161,12 @@ pub(super) fn run(database: &'static Database, args: Args, handed: Option<Handof
 }
 
 /// Could this program run with these arguments, here and now?
-pub(super) fn check(database: &'static Database, args: Args) -> Result<(), String> {
+pub(super) fn check(database: &'static DrivenDatabase, args: Args) -> Result<(), String> {
     let runtime = super::runtime().map_err(|error| error.to_string())?;
     runtime.block_on(settings(database, args)).map(drop)
 }
 
-async fn settings(database: &'static Database, args: Args) -> Result<Settings, String> {
+async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Settings, String> {
     let Args {
         pilot_name,
         pilot_namespace,
@@ -236,7 +236,7 @@ async fn settings(database: &'static Database, args: Args) -> Result<Settings, S
 
 /// What the vendor's image says in its environment.
 #[expect(clippy::disallowed_methods, reason = "the variable's name depends on the database")]
-fn vendors_home(database: &Database) -> Option<PathBuf> {
+fn vendors_home(database: &DrivenDatabase) -> Option<PathBuf> {
     std::env::var_os(database.home_variable).map(PathBuf::from)
 }
 

@@ -12,7 +12,7 @@ use super::{Block, OperationType, Plan, Step, wanted};
 use crate::{
     api::{schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
     controller::{
-        desired::{Database, Desired, Pool},
+        desired::{Desired, ManagedDatabase, Pool},
         observe::{Member, Observed, ObservedPool, PilotFacts},
     },
 };
@@ -38,7 +38,7 @@ pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
 /// One that runs gets all but a request for a restart, which the controller carries out with a new
 /// pod.
 pub(crate) fn without_restart(
-    database: &Database,
+    database: &ManagedDatabase,
     pilot: &PilotFacts,
     wanted: &PilotSpec,
 ) -> PilotSpec {

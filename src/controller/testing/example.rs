@@ -13,7 +13,7 @@ use crate::{
     },
     controller::{
         Runs, cluster,
-        desired::{Database, Desired, Reach, Reports, Service},
+        desired::{Desired, ManagedDatabase, Reach, Reports, Service},
     },
     engine::{revision, settings},
 };
@@ -53,9 +53,9 @@ impl ClusterKind for Example {
 /// Label of the nodes of ordinal 0.
 pub(crate) const SEED: &str = "navigator.jetstack.io/example-seed";
 
-pub(crate) static DATABASE: Database = EXAMPLE;
+pub(crate) static DATABASE: ManagedDatabase = EXAMPLE;
 
-pub(crate) const EXAMPLE: Database = Database {
+pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     kind: Example::KIND,
     plural: Example::PLURAL,
     watch: "watch-exampleclusters",
@@ -89,7 +89,7 @@ pub(crate) const EXAMPLE: Database = Database {
 };
 
 /// The same, with pilots that know of copies of data.
-pub(crate) static KNOWING: Database = Database { knows_copies: true, ..EXAMPLE };
+pub(crate) static KNOWING: ManagedDatabase = ManagedDatabase { knows_copies: true, ..EXAMPLE };
 
 /// Its pilots say where the node is on its way.
 fn reports(status: &PilotStatus) -> Reports {
@@ -118,7 +118,7 @@ fn services(desired: &Desired) -> Vec<Service> {
 }
 
 impl Runs for Example {
-    const DATABASE: &'static Database = &DATABASE;
+    const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = 999;
 
     fn image(version: &str) -> String {

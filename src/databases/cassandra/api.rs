@@ -14,12 +14,12 @@ use crate::api::{
     kind::Column,
     pilot_part::{Part, PilotPart},
     schema::Rows,
-    scheme::{Database, Entry},
+    scheme::{Entry, ServedDatabase},
     validation::{Allowed, ClusterRules, DatabaseVersion, Validator},
 };
 
 /// Cassandra, as the API knows it.
-pub const DATABASE: Database = Database {
+pub const DATABASE: ServedDatabase = ServedDatabase {
     cluster: Entry::new::<CassandraCluster>(),
     part: Part::new::<CassandraNode>(),
     rows: ROWS,

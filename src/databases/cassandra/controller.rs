@@ -19,12 +19,12 @@ use crate::{
         pilot_part::{Parts, PilotPart},
         v1beta1::{Config, PilotStatus},
     },
-    controller::{Database, Desired, Reach, Reports, Runs, Service, cluster},
+    controller::{Desired, ManagedDatabase, Reach, Reports, Runs, Service, cluster},
     engine::settings,
 };
 
 /// Cassandra, as the controller knows it.
-pub const DATABASE: Database = Database {
+pub const DATABASE: ManagedDatabase = ManagedDatabase {
     kind: Cassandra::KIND,
     plural: Cassandra::PLURAL,
     watch: "watch-cassandraclusters",
@@ -68,7 +68,7 @@ pub const DATABASE: Database = Database {
 };
 
 impl Runs for Cassandra {
-    const DATABASE: &'static Database = &DATABASE;
+    const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = names::DEFAULT_UID;
 
     fn image(version: &str) -> String {

@@ -39,7 +39,7 @@ use crate::{
     engine::ending::Ending,
     error::chain,
     pilot::{
-        database::{Agent, Database},
+        database::{Agent, DrivenDatabase},
         driver::{
             DecommissionState, Driver, Dump, Error, FailedCheck, Needs, Node, Observation,
             ProcessSpec, StopPlan,
@@ -64,7 +64,7 @@ const JOLOKIA: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/.cache/jolokia-agent-jvm-2.2.9.jar"));
 
 /// Cassandra, as pilots know it.
-pub const DATABASE: Database = Database {
+pub const DATABASE: DrivenDatabase = DrivenDatabase {
     name: "cassandra",
     title: "Cassandra",
     kind: "CassandraCluster",

@@ -17,12 +17,12 @@ use crate::api::{
     legacy::Pass,
     pilot_part::{Part, PilotPart},
     schema::Rows,
-    scheme::{Database, Entry},
+    scheme::{Entry, ServedDatabase},
     validation::{Allowed, ClusterRules, DatabaseVersion, Validator},
 };
 
 /// Elasticsearch, as the API knows it.
-pub const DATABASE: Database = Database {
+pub const DATABASE: ServedDatabase = ServedDatabase {
     cluster: Entry::new::<ElasticsearchCluster>(),
     part: Part::new::<ElasticsearchNode>(),
     rows: ROWS,

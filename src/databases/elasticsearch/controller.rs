@@ -22,11 +22,11 @@ use crate::{
         pilot_part::{Parts, PilotPart},
         v1beta1::{Config, PilotSpec, PilotStatus},
     },
-    controller::{Database, Desired, Existing, Reach, Reports, Runs, Service, cluster},
+    controller::{Desired, Existing, ManagedDatabase, Reach, Reports, Runs, Service, cluster},
 };
 
 /// Elasticsearch, as the controller knows it.
-pub const DATABASE: Database = Database {
+pub const DATABASE: ManagedDatabase = ManagedDatabase {
     kind: Elasticsearch::KIND,
     plural: Elasticsearch::PLURAL,
     watch: "watch-elasticsearchclusters",
@@ -67,7 +67,7 @@ pub const DATABASE: Database = Database {
 };
 
 impl Runs for Elasticsearch {
-    const DATABASE: &'static Database = &DATABASE;
+    const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = names::DEFAULT_UID;
 
     fn image(version: &str) -> String {

@@ -35,7 +35,7 @@ use crate::{
     engine::ending::Ending,
     error::chain,
     pilot::{
-        database::{Database, Preparation as Told},
+        database::{DrivenDatabase, Preparation as Told},
         driver::{
             DecommissionState, Driver, Dump, Error, FailedCheck, Lead, Needs, Node, Observation,
             Preparation, ProcessSpec, StopPlan,
@@ -51,7 +51,7 @@ const FLUSH: Duration = Duration::from_secs(30);
 const TERMINATED: u8 = 143;
 
 /// Elasticsearch, as pilots know it.
-pub const DATABASE: Database = Database {
+pub const DATABASE: DrivenDatabase = DrivenDatabase {
     name: "elasticsearch",
     title: "Elasticsearch",
     kind: "ElasticsearchCluster",

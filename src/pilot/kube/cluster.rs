@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     api::v1beta1::{LeaderLease, LeaderLeaseSpec, Pilot},
     pilot::{
-        database::Database,
+        database::DrivenDatabase,
         kube::breaker::{Breaker, Part},
     },
 };
@@ -25,7 +25,7 @@ pub struct Cluster {
     /// For the lease and for events: whoever writes those gives up after a moment.
     hasty: Client,
     breaker: Breaker,
-    database: &'static Database,
+    database: &'static DrivenDatabase,
     namespace: String,
     name: String,
 }
@@ -39,7 +39,12 @@ pub struct LastState {
 }
 
 impl Cluster {
-    pub fn new(client: &Client, database: &'static Database, namespace: &str, name: &str) -> Self {
+    pub fn new(
+        client: &Client,
+        database: &'static DrivenDatabase,
+        namespace: &str,
+        name: &str,
+    ) -> Self {
         let breaker = Breaker::default();
         Self {
             client: breaker.guard(client, Part::Tries),

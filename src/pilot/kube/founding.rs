@@ -19,7 +19,7 @@ use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
     error::chain,
     pilot::{
-        database::Database,
+        database::DrivenDatabase,
         driver::{FailedCheck, Ring},
         kube::{
             backoff::Backoff,
@@ -91,7 +91,7 @@ enum Decision {
 /// The node that wants to start.
 #[derive(Clone, Copy)]
 pub struct Applicant<'a> {
-    pub database: &'static Database,
+    pub database: &'static DrivenDatabase,
     pub pilot: &'a Pilot,
     pub records: &'a Records,
     pub data: &'a Path,

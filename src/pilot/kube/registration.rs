@@ -13,7 +13,7 @@ use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     error::chain,
     pilot::{
-        database::Database,
+        database::DrivenDatabase,
         kube::{
             backoff::Backoff,
             cluster::{Cluster, is_conflict},
@@ -70,7 +70,7 @@ async fn make(cluster: &Cluster, pilot: &Pilot) {
 
 /// The Pilot of a file, as it is to be made: in its place, and found among its peers, which go
 /// by the label of their cluster.
-pub fn complete(mut pilot: Pilot, database: &Database, namespace: &str, name: &str) -> Pilot {
+pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, name: &str) -> Pilot {
     pilot.metadata.name = Some(name.to_owned());
     pilot.metadata.namespace = Some(namespace.to_owned());
     if let Some(cluster) = &pilot.spec.cluster_ref {

@@ -8,7 +8,7 @@ use crate::{
         Termination,
     },
     pilot::{
-        database::{Database, Preparation},
+        database::{DrivenDatabase, Preparation},
         driver::{FailedCheck, Observation},
         kube::peers::VOLUME_HOLDS_DATA,
         node::machine::{Held, Life, State, Want},
@@ -62,7 +62,7 @@ pub struct Facts {
 
 /// The status as it should stand. A condition that did not change keeps its time.
 pub fn status(
-    database: &Database,
+    database: &DrivenDatabase,
     state: &State,
     facts: &Facts,
     before: &[Condition],
@@ -159,7 +159,7 @@ pub fn is_ready(state: &State) -> bool {
 /// What a condition says: status, reason, message.
 type Reading = (bool, &'static str, String);
 
-fn conditions(database: &Database, state: &State, facts: &Facts) -> Vec<Condition> {
+fn conditions(database: &DrivenDatabase, state: &State, facts: &Facts) -> Vec<Condition> {
     let mut all = vec![
         condition("Ready", ready(database, state, facts)),
         condition("Started", started(database, state)),
@@ -200,7 +200,7 @@ fn condition(type_: &str, (status, reason, message): Reading) -> Condition {
     }
 }
 
-fn ready(database: &Database, state: &State, facts: &Facts) -> Reading {
+fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
     let title = database.title;
     let waiting = || facts.waiting.clone().unwrap_or_default();
     match &state.life {
@@ -267,7 +267,7 @@ fn ready(database: &Database, state: &State, facts: &Facts) -> Reading {
     }
 }
 
-fn started(database: &Database, state: &State) -> Reading {
+fn started(database: &DrivenDatabase, state: &State) -> Reading {
     let title = database.title;
     match &state.life {
         Life::Up(up) if up.answered => {
@@ -280,7 +280,7 @@ fn started(database: &Database, state: &State) -> Reading {
     }
 }
 
-fn stopped(database: &Database, state: &State) -> Reading {
+fn stopped(database: &DrivenDatabase, state: &State) -> Reading {
     let title = database.title;
     match state.life {
         Life::Held(Held::Fenced) => (true, "Fenced", format!("{title} is stopped")),

@@ -18,7 +18,7 @@ use crate::{
         v1beta1::{Founder, LeaderLease, Pilot},
     },
     pilot::{
-        database::Database,
+        database::DrivenDatabase,
         driver::{FailedCheck, Ring},
         kube::cluster,
         volume::files::Mark,
@@ -85,7 +85,7 @@ pub fn is_adopted(pilot: &Pilot) -> bool {
 
 /// Why a volume of another ring is refused, and the ways on. `joined`: its node was a member.
 pub fn refusal(
-    database: &Database,
+    database: &DrivenDatabase,
     pilot: &Pilot,
     mark: &Mark,
     record: Option<&Founder>,

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     api::v1beta1::{Instance, Pilot},
-    pilot::{database::Database, node::probes::Ports, process::supervisor::User},
+    pilot::{database::DrivenDatabase, node::probes::Ports, process::supervisor::User},
 };
 
 /// Where the intent comes from and the report goes to.
@@ -21,7 +21,7 @@ pub enum Api {
 
 #[derive(Clone)]
 pub struct Settings {
-    pub database: &'static Database,
+    pub database: &'static DrivenDatabase,
     pub api: Api,
     /// Name and namespace of the Pilot.
     pub name: String,
