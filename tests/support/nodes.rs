@@ -129,10 +129,12 @@ impl Nodes {
 
     /// The cluster object goes, and all that belongs to it but the volumes.
     pub(crate) async fn delete(&mut self) {
-        self.stop_all().await;
         let (pilots, none) = (self.bed.pilots(), DeleteParams::default());
-        for node in &self.all {
-            match pilots.delete(&node.seat.name, &none).await {
+        for node in 0..self.all.len() {
+            if self.all[node].running.is_some() {
+                self.stop(node).await;
+            }
+            match pilots.delete(self.name(node), &none).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => drop(other.unwrap()),
             }
