@@ -1,7 +1,7 @@
 //! Nodes of a real Elasticsearch under whole pilots, and what they tell over HTTP.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     ops::{Deref, DerefMut},
     os::unix::fs::PermissionsExt,
     rc::Rc,
@@ -117,7 +117,7 @@ impl Ensemble {
     pub(super) async fn settled(&self, members: &[usize]) -> String {
         let what = format!("nodes {members:?} are one cluster");
         until(&what, START, async || {
-            let mut clusters = BTreeSet::new();
+            let mut clusters = BTreeMap::new();
             for node in members {
                 let pilot = self.bed.pilot(self.name(*node)).await;
                 let ready = condition(&pilot, "Ready").map(|(status, ..)| status == "True");
@@ -126,15 +126,19 @@ impl Ensemble {
                 let (Some(true), Some(cluster)) = (ready, cluster) else {
                     return Err(shown(&pilot));
                 };
-                clusters.insert(cluster);
+                clusters.insert(cluster, shown(&pilot));
                 let path = "/_cluster/health?timeout=1s&master_timeout=1s";
                 let health = self.try_ask(*node, Method::GET, path, None).await?;
                 if health["number_of_nodes"] != members.len() {
                     return Err(format!("node {node} says {health}"));
                 }
             }
-            assert_eq!(clusters.len(), 1, "more than one cluster was founded");
-            Ok(clusters.into_iter().next().unwrap())
+            // A wiped node's Pilot shows its former cluster until the new process was asked. Two
+            // that were founded never become one.
+            if clusters.len() > 1 {
+                return Err(format!("more than one cluster: {clusters:#?}"));
+            }
+            Ok(clusters.into_keys().next().unwrap())
         })
         .await
     }
