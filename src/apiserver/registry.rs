@@ -158,7 +158,7 @@ impl Registry {
         }
     }
 
-    /// The body's own word about what it is; silence is consent.
+    /// The body's own word about what it is; saying nothing agrees.
     fn check_head(&self, version: Version, body: &Value) -> Result<()> {
         let kind = self.kind.kind();
         let refuse = |given: &str, why: &str| {

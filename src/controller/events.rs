@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
 use super::desired::Desired;
-pub(crate) use crate::runtime::events::News as Notice;
+pub(crate) use crate::runtime::events::Notice;
 use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},
     controller::{

@@ -30,14 +30,14 @@ const NOTE_MAX: usize = 1024;
 /// The most that one change of state brings is a handful; so many changes may wait for one slow
 /// answer.
 const QUEUE: usize = 64;
-/// So long after it was said last, the same is news again: as long as kube's recorder remembers.
+/// So long after it was said last, the same is notice again: as long as kube's recorder remembers.
 const REPEATS: Duration = Duration::from_secs(6 * 60);
 /// A server that takes longer is away.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct Notice {
     pub warning: bool,
     pub reason: &'static str,
     /// What was done; tells two changes of one reason apart, which are no repeats of each other.
@@ -45,7 +45,7 @@ pub struct News {
     pub note: String,
 }
 
-impl News {
+impl Notice {
     pub fn normal(reason: &'static str, note: impl Into<String>) -> Self {
         Self { warning: false, reason, action: reason, note: note.into() }
     }
@@ -83,29 +83,29 @@ impl Events {
         recorder.clone()
     }
 
-    /// Publishes news about an object. Lost news is no reason to stop working.
-    pub async fn publish(&self, regarding: &ObjectReference, news: &News) -> bool {
-        let note: String = news.note.chars().take(NOTE_MAX).collect();
+    /// Publishes notice about an object. Lost notice is no reason to stop working.
+    pub async fn publish(&self, regarding: &ObjectReference, notice: &Notice) -> bool {
+        let note: String = notice.note.chars().take(NOTE_MAX).collect();
         let recorder = self.recorder(&note);
         let event = Event {
-            type_: if news.warning { EventType::Warning } else { EventType::Normal },
-            reason: news.reason.to_owned(),
+            type_: if notice.warning { EventType::Warning } else { EventType::Normal },
+            reason: notice.reason.to_owned(),
             note: Some(note),
-            action: news.action.to_owned(),
+            action: notice.action.to_owned(),
             secondary: None,
         };
         let published = recorder.publish(&event, regarding).await;
         if let Err(error) = &published {
-            debug!(error = %chain(error), reason = news.reason, "Failed to publish an event");
+            debug!(error = %chain(error), reason = notice.reason, "Failed to publish an event");
         }
         published.is_ok()
     }
 }
 
-/// Takes news without waiting; what does not fit is dropped and counted.
+/// Takes notice without waiting; what does not fit is dropped and counted.
 #[derive(Clone)]
 pub struct Queue {
-    sender: mpsc::Sender<(ObjectReference, News)>,
+    sender: mpsc::Sender<(ObjectReference, Notice)>,
     dropped: IntCounter,
 }
 
@@ -121,8 +121,8 @@ impl Queue {
         (Self { sender, dropped }, work)
     }
 
-    pub fn tell(&self, regarding: &ObjectReference, news: News) {
-        if self.sender.try_send((regarding.clone(), news)).is_err() {
+    pub fn tell(&self, regarding: &ObjectReference, notice: Notice) {
+        if self.sender.try_send((regarding.clone(), notice)).is_err() {
             self.dropped.inc();
         }
     }
@@ -130,7 +130,7 @@ impl Queue {
 
 async fn publish_all(
     events: Events,
-    mut queue: mpsc::Receiver<(ObjectReference, News)>,
+    mut queue: mpsc::Receiver<(ObjectReference, Notice)>,
     dropped: IntCounter,
     shutdown: Shutdown,
 ) {
@@ -143,9 +143,9 @@ async fn publish_all(
             }
             next = queue.recv() => next,
         };
-        let Some((regarding, news)) = next else { return };
+        let Some((regarding, notice)) = next else { return };
         // An event whose answer is late may be published all the same: it is dropped in doubt.
-        let published = timeout(PATIENCE, events.publish(&regarding, &news)).await;
+        let published = timeout(PATIENCE, events.publish(&regarding, &notice)).await;
         if published != Ok(true) {
             dropped.inc();
         }
@@ -201,7 +201,7 @@ mod tests {
         let shutdown = Shutdown::new();
         let (queue, work) = Queue::new(server.events(), dropped.clone(), shutdown.clone());
         for note in ["one", "two", "one", "two"] {
-            queue.tell(&regarding(), News::warning("ProcessExited", note));
+            queue.tell(&regarding(), Notice::warning("ProcessExited", note));
         }
         shutdown.trigger();
         work.await;
@@ -226,7 +226,7 @@ mod tests {
         let shutdown = Shutdown::new();
         let (queue, work) = Queue::new(server.events(), dropped.clone(), shutdown.clone());
         for _ in 0..100 {
-            queue.tell(&regarding(), News::normal("Fenced", ""));
+            queue.tell(&regarding(), Notice::normal("Fenced", ""));
         }
         let full = u64::try_from(100 - QUEUE).unwrap();
         assert_eq!(dropped.get(), full);
@@ -235,7 +235,7 @@ mod tests {
         tokio::time::sleep(PATIENCE * u32::try_from(QUEUE + 1).unwrap()).await;
         assert_eq!(dropped.get(), 100);
         *server.away.lock().unwrap() = false;
-        queue.tell(&regarding(), News::normal("Unfenced", ""));
+        queue.tell(&regarding(), Notice::normal("Unfenced", ""));
         shutdown.trigger();
         tasks.join().await;
         assert_eq!(dropped.get(), 100);

@@ -58,7 +58,7 @@ pub struct Config {
     pub lease_duration: Duration,
     /// How long a leader that cannot renew goes on acting; shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// Pause between attempts; shorter than `renew_deadline`. A fifth more at the most, by lot.
+    /// Pause between attempts; shorter than `renew_deadline`. Up to a fifth more, at random.
     pub retry_period: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Named tasks that somebody joins: the end of one is everyone's news.
+//! Named tasks that somebody joins: the end of one is everyone's notice.
 
 use std::sync::Arc;
 

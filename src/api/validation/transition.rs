@@ -126,7 +126,7 @@ fn persistence(
         if now < before {
             validator.forbidden(&path.child("size"), "field can not be less than previous value");
         } else if now > before {
-            // W18: whether the class expands is known to the orchestrator only.
+            // W18: only Kubernetes knows whether the class expands.
             let place = path.child("size");
             validator.warn(format!(
                 "{place}: volumes grow only if their storage class allows expansion"

@@ -1,4 +1,4 @@
-//! What is accepted and still deserves a word (W6–W18, W20 of docs/rules.md; W4 for the registry,
+//! What is accepted, with a warning (W6–W18, W20 of docs/rules.md; W4 for the registry,
 //! which knows what it needs).
 
 use serde_json::Value;

@@ -8,27 +8,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     api::v1beta1::{PilotPhase, PilotStatus, Termination},
-    runtime::events::News,
+    runtime::events::Notice,
 };
 
 /// One event per change of state.
-pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
-    let mut news = Vec::new();
-    news.extend(ended(before, after));
-    news.extend(started(before, after));
-    news.extend(conditions(before, after));
-    news.extend(fenced(before, after));
+pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    notices.extend(ended(before, after));
+    notices.extend(started(before, after));
+    notices.extend(conditions(before, after));
+    notices.extend(fenced(before, after));
     // A full disk, for one, shows in more than one place.
     let mut told = Vec::new();
-    news.retain(|one: &News| {
+    notices.retain(|one: &Notice| {
         let first = !told.contains(&one.reason);
         told.push(one.reason);
         first
     });
-    news
+    notices
 }
 
-fn started(before: &PilotStatus, after: &PilotStatus) -> Option<News> {
+fn started(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
     let process = after.process.as_ref()?;
     let run = |status: &PilotStatus| {
         status.process.as_ref().map(|process| (process.pid, process.start_time.clone()))
@@ -37,12 +37,12 @@ fn started(before: &PilotStatus, after: &PilotStatus) -> Option<News> {
         0 => format!("the database runs as process {}", process.pid),
         count => format!("the database runs as process {}; restart {count}", process.pid),
     };
-    (run(before) != run(after)).then(|| News::normal("ProcessStarted", note))
+    (run(before) != run(after)).then(|| Notice::normal("ProcessStarted", note))
 }
 
-fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
+fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     let Some(end) = &after.last_termination else { return Vec::new() };
-    // Of one run more may become known later; only another reason is news then.
+    // Of one run more may become known later; only another reason is notice then.
     let gist = |end: &Termination| (end.start_time.clone(), end.reason.clone());
     if before.last_termination.as_ref().is_some_and(|known| gist(known) == gist(end)) {
         return Vec::new();
@@ -50,19 +50,19 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
     let reason = end.reason.as_deref().unwrap_or_default();
     let message = end.message.clone().unwrap_or_else(|| "the database ended".to_owned());
     let killed = end.signal.as_deref() == Some("SIGKILL") || end.exit_code == Some(128 + 9);
-    let mut news = vec![match (killed, reason) {
-        (true, _) => News::warning("ProcessKilled", message.clone()),
-        (false, "Stopped") => News::normal("ProcessExited", message.clone()),
-        (false, _) => News::warning("ProcessExited", message.clone()),
+    let mut notice = vec![match (killed, reason) {
+        (true, _) => Notice::warning("ProcessKilled", message.clone()),
+        (false, "Stopped") => Notice::normal("ProcessExited", message.clone()),
+        (false, _) => Notice::warning("ProcessExited", message.clone()),
     }];
     if reason == "DiskFull" {
-        news.push(News::warning("DiskFull", message));
+        notice.push(Notice::warning("DiskFull", message));
     }
-    news
+    notice
 }
 
-fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
-    let mut news = Vec::new();
+fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
+    let mut notice = Vec::new();
     // Condition, its reason, the event.
     const WARNINGS: [(&str, &str, &str); 10] = [
         ("Ready", "ProcessHung", "ProcessHung"),
@@ -83,7 +83,7 @@ fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
         let Some((.., event)) = matching.filter(|(.., event)| !event.is_empty()) else { continue };
         let known = find(before, &condition.type_);
         if known.is_none_or(|known| gist(known) != gist(condition)) {
-            news.push(News::warning(event, condition.message.clone()));
+            notice.push(Notice::warning(event, condition.message.clone()));
         }
     }
     let now = |status: &PilotStatus, type_: &str, reason: &str, truth: &str| {
@@ -95,20 +95,20 @@ fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<News> {
     ] {
         if now(after, type_, reason, truth) && !now(before, type_, reason, truth) {
             let message = find(after, type_).map(|condition| condition.message.clone());
-            news.push(News::normal(event, message.unwrap_or_default()));
+            notice.push(Notice::normal(event, message.unwrap_or_default()));
         }
     }
-    news
+    notice
 }
 
-fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<News> {
+fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
     let (was, is) = (before.phase.as_ref()?, after.phase.as_ref()?);
     match (was, is) {
         (PilotPhase::Fenced, PilotPhase::Fenced | PilotPhase::Stopping) => None,
         (_, PilotPhase::Fenced) => {
-            Some(News::normal("Fenced", "the database is kept down for repair"))
+            Some(Notice::normal("Fenced", "the database is kept down for repair"))
         }
-        (PilotPhase::Fenced, _) => Some(News::normal("Unfenced", "the database may run again")),
+        (PilotPhase::Fenced, _) => Some(Notice::normal("Unfenced", "the database may run again")),
         _ => None,
     }
 }

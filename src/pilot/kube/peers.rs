@@ -83,7 +83,7 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
             Ok(Event::InitApply(peer) | Event::Apply(peer)) => {
                 let name = peer.name_any();
                 missing.retain(|one| **one != name);
-                // A peer that is nothing yet is no news.
+                // A peer that is nothing yet is no notice.
                 let before = known.get(&name).cloned().unwrap_or_default();
                 name != own && before != Eligibility::of(&peer)
             }

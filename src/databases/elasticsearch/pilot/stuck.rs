@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: usize = 512;
 
 /// A sentence when no shard of this node is on the move and one of them has nowhere to go. A
-/// question that fails is no news: the next look asks again.
+/// question that fails is no notice: the next look asks again.
 pub(super) async fn why(api: &Api, facts: &Facts) -> Option<String> {
     let here = |state: &str| {
         facts.shards.iter().find(|shard| {

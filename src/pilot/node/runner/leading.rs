@@ -26,7 +26,7 @@ use crate::{
     },
     runtime::{
         Shutdown,
-        events::{News, Queue},
+        events::{Notice, Queue},
         leader::Claim,
     },
 };
@@ -175,12 +175,12 @@ impl LeadDuties {
         self.ctx.metrics.leader_changes.inc();
         let Some((events, lease)) = &self.events else { return };
         let name = &self.ctx.settings.name;
-        let news = if leads {
-            News::normal("LeaderElection", format!("{name} became leader"))
+        let notice = if leads {
+            Notice::normal("LeaderElection", format!("{name} became leader"))
         } else {
             // Not a repeat of the other one.
             let note = format!("{name} stopped leading");
-            News { action: "StoppedLeading", ..News::normal("LeaderElection", note) }
+            Notice { action: "StoppedLeading", ..Notice::normal("LeaderElection", note) }
         };
         let regarding = |kind: &str, api_version: &str| ObjectReference {
             api_version: Some(api_version.to_owned()),
@@ -190,8 +190,8 @@ impl LeadDuties {
             ..ObjectReference::default()
         };
         let (kind, version) = (LeaderLease::kind(&()), LeaderLease::api_version(&()));
-        events.tell(&regarding(&kind, &version), news.clone());
+        events.tell(&regarding(&kind, &version), notice.clone());
         // Upstream's lock was a ConfigMap of this name.
-        events.tell(&regarding("ConfigMap", "v1"), news);
+        events.tell(&regarding("ConfigMap", "v1"), notice);
     }
 }

@@ -148,8 +148,8 @@ impl Reporting {
     fn tell(&mut self, pilot: &Pilot) {
         let Some(events) = &self.events else { return };
         let now = self.reports.borrow().clone();
-        for news in events::of(&self.told, &now) {
-            events.tell(&pilot.object_ref(&()), news);
+        for notice in events::of(&self.told, &now) {
+            events.tell(&pilot.object_ref(&()), notice);
         }
         self.told = now;
     }
