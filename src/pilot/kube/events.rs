@@ -42,7 +42,7 @@ fn started(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
 
 fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     let Some(end) = &after.last_termination else { return Vec::new() };
-    // Of one run more may become known later; only another reason is notice then.
+    // Of one run more may become known later; only another reason is news then.
     let gist = |end: &Termination| (end.start_time.clone(), end.reason.clone());
     if before.last_termination.as_ref().is_some_and(|known| gist(known) == gist(end)) {
         return Vec::new();
@@ -50,19 +50,19 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     let reason = end.reason.as_deref().unwrap_or_default();
     let message = end.message.clone().unwrap_or_else(|| "the database ended".to_owned());
     let killed = end.signal.as_deref() == Some("SIGKILL") || end.exit_code == Some(128 + 9);
-    let mut notice = vec![match (killed, reason) {
+    let mut notices = vec![match (killed, reason) {
         (true, _) => Notice::warning("ProcessKilled", message.clone()),
         (false, "Stopped") => Notice::normal("ProcessExited", message.clone()),
         (false, _) => Notice::warning("ProcessExited", message.clone()),
     }];
     if reason == "DiskFull" {
-        notice.push(Notice::warning("DiskFull", message));
+        notices.push(Notice::warning("DiskFull", message));
     }
-    notice
+    notices
 }
 
 fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
-    let mut notice = Vec::new();
+    let mut notices = Vec::new();
     // Condition, its reason, the event.
     const WARNINGS: [(&str, &str, &str); 10] = [
         ("Ready", "ProcessHung", "ProcessHung"),
@@ -83,7 +83,7 @@ fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
         let Some((.., event)) = matching.filter(|(.., event)| !event.is_empty()) else { continue };
         let known = find(before, &condition.type_);
         if known.is_none_or(|known| gist(known) != gist(condition)) {
-            notice.push(Notice::warning(event, condition.message.clone()));
+            notices.push(Notice::warning(event, condition.message.clone()));
         }
     }
     let now = |status: &PilotStatus, type_: &str, reason: &str, truth: &str| {
@@ -95,10 +95,10 @@ fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     ] {
         if now(after, type_, reason, truth) && !now(before, type_, reason, truth) {
             let message = find(after, type_).map(|condition| condition.message.clone());
-            notice.push(Notice::normal(event, message.unwrap_or_default()));
+            notices.push(Notice::normal(event, message.unwrap_or_default()));
         }
     }
-    notice
+    notices
 }
 
 fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
