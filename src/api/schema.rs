@@ -30,7 +30,6 @@ pub struct KindSchema {
     pub kind: &'static str,
     versions: &'static [Version],
     selectable: &'static [&'static str],
-    is_cluster: bool,
     generate: fn(Version, &mut SchemaGenerator),
 }
 
@@ -39,17 +38,18 @@ impl KindSchema {
         kind: &'static str,
         versions: &'static [Version],
         selectable: &'static [&'static str],
-        is_cluster: bool,
         generate: fn(Version, &mut SchemaGenerator),
     ) -> Self {
-        Self { kind, versions, selectable, is_cluster, generate }
+        Self { kind, versions, selectable, generate }
     }
 }
 
 /// The schemas of the kinds that are served together.
 #[derive(Debug)]
 pub struct Schemas {
+    /// Those of the databases first.
     kinds: Vec<KindSchema>,
+    clusters: usize,
     parts: Vec<&'static Part>,
     rows: Vec<&'static Rows>,
     versions: [OnceLock<OfVersion>; Version::ALL.len()],
@@ -66,11 +66,12 @@ struct OfVersion {
 impl Schemas {
     pub(super) fn new(
         kinds: Vec<KindSchema>,
+        clusters: usize,
         parts: Vec<&'static Part>,
         rows: Vec<&'static Rows>,
     ) -> Self {
         let (versions, pilot_surplus) = Default::default();
-        Self { kinds, parts, rows, versions, pilot_surplus }
+        Self { kinds, clusters, parts, rows, versions, pilot_surplus }
     }
 
     fn of(&self, version: Version) -> &OfVersion {
@@ -173,7 +174,7 @@ impl Schemas {
             own.insert("PodOverlay".into(), pod_overlay());
         }
         let clusters: Vec<&str> =
-            self.kinds.iter().filter(|kind| kind.is_cluster).map(|kind| kind.kind).collect();
+            self.kinds[..self.clusters].iter().map(|kind| kind.kind).collect();
         let mut all = Map::new();
         for (type_name, mut definition) in own {
             for rows in self.all_rows() {

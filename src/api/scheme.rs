@@ -1,7 +1,7 @@
 //! The kinds that are served: those of the databases that were handed in, Pilot and LeaderLease.
 
 use super::{
-    hub::{CLUSTER_CATEGORIES, Hub},
+    hub::Hub,
     kind::Kind,
     pilot_part::Part,
     schema::{KindSchema, Rows, Schemas},
@@ -33,9 +33,7 @@ pub struct Entry {
 impl Entry {
     pub const fn new<T: Hub>() -> Self {
         let names = T::NAMES;
-        let is_cluster = names.categories.len() == CLUSTER_CATEGORIES.len();
-        let schema =
-            KindSchema::new(names.kind, names.versions, names.selectable, is_cluster, T::schema);
+        let schema = KindSchema::new(names.kind, names.versions, names.selectable, T::schema);
         Self { schema, serve: Served::<T>::leaked }
     }
 
@@ -50,7 +48,9 @@ const LEASE: Entry = Entry::new::<LeaderLease>();
 
 /// What a server serves. Made once, for as long as the process lives.
 pub struct Scheme {
+    /// Those of the databases first.
     kinds: Vec<&'static dyn Kind>,
+    clusters: usize,
     schemas: &'static Schemas,
 }
 
@@ -67,12 +67,13 @@ impl Scheme {
             databases.iter().map(|database| &database.cluster).chain([&PILOT, &LEASE]).collect();
         let schemas = Schemas::new(
             entries.iter().map(|entry| entry.schema).collect(),
+            databases.len(),
             databases.iter().map(|database| &database.part).collect(),
             databases.iter().map(|database| &database.rows).collect(),
         );
         let schemas: &'static Schemas = Box::leak(Box::new(schemas));
         let kinds = entries.iter().map(|entry| (entry.serve)(schemas)).collect();
-        Box::leak(Box::new(Self { kinds, schemas }))
+        Box::leak(Box::new(Self { kinds, clusters: databases.len(), schemas }))
     }
 
     /// Every kind that is served.
@@ -92,7 +93,7 @@ impl Scheme {
 
     /// Kinds of clusters: those of the databases.
     pub fn clusters(&self) -> impl Iterator<Item = &'static dyn Kind> {
-        self.kinds.iter().copied().filter(|kind| kind.categories().contains(&"databases"))
+        self.kinds[..self.clusters].iter().copied()
     }
 
     pub fn schemas(&self) -> &'static Schemas {
