@@ -60,7 +60,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	$(LINTED) test --no-run --test databases --test inits
 
 test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
-	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl
+	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
 	@# (most of these wait for a process: three times as many as cores)
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(LINTED) test
 

@@ -56,7 +56,7 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-fn all_sources() -> Vec<(String, String)> {
+pub(crate) fn all_sources() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     sources(&root.join("src"), &mut found);

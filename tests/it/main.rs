@@ -7,6 +7,7 @@ mod architecture;
 mod cache;
 mod cli;
 mod engine;
+mod example;
 mod golden;
 mod pilot;
 mod rooms;

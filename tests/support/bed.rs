@@ -33,7 +33,10 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) async fn start() -> Self {
-        let world = World::new().await;
+        Self::around(World::new().await).await
+    }
+
+    pub(crate) async fn around(world: World) -> Self {
         world.kube.add_token(ADMIN, json!({"username": ADMIN, "groups": ["system:masters"]}));
         let file = kube::config::Kubeconfig::from_yaml(&kubeconfig(&world.kube.url, ADMIN));
         let options = kube::config::KubeConfigOptions::default();

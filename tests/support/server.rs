@@ -1,9 +1,10 @@
 //! The real binary beside a scripted kube-apiserver.
 
 use std::{
+    ffi::OsStr,
     io::{BufRead, BufReader},
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ExitStatus, Stdio},
     sync::{Arc, Mutex, mpsc},
     time::Duration,
@@ -30,6 +31,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// What the API server needs to find: a kube-apiserver that publishes whom it trusts.
 pub(crate) struct World {
     pub(crate) kube: Kube,
+    /// What is run as the server.
+    program: PathBuf,
     proxy_ca: Ca,
     pub(crate) client_ca: Ca,
     pub(crate) folder: tempfile::TempDir,
@@ -46,6 +49,7 @@ impl World {
     pub(crate) async fn new() -> Self {
         let world = Self {
             kube: Kube::start().await,
+            program: env!("CARGO_BIN_EXE_navigator").into(),
             proxy_ca: Ca::new("proxy-ca"),
             client_ca: Ca::new("client-ca"),
             folder: tempfile::tempdir().unwrap(),
@@ -59,6 +63,11 @@ impl World {
         );
         std::fs::write(world.folder.path().join("kubeconfig"), kubeconfig).unwrap();
         world
+    }
+
+    /// The same with another server.
+    pub(crate) fn running(self, program: PathBuf) -> Self {
+        Self { program, ..self }
     }
 
     pub(crate) fn publish_trust(&self) {
@@ -93,12 +102,12 @@ impl World {
     pub(crate) fn start(&self, store: &str, more: &[&str]) -> Server {
         let mut args = self.args(store);
         args.extend(more.iter().map(|&arg| arg.to_owned()));
-        Server::spawn(command().args(args))
+        Server::spawn(command(&self.program).args(args))
     }
 
     /// The same, within a control group.
     pub(crate) fn start_in(&self, group: &Cgroup, store: &str) -> Server {
-        let (mut entering, program) = (entering(), command());
+        let (mut entering, program) = (entering(), command(&self.program));
         entering.arg(group.folder()).arg(program.get_program()).args(self.args(store));
         Server::spawn(&mut entering)
     }
@@ -126,8 +135,8 @@ impl World {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the binary under test is a child of the test")]
-fn command() -> std::process::Command {
-    std::process::Command::new(env!("CARGO_BIN_EXE_navigator"))
+fn command(program: impl AsRef<OsStr>) -> std::process::Command {
+    std::process::Command::new(program)
 }
 
 /// Enters the control group that is its first argument and becomes the program that follows, with
@@ -153,7 +162,7 @@ pub(crate) struct Ended {
 }
 
 pub(crate) fn run_to_end(args: &[String]) -> Ended {
-    let output = command().args(args).env_clear().output().unwrap();
+    let output = command(env!("CARGO_BIN_EXE_navigator")).args(args).env_clear().output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }

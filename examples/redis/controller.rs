@@ -1,0 +1,140 @@
+//! How clusters of Redis are run on Kubernetes. Pure.
+
+use std::time::Duration;
+
+use navigator::{
+    api::{
+        cluster_kind::ClusterKind,
+        pilot_part::Parts,
+        v1beta1::{Cluster, Config, NodePool, PilotStatus},
+    },
+    controller::{Desired, ManagedDatabase, NodeLabel, Reach, Reports, Runs, Service, cluster},
+    engine::{revision, settings},
+};
+
+use super::{
+    configure::PORT,
+    kind::{CONTAINER, Redis, RedisNode, VOLUME, WORD, unsupported},
+};
+
+pub(crate) const CLUSTER_LABEL: &str = "navigator.jetstack.io/redis-cluster-name";
+/// `primary` or `replica`, as a node's pilot reports it.
+const ROLE: &str = "navigator.jetstack.io/redis-role";
+/// Where the vendor's image keeps its data.
+pub(crate) const DATA_DIR: &str = "/data";
+
+pub(crate) fn lease(cluster: &str) -> String {
+    format!("redis-{cluster}-leaderelection")
+}
+
+/// Redis, as the controller knows it.
+pub(crate) const DATABASE: ManagedDatabase = ManagedDatabase {
+    kind: Redis::KIND,
+    plural: Redis::PLURAL,
+    watch: "watch-redisclusters",
+    word: WORD,
+    container: CONTAINER,
+    data_volume: VOLUME,
+    data_dir: DATA_DIR,
+    cluster_label: CLUSTER_LABEL,
+    pool_label: "navigator.jetstack.io/redis-node-pool-name",
+    labels: &[],
+    prefix: "redis",
+    // Redis waits 10 s for replicas that lag.
+    termination_grace: Duration::from_secs(30),
+    ports: &[("redis", PORT)],
+    service_account: |cluster| format!("redis-{cluster}"),
+    pilot_role: |cluster| format!("redis-{cluster}-pilot"),
+    leader_lease: lease,
+    desired: cluster::desired::<Redis>,
+    services,
+    set_annotations: |_| Vec::new(),
+    node_labels,
+    fit: |_, _| (),
+    config_hash: |spec| revision::config_hash(spec, Vec::new()),
+    eligible: |_| false,
+    keeps_data: |_| true,
+    reports: |status| Reports {
+        elected: role(status) == Some("primary"),
+        answered: role(status).is_some(),
+        moves_data: false,
+    },
+    gauges: &["offset"],
+    knows_copies: false,
+    id_is_uid: true,
+    minimum_masters: |_| None,
+    secured: |_| {
+        let message = "no password and no TLS: whoever reaches port 6379 may read, change and \
+                       delete all data; keep others out with a NetworkPolicy";
+        ("False", "SecurityDisabled", message)
+    },
+};
+
+impl Runs for Redis {
+    const DATABASE: &'static ManagedDatabase = &DATABASE;
+    const DEFAULT_UID: i64 = 999;
+
+    fn image(version: &str) -> String {
+        format!("docker.io/redis:{version}")
+    }
+
+    fn unsupported(version: &str) -> Option<String> {
+        unsupported(version)
+    }
+
+    fn merged(cluster: &Config, pool: &Config) -> Config {
+        let mut merged = cluster.clone();
+        settings::merge(&mut merged, pool);
+        merged
+    }
+
+    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> Parts {
+        Parts::default()
+    }
+}
+
+fn services(desired: &Desired) -> Vec<Service> {
+    let service = |part: &str, reach, marks| {
+        let name = format!("redis-{}-{part}", desired.name);
+        Service { name, ports: &["redis"], reach, marks, wanted: true }
+    };
+    vec![service("nodes", Reach::Pods, &[]), service("client", Reach::Client, &[(ROLE, "primary")])]
+}
+
+fn role(status: &PilotStatus) -> Option<&'static str> {
+    let role = status.part::<RedisNode>()?.role;
+    ["primary", "replica"].into_iter().find(|known| *known == role)
+}
+
+fn node_labels(_ordinal: u32, status: Option<&PilotStatus>) -> Vec<NodeLabel> {
+    vec![(ROLE, status.and_then(role))]
+}
+
+#[cfg(test)]
+mod tests {
+    use navigator::controller::Settings;
+    use serde_json::json;
+
+    use super::{super::kind::PilotRedisStatus, *};
+
+    #[test]
+    fn clients_are_led_to_the_primary() {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "RedisCluster",
+            "metadata": {"name": "shop", "namespace": "db"},
+            "spec": {"version": "7.0.15", "nodePools": [{"name": "a", "replicas": 3}]},
+        }));
+        let settings = Settings { pilot_image: "navigator:1".into(), store_id: "s".into() };
+        let desired = (DATABASE.desired)(&object.unwrap(), &settings).unwrap();
+        assert_eq!(desired.image.reference, "docker.io/redis:7.0.15");
+        assert_eq!((&*desired.pools[0].set, desired.pools[0].replicas), ("redis-shop-a", 3));
+        let client = services(&desired).pop().unwrap();
+        assert_eq!(client.name, "redis-shop-client");
+        let mut status = PilotStatus::default();
+        assert_eq!(node_labels(0, Some(&status)), [(ROLE, None)]);
+        let role = "primary".to_owned();
+        status.set_part::<RedisNode>(&PilotRedisStatus { role, ..PilotRedisStatus::default() });
+        let labels = node_labels(0, Some(&status));
+        assert_eq!(labels[0].1.map(|value| (labels[0].0, value)).as_slice(), client.marks);
+    }
+}

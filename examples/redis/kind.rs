@@ -1,0 +1,160 @@
+//! RedisCluster, as the API knows it: node pools of equal nodes, with no fields of its own, and what
+//! a Pilot of Redis reports.
+
+use navigator::api::{
+    cluster_kind::ClusterKind,
+    field::Path,
+    pilot_part::{Part, PilotPart},
+    schema::Rows,
+    scheme::{Entry, ServedDatabase},
+    v1beta1::Cluster,
+    validation::{ClusterRules, Validator},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Redis, as the API knows it.
+pub(crate) const DATABASE: ServedDatabase = ServedDatabase {
+    cluster: Entry::new::<Cluster<Redis>>(),
+    part: Part::new::<RedisNode>(),
+    rows: Rows {
+        descriptions: &[("RedisCluster", "", "A Redis primary and its replicas.")],
+        enums: &[("PilotRedisStatus", "role", &["primary", "replica"])],
+        max_items: &[],
+        max_bytes: &[],
+        defaults: &[],
+    },
+};
+
+/// The word in commands, labels and metrics, and the name of the part of a Pilot.
+pub(crate) const WORD: &str = "redis";
+pub(crate) const CONTAINER: &str = "redis";
+pub(crate) const VOLUME: &str = "redis-data";
+
+/// Settings that follow from what Navigator does with Redis. There are no passwords yet.
+pub(crate) const MANAGED: &[&str] = &[
+    "aclfile",
+    "appendfsync",
+    "appendonly",
+    "bind",
+    "cluster-announce-ip",
+    "cluster-enabled",
+    "daemonize",
+    "dir",
+    "include",
+    "masterauth",
+    "masteruser",
+    "no-appendfsync-on-rewrite",
+    "port",
+    "protected-mode",
+    "rename-command",
+    "repl-ping-replica-period",
+    "replica-announce-ip",
+    "replica-read-only",
+    "replica-serve-stale-data",
+    "replicaof",
+    "requirepass",
+    "slaveof",
+    "user",
+];
+
+/// What only a RedisCluster has, in spec and node pools: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub(crate) struct Redis {}
+
+impl ClusterKind for Redis {
+    const KIND: &'static str = "RedisCluster";
+    const PLURAL: &'static str = "redisclusters";
+    const SINGULAR: &'static str = "rediscluster";
+    const SHORT_NAMES: &'static [&'static str] = &["redis"];
+
+    type Pool = Self;
+    type OlderSpec = Self;
+    type OlderPool = Self;
+    type Surplus = Self;
+
+    fn project(self) -> (Self, Self) {
+        (self, Self {})
+    }
+
+    fn lift(older: Self, _surplus: Self) -> Self {
+        older
+    }
+
+    fn project_pool(pool: Self) -> Self {
+        pool
+    }
+
+    fn lift_pool(older: Self) -> Self {
+        older
+    }
+}
+
+impl ClusterRules for Redis {
+    const CONTAINER: &'static str = CONTAINER;
+    const DATA_VOLUME: &'static str = VOLUME;
+    const MANAGED: &'static [&'static str] = MANAGED;
+
+    fn stateful_set(cluster: &str, pool: &str) -> String {
+        format!("redis-{cluster}-{pool}")
+    }
+
+    fn version(validator: &mut Validator, version: &str, path: &Path) {
+        if let Some(why) = unsupported(version) {
+            validator.forbidden(path, &why);
+        }
+    }
+}
+
+pub(crate) fn unsupported(version: &str) -> Option<String> {
+    (!version.starts_with("7.")).then(|| format!("{version:?} is not supported, only 7.x is"))
+}
+
+/// The part of a Pilot that is Redis' own.
+pub(crate) struct RedisNode;
+
+impl PilotPart for RedisNode {
+    const WORD: &'static str = WORD;
+    const TITLE: &'static str = "Redis";
+    type Spec = PilotRedisSpec;
+    type Status = PilotRedisStatus;
+    type Older = PilotRedisSpec;
+    type Surplus = PilotRedisSpec;
+
+    fn project(spec: PilotRedisSpec, node_pool: String) -> (PilotRedisSpec, PilotRedisSpec) {
+        (PilotRedisSpec { node_pool }, spec)
+    }
+
+    fn lift(older: PilotRedisSpec, surplus: PilotRedisSpec) -> (PilotRedisSpec, String) {
+        (surplus, older.node_pool)
+    }
+}
+
+/// What only Redis needs: nothing in v1beta1.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PilotRedisSpec {
+    /// The node pool that this node belongs to, in v1alpha1.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) node_pool: String,
+}
+
+/// What only Redis reports.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PilotRedisStatus {
+    /// `primary` or `replica`.
+    pub(crate) role: String,
+    /// The Pilot of the primary, as the node's data name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) primary: Option<String>,
+    /// Counts the primaries that there were.
+    pub(crate) epoch: u64,
+    /// The epoch whose primary the node follows no more, whatever happens.
+    pub(crate) released: u64,
+    /// How much of the primary's writes it has; unknown after a start, until it is linked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) offset: Option<u64>,
+    /// A replica gets what the primary writes.
+    pub(crate) link_up: bool,
+}

@@ -1,0 +1,480 @@
+//! What a pilot knows about Redis: a primary, and replicas of it.
+
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, join, join_all, ready};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use navigator::{
+    api::{
+        cluster_kind::ClusterKind,
+        pilot_part::Parts,
+        v1beta1::{Decommission, Endpoint, Health, Pilot, PilotIntent},
+    },
+    engine::ending::Ending,
+    error::chain,
+    pilot::{
+        database::DrivenDatabase,
+        driver::{
+            DecommissionState, Driver, Error, FailedCheck, Lead, Node, Observation, ProcessSpec,
+            Role,
+        },
+        kube::peers,
+        node::blockers::{Blockers, now},
+        volume::{config_files::write_whole, lock::Volume, state::StateFile},
+    },
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::{
+    configure::{PORT, render},
+    controller::{CLUSTER_LABEL, DATA_DIR, DATABASE as REDIS, lease},
+    kind::{CONTAINER, PilotRedisStatus, Redis, VOLUME, WORD},
+    resp::ask,
+    succession::{Absence, Member, Step, Views, elect, heard, next, orphaned, primary},
+    view::{ASKED, Record, Released, SAYS, View, follow, set, written},
+};
+
+/// How long writes may be held up by a hand-over.
+const HAND_OVER: Duration = Duration::from_secs(5);
+/// Two heartbeats of a pilot and a half.
+const SILENCE: Duration = Duration::from_secs(75);
+const CLIENT: &str = "client";
+/// Folder of Redis on the data volume.
+const FOLDER: &str = "redis";
+
+/// Redis, as pilots know it.
+pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
+    name: WORD,
+    title: "Redis",
+    kind: Redis::KIND,
+    home_variable: "REDIS_HOME",
+    home: "/usr/local",
+    data: DATA_DIR,
+    started: "RedisStarted",
+    container: CONTAINER,
+    ports: &[PORT],
+    cluster_label: CLUSTER_LABEL,
+    lease,
+    joins_elsewhere: |_| false,
+    unseen: "PrimaryKnown",
+    has_data,
+    claim: VOLUME,
+    preparation: None,
+    agents: &[],
+    make: |_, data, volume| {
+        Arc::new(Server {
+            data,
+            volume,
+            seen: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        })
+    },
+};
+
+fn has_data(data: &Path) -> bool {
+    fs::read_dir(data.join(FOLDER)).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// What is known of a node, in `.navigator/redis.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Known {
+    name: String,
+    address: Option<SocketAddr>,
+    /// It was told to begin a cluster.
+    founds: bool,
+    /// The others, as last listed.
+    members: Vec<Member>,
+    /// As last seen in the data.
+    record: Option<Record>,
+    released: Released,
+}
+
+impl StateFile for Known {
+    const FILE: &'static str = "redis.json";
+}
+
+/// One Redis node.
+#[derive(Debug)]
+struct Server {
+    data: PathBuf,
+    volume: Volume,
+    seen: Mutex<Seen>,
+    /// Held by whoever changes the node's part in its cluster.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    known: Known,
+    blockers: Blockers,
+    /// Since when the primary is away.
+    absent: Option<Instant>,
+    /// As the leader: its pilot is silent, too; and what an election waits for.
+    silent: bool,
+    obstacle: Option<String>,
+}
+
+impl Server {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("no panic while held")
+    }
+
+    fn known(&self) -> Result<(Known, SocketAddr), Error> {
+        let known = self.seen().known.clone();
+        let unknown = || Error::NotYet("where it listens is not known".to_owned());
+        let address = known.address.ok_or_else(unknown)?;
+        Ok((known, address))
+    }
+
+    /// Writes the state file, and then goes by it.
+    async fn save(&self, known: &Known) -> Result<(), Error> {
+        let (data, kept) = (self.data.clone(), known.clone());
+        let saved = self.volume.glance(move |_| kept.save(&data)).await;
+        let busy = || Err(Error::NotYet("the data volume is busy".to_owned()));
+        saved.ok().flatten().unwrap_or_else(busy)?;
+        self.seen().known = known.clone();
+        Ok(())
+    }
+
+    /// Brings the node nearer to its place in the cluster; returns how all were found, itself last.
+    async fn settle(&self) -> Result<(View, Vec<(Member, Option<View>)>), Error> {
+        let _turn = self.turn.lock().await;
+        let (mut known, address) = self.known()?;
+        let (own, mut all) = join(View::of(address), look_at(&known.members)).await;
+        let mut own = own?;
+        if own.record.is_none() && known.record.is_some() {
+            // Somebody flushed all functions.
+            own.record.clone_from(&known.record);
+            if let Some(record) = own.record.as_ref().filter(|_| own.is_primary(&known.name)) {
+                record.write(address).await?;
+            }
+        }
+        if known.record != own.record {
+            known.record.clone_from(&own.record);
+            self.save(&known).await?;
+        }
+        if own.released != known.released {
+            own.released = known.released;
+            set(address, SAYS, &written(&own.released)).await?;
+        }
+        if own.asked.is_some() {
+            set(address, ASKED, "").await?;
+        }
+        let me = Member { name: known.name.clone(), address: Some(address) };
+        all.push((me, Some(own.clone())));
+        let step = next(&all, &own, known.founds, self.absence(&all));
+        if step != Step::Stay {
+            info!(?step, "Changing the node's part in its cluster");
+            self.take(step, known, address).await?;
+        }
+        Ok((own, all))
+    }
+
+    fn absence(&self, all: &Views) -> Absence {
+        let mut seen = self.seen();
+        if orphaned(all).is_none() {
+            (seen.absent, seen.silent, seen.obstacle) = (None, false, None);
+        }
+        let lasts = seen.absent.get_or_insert_with(Instant::now).elapsed();
+        Absence { lasts, silent: seen.silent }
+    }
+
+    async fn take(&self, step: Step, mut known: Known, own: SocketAddr) -> Result<(), Error> {
+        match step {
+            Step::Stay => Ok(()),
+            Step::Follow(primary) => follow(own, primary).await,
+            Step::Release(epoch) => {
+                follow(own, None).await?;
+                known.released = Released { epoch, offset: View::of(own).await?.offset };
+                // Others are told at the next look.
+                self.save(&known).await
+            }
+            Step::Lead(record) => {
+                ask(own, &[&["REPLICAOF", "NO", "ONE"]]).await?;
+                record.write(own).await
+            }
+        }
+    }
+
+    async fn decommission_state(&self, node: &Node) -> Result<DecommissionState, Error> {
+        let _turn = self.turn.lock().await;
+        let (known, address) = self.known()?;
+        // Itself first: the others may have more by the time that they are looked at.
+        let own = View::of(address).await?;
+        let others = look_at(&members(node)).await;
+        let moving = |message: String| {
+            let message = Some(message);
+            Ok(DecommissionState::Moving(Decommission { message, ..Decommission::default() }))
+        };
+        let refused = |why: &str| Ok(DecommissionState::Refused(why.to_owned()));
+        if others.is_empty() {
+            return refused("this is the last node and has the only copy; delete the cluster");
+        }
+        if own.is_primary(&known.name) {
+            let is_leaving = |name: &str| {
+                let pilot = node.peers.iter().find(|peer| of(peer) == name);
+                pilot.is_none_or(|peer| peer.spec.phase == Some(PilotIntent::Decommissioned))
+            };
+            let linked = heard(&others)
+                .filter(|(_, view)| view.linked && view.follows == Some(address))
+                .filter(|(member, _)| !is_leaving(&member.name));
+            let Some((heir, _)) = linked.max_by_key(|(_, view)| view.offset) else {
+                return refused("no replica that stays is linked to this node, the primary");
+            };
+            hand_over(address, heir, own.epoch() + 1).await?;
+            return moving(format!("handed over to {}", heir.name));
+        }
+        let Some((first, _)) = primary(&others) else {
+            return Err(Error::NotYet("waits for a primary".to_owned()));
+        };
+        // What this replica acknowledged, another one has, too: unless the primary remains alone.
+        let has_all =
+            |view: &View| view.linked && view.follows == first.address && view.offset >= own.offset;
+        if others.len() == 1 || own.linked && heard(&others).any(|(_, view)| has_all(view)) {
+            return Ok(DecommissionState::Done);
+        }
+        moving("waits for another replica to have all that this one has".to_owned())
+    }
+}
+
+/// The name of a Pilot.
+fn of(pilot: &Pilot) -> &str {
+    pilot.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Does a pilot say that its node is down, or nothing at all any more?
+fn is_silent(pilot: &Pilot) -> bool {
+    let ready = |condition: &Condition| condition.type_ == "Ready" && condition.status == "True";
+    let heartbeat = pilot.status.last_heartbeat_time.as_ref();
+    let age = heartbeat.map(|time| now().0.duration_since(time.0).unsigned_abs());
+    !pilot.status.conditions.iter().any(ready) || age.is_none_or(|age| age > SILENCE)
+}
+
+/// The other members.
+fn members(node: &Node) -> Vec<Member> {
+    let member = |peer: &Pilot| {
+        let mut endpoints = peer.status.endpoints.iter();
+        let address = endpoints.find(|endpoint| endpoint.name == CLIENT).and_then(|client| {
+            let ip: IpAddr = client.host.parse().ok()?;
+            Some((ip, u16::try_from(client.port).ok()?).into())
+        });
+        Member { name: of(peer).to_owned(), address }
+    };
+    let holds = |peer: &&Pilot| peers::holds_data(peer, &node.pilot) == Some(true);
+    node.peers.iter().filter(holds).map(member).collect()
+}
+
+async fn look_at(members: &[Member]) -> Vec<(Member, Option<View>)> {
+    let look = async |member: &Member| match member.address {
+        Some(address) => (member.clone(), View::of(address).await.ok()),
+        None => (member.clone(), None),
+    };
+    join_all(members.iter().map(look)).await
+}
+
+/// Gives a replica all writes, and then the part of the primary.
+async fn hand_over(own: SocketAddr, heir: &Member, epoch: u64) -> Result<(), Error> {
+    let Some(to) = heir.address else { return Err(Error::NotYet("no address".to_owned())) };
+    info!(to = heir.name, "Handing over");
+    let (ip, port, limit) = (to.ip().to_string(), to.port().to_string(), HAND_OVER.as_millis());
+    ask(own, &[&["FAILOVER", "TO", &ip, &port, "TIMEOUT", &limit.to_string()]]).await?;
+    let until = Instant::now() + HAND_OVER * 2;
+    while Instant::now() < until {
+        let view = View::of(own).await?;
+        if view.linked && view.follows == Some(to) {
+            return Record { epoch, run: 1, primary: heir.name.clone() }.write(to).await;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Err(Error::Refused(format!("nothing while {} was to take over", heir.name)))
+}
+
+/// What follows from this for people and the controller.
+fn report(me: &str, own: &View, all: &Views) -> (Observation, Vec<(&'static str, String)>) {
+    let (leads, first, known) = (own.is_primary(me), primary(all), own.record.is_some());
+    // Without a primary the members serve what they have: one of them has to lead the others to
+    // the next one.
+    let serving = leads || own.linked || known && first.is_none();
+    let linked = heard(all).filter(|(_, view)| view.linked).count();
+    let (health, blocker) = if first.is_none() {
+        (Health::Red, Some(("PrimaryKnown", "no primary answers")))
+    } else if leads && linked == 0 && all.len() > 1 {
+        (Health::Yellow, Some(("ReplicaInSync", "no replica has what this node, the primary, has")))
+    } else if own.linked || leads && linked + 1 == all.len() {
+        (Health::Green, None)
+    } else {
+        (Health::Yellow, None)
+    };
+    let role = if leads { Role::Primary } else { Role::Replica };
+    let part = PilotRedisStatus {
+        role: role.name().to_owned(),
+        primary: own.record.as_ref().map(|record| record.primary.clone()),
+        epoch: own.epoch(),
+        released: own.released.epoch,
+        offset: own.offset,
+        link_up: own.linked,
+    };
+    let observation = Observation {
+        alive: true,
+        serving,
+        role: Some(role),
+        reason: (!serving).then_some(if known { "Starting" } else { "Joining" }),
+        message: (!serving).then(|| "waits for the data of the primary".to_owned()),
+        version: own.version.clone(),
+        health: known.then_some(health),
+        detail: Parts::new(WORD, &part),
+        ..Observation::default()
+    };
+    (observation, blocker.map(|(rule, why)| (rule, why.to_owned())).into_iter().collect())
+}
+
+impl Driver for Server {
+    fn recall(&self) {
+        match Known::load(&self.data) {
+            Ok(known) => self.seen().known = known,
+            Err(error) => warn!(error = %chain(&error), "State of the node cannot be read"),
+        }
+    }
+
+    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+        let program = program(node);
+        let shown = program.display();
+        let message = format!("{shown} is missing; set --home or REDIS_HOME to where Redis is");
+        let missing = FailedCheck { reason: "PreflightFailed", message };
+        Box::pin(ready(if program.is_file() { vec![] } else { vec![missing] }))
+    }
+
+    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(ready(rendered(node, Released::default()).map(drop)))
+    }
+
+    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+        Box::pin(async move {
+            let mut known = Known::load(&node.data)?;
+            let text = rendered(node, known.released)?;
+            let listed = members(node);
+            if !listed.is_empty() {
+                known.members = listed;
+            }
+            known.founds |= node.may_found && !node.peers.iter().any(peers::is_member);
+            if !has_data(&node.data) && !known.founds && known.members.is_empty() {
+                return Err(Error::NotYet("waits for a member of the cluster".to_owned()));
+            }
+            of(&node.pilot).clone_into(&mut known.name);
+            known.address = Some((node.address, PORT).into());
+            let (folder, file) = (node.data.join(FOLDER), node.config.join("redis.conf"));
+            fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder, source })?;
+            write_whole(&file, text.as_bytes(), 0o600)?;
+            known.save(&node.data)?;
+            *self.seen() = Seen { known, ..Seen::default() };
+            let spec = &node.pilot.spec;
+            Ok(ProcessSpec {
+                program: program(node),
+                args: vec![file.display().to_string()],
+                config_hash: spec.config_hash.clone().unwrap_or_else(|| (REDIS.config_hash)(spec)),
+                ..ProcessSpec::default()
+            })
+        })
+    }
+
+    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _turn = self.turn.lock().await;
+            let known = Known { members: members(node), ..self.seen().known.clone() };
+            known.save(&node.data)?;
+            self.seen().known = known;
+            Ok(())
+        })
+    }
+
+    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+        Box::pin(async move {
+            let (own, all) = self.settle().await?;
+            let (known, address) = self.known()?;
+            let (mut observation, mut holding) = report(&known.name, &own, &all);
+            observation.node_id = Some(known.name);
+            let (name, host) = (CLIENT.to_owned(), address.ip().to_string());
+            observation.endpoints = vec![Endpoint { name, host, port: PORT.into() }];
+            let mut seen = self.seen();
+            holding.extend(seen.obstacle.clone().map(|why| ("ElectionPossible", why)));
+            observation.blockers = seen.blockers.update(holding);
+            Ok(observation)
+        })
+    }
+
+    fn decommission<'a>(
+        &'a self,
+        node: &'a Node,
+    ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
+        Box::pin(self.decommission_state(node))
+    }
+
+    fn cancel_decommission<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn has_lead_duties(&self) -> bool {
+        true
+    }
+
+    /// Finds a successor for a primary that is gone.
+    fn lead_duties<'a>(
+        &'a self,
+        node: &'a Node,
+        lead: &'a Lead,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let own = of(&node.pilot).to_owned();
+            let mut all = members(node);
+            all.push(Member { name: own, address: Some((node.address, PORT).into()) });
+            let all = look_at(&all).await;
+            let elected = elect(&all);
+            let silent = orphaned(&all).is_some_and(|gone| {
+                node.peers.iter().filter(|peer| of(peer) == gone.primary).all(is_silent)
+            });
+            {
+                let mut seen = self.seen();
+                (seen.silent, seen.obstacle) = (silent, elected.as_ref().err().cloned());
+            }
+            if let Some((successor, epoch)) = elected.map_err(Error::NotYet)?
+                && lead.holds()
+            {
+                info!(%successor, epoch, "Asking for a successor");
+                set(successor, ASKED, &written(&epoch)).await?;
+                self.settle().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {
+        const LOG: &[(&str, &str, &str)] = &[
+            ("FATAL CONFIG FILE", "ConfigRejected", "Redis does not take a setting of spec.config"),
+            ("already in use", "PreflightFailed", "the port is in use by another process"),
+            ("No space left", "DiskFull", "the volume is full; grow it or delete data"),
+            ("Out Of Memory", "OutOfMemory", "Redis got no memory; raise the limit"),
+            ("Bad file format", "ProcessExited", "its data are damaged; see redis-check-aof"),
+        ];
+        let told = |text: &str| log_tail.iter().any(|line| line.contains(text));
+        let (_, reason, message) = *LOG.iter().find(|(text, ..)| told(text))?;
+        (!matches!(code, 0 | 143)).then_some(Ending { reason, message, left: false })
+    }
+}
+
+fn program(node: &Node) -> PathBuf {
+    node.home.join("bin/redis-server")
+}
+
+fn rendered(node: &Node, released: Released) -> Result<String, Error> {
+    let folder = node.data.join(FOLDER).display().to_string();
+    render(&node.pilot.spec, (node.address, &folder), node.memory_limit, released)
+}
