@@ -266,6 +266,21 @@ async fn its_kind_is_served_with_the_rules_of_all_clusters_and_its_own() {
 }
 
 #[test]
+fn an_end_is_explained_by_what_redis_says() {
+    let volume = navigator::pilot::volume::lock::Volume::default();
+    let driver = (redis::pilot::DATABASE.make)(PathBuf::new(), PathBuf::new(), volume);
+    for (line, reason) in [
+        ("*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", Some("ConfigRejected")),
+        ("# Out Of Memory allocating 64 bytes!", Some("OutOfMemory")),
+        ("# Warning: 127.0.0.2:6379: bind: Address already in use", Some("PreflightFailed")),
+        ("* Ready to accept connections", None),
+    ] {
+        let ending = driver.explain_exit(1, &[line.to_owned()]);
+        assert_eq!(ending.map(|ending| ending.reason), reason, "{line}");
+    }
+}
+
+#[test]
 fn no_line_of_the_sources_knows_this_database() {
     for (path, text) in crate::architecture::all_sources() {
         let line = text.lines().position(|line| line.to_lowercase().contains("redis"));
