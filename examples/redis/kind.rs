@@ -2,7 +2,7 @@
 //! a Pilot of Redis reports.
 
 use navigator::api::{
-    cluster_kind::ClusterKind,
+    cluster_kind::{ClusterKind, NoOlder, Nothing},
     field::Path,
     pilot_part::{Part, PilotPart},
     schema::Rows,
@@ -68,26 +68,8 @@ impl ClusterKind for Redis {
     const SINGULAR: &'static str = "rediscluster";
     const SHORT_NAMES: &'static [&'static str] = &["redis"];
 
-    type Pool = Self;
-    type OlderSpec = Self;
-    type OlderPool = Self;
-    type Surplus = Self;
-
-    fn project(self) -> (Self, Self) {
-        (self, Self {})
-    }
-
-    fn lift(older: Self, _surplus: Self) -> Self {
-        older
-    }
-
-    fn project_pool(pool: Self) -> Self {
-        pool
-    }
-
-    fn lift_pool(older: Self) -> Self {
-        older
-    }
+    type Pool = Nothing;
+    type Older = NoOlder;
 }
 
 impl ClusterRules for Redis {
@@ -116,27 +98,9 @@ pub(crate) struct RedisNode;
 impl PilotPart for RedisNode {
     const WORD: &'static str = WORD;
     const TITLE: &'static str = "Redis";
-    type Spec = PilotRedisSpec;
+    type Spec = Nothing;
     type Status = PilotRedisStatus;
-    type Older = PilotRedisSpec;
-    type Surplus = PilotRedisSpec;
-
-    fn project(spec: PilotRedisSpec, node_pool: String) -> (PilotRedisSpec, PilotRedisSpec) {
-        (PilotRedisSpec { node_pool }, spec)
-    }
-
-    fn lift(older: PilotRedisSpec, surplus: PilotRedisSpec) -> (PilotRedisSpec, String) {
-        (surplus, older.node_pool)
-    }
-}
-
-/// What only Redis needs: nothing in v1beta1.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PilotRedisSpec {
-    /// The node pool that this node belongs to, in v1alpha1.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) node_pool: String,
+    type Older = NoOlder;
 }
 
 /// What only Redis reports.

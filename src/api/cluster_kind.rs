@@ -7,11 +7,13 @@
 use std::fmt::Debug;
 
 use schemars::JsonSchema;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{kind::Column, legacy, printer};
-
+use super::{
+    kind::{Column, Version},
+    legacy, printer,
+};
 /// What every type of fields has to be.
 pub trait Fields:
     Clone
@@ -56,22 +58,8 @@ pub trait ClusterKind: Fields {
 
     /// The fields that only this database has in a node pool.
     type Pool: Fields;
-
-    /// Its own fields of a spec and of a node pool in v1alpha1, and what v1alpha1 cannot say of
-    /// the spec's.
-    type OlderSpec: Fields;
-    type OlderPool: Fields;
-    type Surplus: Fields;
-
-    /// The fields as v1alpha1 shows them, and what it cannot say. `lift(project(x)) == x`.
-    fn project(self) -> (Self::OlderSpec, Self::Surplus);
-    /// Edits of the older form win.
-    fn lift(older: Self::OlderSpec, surplus: Self::Surplus) -> Self;
-    fn project_pool(pool: Self::Pool) -> Self::OlderPool;
-    fn lift_pool(older: Self::OlderPool) -> Self::Pool;
-
-    /// Rewrites what a spec of v1alpha1 says in an older way.
-    fn normalize(_spec: &mut Map<String, Value>, _pass: &mut legacy::Pass) {}
+    /// How v1alpha1 shows it, which only databases have that were released in it: [`NoOlder`].
+    type Older: OlderCluster<Self>;
 
     /// Writes defaults into the fields of the node pool of this name. Twice equals once.
     fn default_pool(_name: &str, _pool: &mut Self::Pool) {}
@@ -80,5 +68,63 @@ pub trait ClusterKind: Fields {
     /// epoch.
     fn cells(hub: &Value, now: i64) -> Vec<Value> {
         printer::cluster(hub, now)
+    }
+}
+
+/// The fields of a database as v1alpha1 shows them.
+pub trait OlderCluster<K: ClusterKind> {
+    /// Versions in which the kind is served, in the order of preference.
+    const VERSIONS: &'static [Version] = &Version::ALL;
+
+    /// Its own fields of a spec and of a node pool, and what cannot be said there of the spec's.
+    type Spec: Fields;
+    type Pool: Fields;
+    type Surplus: Fields;
+
+    /// The fields, and what they cannot say. `lift(project(x)) == x`.
+    fn project(own: K) -> (Self::Spec, Self::Surplus);
+    /// Edits of the older form win.
+    fn lift(older: Self::Spec, surplus: Self::Surplus) -> K;
+    fn project_pool(pool: K::Pool) -> Self::Pool;
+    fn lift_pool(older: Self::Pool) -> K::Pool;
+    /// Rewrites what a spec says in an older way.
+    fn normalize(_spec: &mut Map<String, Value>, _pass: &mut legacy::Pass) {}
+}
+
+/// [`OlderCluster::Spec`], and so on, of a kind.
+pub type OlderSpec<K> = <<K as ClusterKind>::Older as OlderCluster<K>>::Spec;
+pub type OlderPool<K> = <<K as ClusterKind>::Older as OlderCluster<K>>::Pool;
+pub type OlderSurplus<K> = <<K as ClusterKind>::Older as OlderCluster<K>>::Surplus;
+
+/// No fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Nothing {}
+
+/// Of a database that was never released in v1alpha1, and is not served there.
+#[derive(Debug)]
+pub struct NoOlder;
+
+impl<K: ClusterKind> OlderCluster<K> for NoOlder {
+    const VERSIONS: &'static [Version] = &[Version::V1beta1];
+
+    type Spec = Nothing;
+    type Pool = Nothing;
+    type Surplus = K;
+
+    fn project(own: K) -> (Nothing, K) {
+        (Nothing {}, own)
+    }
+
+    fn lift(_older: Nothing, surplus: K) -> K {
+        surplus
+    }
+
+    // Nobody asks for a pool of a version that is not served.
+    fn project_pool(_pool: K::Pool) -> Nothing {
+        Nothing {}
+    }
+
+    fn lift_pool(_older: Nothing) -> K::Pool {
+        K::Pool::default()
     }
 }

@@ -6,6 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
+    cluster_kind::OlderCluster,
     conversion::{self, surplus},
     defaults,
     kind::{Column, DecodeError, Part, Validation, Version},
@@ -81,8 +82,6 @@ pub trait Hub: Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> 
     ) -> Validation;
 }
 
-const BOTH: &[Version] = &[Version::V1beta1, Version::V1alpha1];
-
 impl<K: ClusterRules> Hub for Cluster<K> {
     const NAMES: Names = Names {
         kind: K::KIND,
@@ -90,7 +89,7 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         singular: K::SINGULAR,
         short: K::SHORT_NAMES,
         categories: CLUSTER_CATEGORIES,
-        versions: BOTH,
+        versions: K::Older::VERSIONS,
         has_status: true,
         selectable: CLUSTER_FIELDS,
         columns: K::COLUMNS,
@@ -110,7 +109,7 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         pass: &mut legacy::Pass,
     ) -> Result<(), DecodeError> {
         legacy::cluster(spec, pass)?;
-        K::normalize(spec, pass);
+        K::Older::normalize(spec, pass);
         Ok(())
     }
 
@@ -160,7 +159,7 @@ impl Hub for Pilot {
         singular: "pilot",
         short: &["pil"],
         categories: &["navigator"],
-        versions: BOTH,
+        versions: &Version::ALL,
         has_status: true,
         selectable: &[
             "spec.clusterRef.kind",

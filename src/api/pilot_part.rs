@@ -5,33 +5,67 @@
 
 use std::collections::BTreeMap;
 
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{cluster_kind::Fields, legacy};
+use super::{
+    cluster_kind::{Fields, NoOlder},
+    legacy,
+};
 
 /// What one database needs, and reports, in each of its Pilots. Implemented in its folder.
-pub trait PilotPart: 'static {
+pub trait PilotPart: Sized + 'static {
     /// Name of the field in spec and status: `example`.
     const WORD: &'static str;
     /// The name as people write it.
     const TITLE: &'static str;
     type Spec: Fields;
     type Status: Fields;
-    /// The spec's part in v1alpha1, which holds the name of the node pool, and what v1alpha1
-    /// cannot say.
-    type Older: Fields;
+    /// How v1alpha1 shows the spec's part: [`NoOlder`] for a database that was never released in
+    /// it.
+    type Older: OlderPart<Self>;
+}
+
+/// The part of a spec as v1alpha1 shows it, which holds the name of the node pool.
+pub trait OlderPart<P: PilotPart> {
+    type Spec: Fields;
+    /// What cannot be said there.
     type Surplus: Fields;
 
-    /// The part as v1alpha1 shows it, and what it cannot say.
-    fn project(spec: Self::Spec, node_pool: String) -> (Self::Older, Self::Surplus);
+    /// The part, and what it cannot say.
+    fn project(spec: P::Spec, node_pool: String) -> (Self::Spec, Self::Surplus);
     /// The part, and the name of the node pool. Edits of the older form win.
-    fn lift(older: Self::Older, surplus: Self::Surplus) -> (Self::Spec, String);
-    /// Rewrites what the part of v1alpha1 says in an older way.
+    fn lift(older: Self::Spec, surplus: Self::Surplus) -> (P::Spec, String);
+    /// Rewrites what the part says in an older way.
     fn normalize(_part: &mut Map<String, Value>, _pass: &mut legacy::Pass) {}
 }
 
+/// The name of the node pool, and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "PilotNodePool")]
+pub struct NodePoolName {
+    /// The node pool that this node belongs to.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    node_pool: String,
+}
+
+impl<P: PilotPart> OlderPart<P> for NoOlder {
+    type Spec = NodePoolName;
+    type Surplus = P::Spec;
+
+    fn project(spec: P::Spec, node_pool: String) -> (NodePoolName, P::Spec) {
+        (NodePoolName { node_pool }, spec)
+    }
+
+    fn lift(older: NodePoolName, surplus: P::Spec) -> (P::Spec, String) {
+        (surplus, older.node_pool)
+    }
+}
+
+type OlderSpec<P> = <<P as PilotPart>::Older as OlderPart<P>>::Spec;
+type Surplus<P> = <<P as PilotPart>::Older as OlderPart<P>>::Surplus;
 /// Parts by word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
@@ -117,20 +151,20 @@ impl Part {
             title: P::TITLE,
             spec: |generator| generator.subschema_for::<P::Spec>(),
             status: |generator| generator.subschema_for::<P::Status>(),
-            older: |generator| generator.subschema_for::<P::Older>(),
-            surplus: |generator| generator.subschema_for::<P::Surplus>(),
+            older: |generator| generator.subschema_for::<OlderSpec<P>>(),
+            surplus: |generator| generator.subschema_for::<Surplus<P>>(),
             project: |spec, node_pool| {
-                let (older, surplus) = P::project(serde_json::from_value(spec)?, node_pool);
+                let (older, surplus) = P::Older::project(serde_json::from_value(spec)?, node_pool);
                 let surplus =
-                    (surplus != P::Surplus::default()).then(|| serde_json::to_value(surplus));
+                    (surplus != Surplus::<P>::default()).then(|| serde_json::to_value(surplus));
                 Ok((serde_json::to_value(older)?, surplus.transpose()?))
             },
             lift: |older, surplus| {
                 let surplus = surplus.map(serde_json::from_value).transpose()?.unwrap_or_default();
-                let (spec, node_pool) = P::lift(serde_json::from_value(older)?, surplus);
+                let (spec, node_pool) = P::Older::lift(serde_json::from_value(older)?, surplus);
                 Ok((serde_json::to_value(spec)?, node_pool))
             },
-            normalize: P::normalize,
+            normalize: P::Older::normalize,
             canonical_spec: canonical::<P::Spec>,
             canonical_status: canonical::<P::Status>,
         }

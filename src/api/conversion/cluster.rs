@@ -11,7 +11,7 @@ use super::{
     lift_pod_template, project_image, project_persistence, project_pod_template,
 };
 use crate::api::{
-    cluster_kind::ClusterKind,
+    cluster_kind::{ClusterKind, OlderCluster, OlderSurplus},
     v1alpha1,
     v1beta1::{self, Config, Jvm, PodTemplate, Services, UpdateStrategy, is_default},
 };
@@ -43,7 +43,7 @@ pub struct Surplus<K: ClusterKind> {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     node_pools: BTreeMap<String, PoolSurplus>,
     #[serde(flatten)]
-    own: K::Surplus,
+    own: OlderSurplus<K>,
 }
 
 /// What v1alpha1 cannot say about a node pool.
@@ -86,7 +86,7 @@ pub fn project<K: ClusterKind>(hub: v1beta1::Cluster<K>) -> (v1alpha1::Cluster<K
     } = spec;
     let (image, image_surplus) = project_image(image);
     let (pilot_image, pilot_image_surplus) = project_image(pilot_image);
-    let (own, own_surplus) = own.project();
+    let (own, own_surplus) = K::Older::project(own);
     let mut pools = Vec::with_capacity(node_pools.len());
     let mut pool_surplus = BTreeMap::new();
     for pool in node_pools {
@@ -173,7 +173,7 @@ pub fn lift<K: ClusterKind>(
             pod_template,
             update_strategy,
             services,
-            own: K::lift(own, own_surplus),
+            own: K::Older::lift(own, own_surplus),
             node_pools,
         },
         status,
@@ -204,7 +204,7 @@ fn project_pool<K: ClusterKind>(
         scheduler_name,
         resources: resources.unwrap_or_default(),
         persistence,
-        own: K::project_pool(own),
+        own: K::Older::project_pool(own),
     };
     let surplus = PoolSurplus {
         zone,
@@ -248,6 +248,6 @@ fn lift_pool<K: ClusterKind>(
         config,
         jvm,
         pod_template: lift_pod_template(Scheduling { node_selector, scheduler_name, rest }),
-        own: K::lift_pool(own),
+        own: K::Older::lift_pool(own),
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ImageSpec, Persistence};
 use crate::api::{
-    cluster_kind::ClusterKind,
+    cluster_kind::{ClusterKind, OlderPool, OlderSpec},
     v1beta1::{ClusterStatus, SecurityContext},
 };
 
@@ -52,7 +52,7 @@ pub struct ClusterSpec<K: ClusterKind> {
     pub paused: Option<bool>,
     /// What only this database has.
     #[serde(flatten)]
-    pub own: K::OlderSpec,
+    pub own: OlderSpec<K>,
     /// Groups of equal nodes, created in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -84,5 +84,5 @@ pub struct NodePool<K: ClusterKind> {
     pub persistence: Option<Persistence>,
     /// What only this database has.
     #[serde(flatten)]
-    pub own: K::OlderPool,
+    pub own: OlderPool<K>,
 }

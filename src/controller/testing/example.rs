@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{
-        cluster_kind::ClusterKind,
+        cluster_kind::{ClusterKind, NoOlder},
         pilot_part::Parts,
         v1beta1::{Cluster, Config, NodePool, PilotStatus},
     },
@@ -29,25 +29,7 @@ impl ClusterKind for Example {
     const SHORT_NAMES: &'static [&'static str] = &[];
 
     type Pool = Self;
-    type OlderSpec = Self;
-    type OlderPool = Self;
-    type Surplus = Self;
-
-    fn project(self) -> (Self, Self) {
-        (self, Self {})
-    }
-
-    fn lift(older: Self, _surplus: Self) -> Self {
-        older
-    }
-
-    fn project_pool(pool: Self) -> Self {
-        pool
-    }
-
-    fn lift_pool(older: Self) -> Self {
-        older
-    }
+    type Older = NoOlder;
 }
 
 /// Label of the nodes of ordinal 0.

@@ -4,9 +4,12 @@
 use serde_json::Value;
 
 use super::{
-    columns, conversion,
-    kind::{Cassandra, CassandraCluster, PilotCassandraSpec, PilotCassandraStatus, Rack},
-    names, settings, v1alpha1, validation,
+    columns,
+    conversion::{Older, OlderNode},
+    kind::{
+        Cassandra, CassandraCluster, CassandraNode, PilotCassandraSpec, PilotCassandraStatus, Rack,
+    },
+    names, settings, validation,
 };
 use crate::api::{
     cluster_kind::ClusterKind,
@@ -56,25 +59,7 @@ impl ClusterKind for Cassandra {
     const COLUMNS: &'static [Column] = columns::COLUMNS;
 
     type Pool = Rack;
-    type OlderSpec = v1alpha1::Nothing;
-    type OlderPool = Rack;
-    type Surplus = Self;
-
-    fn project(self) -> (Self::OlderSpec, Self::Surplus) {
-        (v1alpha1::Nothing {}, self)
-    }
-
-    fn lift(_older: Self::OlderSpec, surplus: Self::Surplus) -> Self {
-        surplus
-    }
-
-    fn project_pool(pool: Rack) -> Rack {
-        pool
-    }
-
-    fn lift_pool(older: Rack) -> Rack {
-        older
-    }
+    type Older = Older;
 
     fn default_pool(name: &str, pool: &mut Rack) {
         let Rack { datacenter, rack } = pool;
@@ -125,23 +110,10 @@ impl ClusterRules for Cassandra {
     }
 }
 
-/// Cassandra's part of a Pilot.
-#[derive(Debug)]
-pub struct CassandraNode;
-
 impl PilotPart for CassandraNode {
     const WORD: &'static str = names::WORD;
     const TITLE: &'static str = "Cassandra";
     type Spec = PilotCassandraSpec;
     type Status = PilotCassandraStatus;
-    type Older = v1alpha1::PilotCassandraSpec;
-    type Surplus = PilotCassandraSpec;
-
-    fn project(spec: Self::Spec, node_pool: String) -> (Self::Older, Self::Surplus) {
-        conversion::project(spec, node_pool)
-    }
-
-    fn lift(older: Self::Older, surplus: Self::Surplus) -> (Self::Spec, String) {
-        conversion::lift(older, surplus)
-    }
+    type Older = OlderNode;
 }

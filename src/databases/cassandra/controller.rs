@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use super::{
-    api::CassandraNode,
     facts::{self, Release},
-    kind::{Cassandra, CassandraCluster, CassandraNodePool, PilotCassandraSpec, Rack},
+    kind::{
+        Cassandra, CassandraCluster, CassandraNode, CassandraNodePool, PilotCassandraSpec, Rack,
+    },
     names::{self, label, port},
     settings::lets_everybody_in,
 };

@@ -1,19 +1,60 @@
-//! Cassandra's part of a Pilot between the hub and v1alpha1.
+//! What only Cassandra has, between the hub and v1alpha1.
 
-use super::{kind::PilotCassandraSpec, v1alpha1};
+use super::{
+    kind::{Cassandra, CassandraNode, PilotCassandraSpec, Rack},
+    v1alpha1,
+};
+use crate::api::{
+    cluster_kind::{Nothing, OlderCluster},
+    pilot_part::OlderPart,
+};
 
-/// The part as v1alpha1 shows it, and what v1alpha1 cannot say: all of it.
-pub fn project(
-    spec: PilotCassandraSpec,
-    node_pool: String,
-) -> (v1alpha1::PilotCassandraSpec, PilotCassandraSpec) {
-    (v1alpha1::PilotCassandraSpec { node_pool }, spec)
+/// A CassandraCluster of v1alpha1 has no fields of its own but those of its pools.
+#[derive(Debug)]
+pub struct Older;
+
+impl OlderCluster<Cassandra> for Older {
+    type Spec = Nothing;
+    type Pool = Rack;
+    type Surplus = Cassandra;
+
+    fn project(own: Cassandra) -> (Nothing, Cassandra) {
+        (Nothing {}, own)
+    }
+
+    fn lift(_older: Nothing, surplus: Cassandra) -> Cassandra {
+        surplus
+    }
+
+    fn project_pool(pool: Rack) -> Rack {
+        pool
+    }
+
+    fn lift_pool(older: Rack) -> Rack {
+        older
+    }
 }
 
-pub fn lift(
-    older: v1alpha1::PilotCassandraSpec,
-    surplus: PilotCassandraSpec,
-) -> (PilotCassandraSpec, String) {
-    let v1alpha1::PilotCassandraSpec { node_pool } = older;
-    (surplus, node_pool)
+/// A Pilot of Cassandra of v1alpha1.
+#[derive(Debug)]
+pub struct OlderNode;
+
+impl OlderPart<CassandraNode> for OlderNode {
+    type Spec = v1alpha1::PilotCassandraSpec;
+    type Surplus = PilotCassandraSpec;
+
+    fn project(
+        spec: PilotCassandraSpec,
+        node_pool: String,
+    ) -> (v1alpha1::PilotCassandraSpec, PilotCassandraSpec) {
+        (v1alpha1::PilotCassandraSpec { node_pool }, spec)
+    }
+
+    fn lift(
+        older: v1alpha1::PilotCassandraSpec,
+        surplus: PilotCassandraSpec,
+    ) -> (PilotCassandraSpec, String) {
+        let v1alpha1::PilotCassandraSpec { node_pool } = older;
+        (surplus, node_pool)
+    }
 }

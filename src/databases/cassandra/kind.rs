@@ -37,6 +37,10 @@ pub struct Rack {
     pub rack: Option<String>,
 }
 
+/// Cassandra's part of a Pilot.
+#[derive(Debug)]
+pub struct CassandraNode;
+
 /// What only Cassandra needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -33,7 +33,7 @@ use self::{
     ranges::Ranges,
     state::NodeState,
 };
-use super::{api::CassandraNode, names};
+use super::{kind::CassandraNode, names};
 use crate::{
     databases::cassandra::facts::{AGENT_JAR, explain_exit},
     engine::ending::Ending,

@@ -1,20 +1,17 @@
 //! Elasticsearch, as the API knows it: its kind of cluster, its part of a Pilot, and what its schemas say
 //! beyond its types.
 
-use serde_json::{Map, Value};
-
 use super::{
-    conversion,
+    conversion::{Older, OlderNode},
     kind::{
-        Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, PilotElasticsearchSpec,
-        PilotElasticsearchStatus, Roles, keeps_data,
+        Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
+        PilotElasticsearchSpec, PilotElasticsearchStatus, Roles, keeps_data,
     },
-    names, settings, v1alpha1, validation,
+    names, settings, validation,
 };
 use crate::api::{
     cluster_kind::ClusterKind,
     field::Path,
-    legacy::Pass,
     pilot_part::{Part, PilotPart},
     schema::Rows,
     scheme::{Entry, ServedDatabase},
@@ -69,31 +66,7 @@ impl ClusterKind for Elasticsearch {
     const SHORT_NAMES: &'static [&'static str] = &["esc", "elasticsearch"];
 
     type Pool = Roles;
-    type OlderSpec = v1alpha1::Elasticsearch;
-    type OlderPool = v1alpha1::Roles;
-    type Surplus = conversion::Surplus;
-
-    fn project(self) -> (Self::OlderSpec, Self::Surplus) {
-        conversion::project(self)
-    }
-
-    fn lift(older: Self::OlderSpec, surplus: Self::Surplus) -> Self {
-        conversion::lift(older, surplus)
-    }
-
-    fn project_pool(pool: Roles) -> v1alpha1::Roles {
-        let Roles { roles } = pool;
-        v1alpha1::Roles { roles }
-    }
-
-    fn lift_pool(older: v1alpha1::Roles) -> Roles {
-        let v1alpha1::Roles { roles } = older;
-        Roles { roles }
-    }
-
-    fn normalize(spec: &mut Map<String, Value>, pass: &mut Pass) {
-        conversion::normalize(spec, pass);
-    }
+    type Older = Older;
 }
 
 impl ClusterRules for Elasticsearch {
@@ -126,27 +99,10 @@ impl ClusterRules for Elasticsearch {
     }
 }
 
-/// Elasticsearch's part of a Pilot.
-#[derive(Debug)]
-pub struct ElasticsearchNode;
-
 impl PilotPart for ElasticsearchNode {
     const WORD: &'static str = names::WORD;
     const TITLE: &'static str = "Elasticsearch";
     type Spec = PilotElasticsearchSpec;
     type Status = PilotElasticsearchStatus;
-    type Older = v1alpha1::PilotElasticsearchSpec;
-    type Surplus = conversion::PilotSurplus;
-
-    fn project(spec: Self::Spec, node_pool: String) -> (Self::Older, Self::Surplus) {
-        conversion::project_pilot(spec, node_pool)
-    }
-
-    fn lift(older: Self::Older, surplus: Self::Surplus) -> (Self::Spec, String) {
-        conversion::lift_pilot(older, surplus)
-    }
-
-    fn normalize(part: &mut Map<String, Value>, pass: &mut Pass) {
-        conversion::normalize_pilot(part, pass);
-    }
+    type Older = OlderNode;
 }

@@ -7,11 +7,10 @@
 use std::time::Duration;
 
 use super::{
-    api::ElasticsearchNode,
     facts::{self, Release},
     kind::{
-        Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, PilotElasticsearchSpec,
-        is_master, keeps_data,
+        Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
+        PilotElasticsearchSpec, is_master, keeps_data,
     },
     names::{self, label, port},
 };

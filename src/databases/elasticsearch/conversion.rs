@@ -7,13 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{Elasticsearch, ElasticsearchPlugin, PilotElasticsearchSpec},
+    kind::{Elasticsearch, ElasticsearchNode, ElasticsearchPlugin, PilotElasticsearchSpec, Roles},
     v1alpha1,
 };
 use crate::api::{
+    cluster_kind::OlderCluster,
     conversion::keep,
     field::{FieldError, Path, Problem},
     legacy::Pass,
+    pilot_part::OlderPart,
 };
 
 /// What v1alpha1 cannot say about an Elasticsearch cluster; plugins by name.
@@ -46,46 +48,85 @@ pub struct PilotSurplus {
     plugins: BTreeMap<String, PluginSurplus>,
 }
 
-/// The fields as v1alpha1 shows them, and what it cannot say.
-pub fn project(hub: Elasticsearch) -> (v1alpha1::Elasticsearch, Surplus) {
-    let Elasticsearch { plugins, minimum_masters } = hub;
-    let (plugins, surplus) = project_plugins(plugins);
-    (v1alpha1::Elasticsearch { plugins, minimum_masters }, Surplus { plugins: surplus })
+/// An ElasticsearchCluster of v1alpha1.
+#[derive(Debug)]
+pub struct Older;
+
+impl OlderCluster<Elasticsearch> for Older {
+    type Spec = v1alpha1::Elasticsearch;
+    type Pool = v1alpha1::Roles;
+    type Surplus = Surplus;
+
+    fn project(own: Elasticsearch) -> (v1alpha1::Elasticsearch, Surplus) {
+        let Elasticsearch { plugins, minimum_masters } = own;
+        let (plugins, surplus) = project_plugins(plugins);
+        (v1alpha1::Elasticsearch { plugins, minimum_masters }, Surplus { plugins: surplus })
+    }
+
+    fn lift(older: v1alpha1::Elasticsearch, surplus: Surplus) -> Elasticsearch {
+        let v1alpha1::Elasticsearch { plugins, minimum_masters } = older;
+        let Surplus { plugins: surplus } = surplus;
+        Elasticsearch { plugins: lift_plugins(plugins, surplus), minimum_masters }
+    }
+
+    fn project_pool(pool: Roles) -> v1alpha1::Roles {
+        let Roles { roles } = pool;
+        v1alpha1::Roles { roles }
+    }
+
+    fn lift_pool(older: v1alpha1::Roles) -> Roles {
+        let v1alpha1::Roles { roles } = older;
+        Roles { roles }
+    }
+
+    /// T3, T4 and T6.
+    fn normalize(spec: &mut Map<String, Value>, pass: &mut Pass) {
+        plugins(spec, pass);
+        roles(spec, pass);
+    }
 }
 
-/// Edits of the older form win.
-pub fn lift(older: v1alpha1::Elasticsearch, surplus: Surplus) -> Elasticsearch {
-    let v1alpha1::Elasticsearch { plugins, minimum_masters } = older;
-    let Surplus { plugins: surplus } = surplus;
-    Elasticsearch { plugins: lift_plugins(plugins, surplus), minimum_masters }
-}
+/// A Pilot of Elasticsearch of v1alpha1.
+#[derive(Debug)]
+pub struct OlderNode;
 
-/// The part of a Pilot as v1alpha1 shows it, and what it cannot say.
-pub fn project_pilot(
-    spec: PilotElasticsearchSpec,
-    node_pool: String,
-) -> (v1alpha1::PilotElasticsearchSpec, PilotSurplus) {
-    let PilotElasticsearchSpec { roles, zone, minimum_masters, plugins } = spec;
-    let (plugins, surplus) = project_plugins(plugins);
-    let plugins = plugins.into_iter().map(|name| v1alpha1::PilotPlugin { name }).collect();
-    (
-        v1alpha1::PilotElasticsearchSpec { node_pool, plugins },
-        PilotSurplus { roles, zone, minimum_masters, plugins: surplus },
-    )
-}
+impl OlderPart<ElasticsearchNode> for OlderNode {
+    type Spec = v1alpha1::PilotElasticsearchSpec;
+    type Surplus = PilotSurplus;
 
-/// The part of a Pilot, and its node pool. Edits of the older form win.
-pub fn lift_pilot(
-    older: v1alpha1::PilotElasticsearchSpec,
-    surplus: PilotSurplus,
-) -> (PilotElasticsearchSpec, String) {
-    let v1alpha1::PilotElasticsearchSpec { node_pool, plugins } = older;
-    let PilotSurplus { roles, zone, minimum_masters, plugins: surplus } = surplus;
-    let plugins = plugins.into_iter().map(|v1alpha1::PilotPlugin { name }| name).collect();
-    let plugins = lift_plugins(plugins, surplus);
-    (PilotElasticsearchSpec { roles, zone, minimum_masters, plugins }, node_pool)
-}
+    fn project(
+        spec: PilotElasticsearchSpec,
+        node_pool: String,
+    ) -> (v1alpha1::PilotElasticsearchSpec, PilotSurplus) {
+        let PilotElasticsearchSpec { roles, zone, minimum_masters, plugins } = spec;
+        let (plugins, surplus) = project_plugins(plugins);
+        let plugins = plugins.into_iter().map(|name| v1alpha1::PilotPlugin { name }).collect();
+        (
+            v1alpha1::PilotElasticsearchSpec { node_pool, plugins },
+            PilotSurplus { roles, zone, minimum_masters, plugins: surplus },
+        )
+    }
 
+    fn lift(
+        older: v1alpha1::PilotElasticsearchSpec,
+        surplus: PilotSurplus,
+    ) -> (PilotElasticsearchSpec, String) {
+        let v1alpha1::PilotElasticsearchSpec { node_pool, plugins } = older;
+        let PilotSurplus { roles, zone, minimum_masters, plugins: surplus } = surplus;
+        let plugins = plugins.into_iter().map(|v1alpha1::PilotPlugin { name }| name).collect();
+        let plugins = lift_plugins(plugins, surplus);
+        (PilotElasticsearchSpec { roles, zone, minimum_masters, plugins }, node_pool)
+    }
+
+    /// T6 for the plugins, which are told apart by name.
+    fn normalize(part: &mut Map<String, Value>, pass: &mut Pass) {
+        if let Some(Value::Array(plugins)) = part.get_mut("plugins") {
+            pass.unique(plugins, "spec.elasticsearch.plugins", |plugin| {
+                plugin.get("name").cloned().unwrap_or_default()
+            });
+        }
+    }
+}
 fn project_plugins(
     plugins: Vec<ElasticsearchPlugin>,
 ) -> (Vec<String>, BTreeMap<String, PluginSurplus>) {
@@ -107,21 +148,6 @@ fn lift_plugins(
         ElasticsearchPlugin { name, sha512 }
     };
     names.into_iter().map(plugin).collect()
-}
-
-/// T3, T4 and T6 for a spec of v1alpha1.
-pub fn normalize(spec: &mut Map<String, Value>, pass: &mut Pass) {
-    plugins(spec, pass);
-    roles(spec, pass);
-}
-
-/// T6 for the plugins of a Pilot, which are told apart by name.
-pub fn normalize_pilot(part: &mut Map<String, Value>, pass: &mut Pass) {
-    if let Some(Value::Array(plugins)) = part.get_mut("plugins") {
-        pass.unique(plugins, "spec.elasticsearch.plugins", |plugin| {
-            plugin.get("name").cloned().unwrap_or_default()
-        });
-    }
 }
 
 /// T3, T6: plugins as objects; repeated plugins.

@@ -54,6 +54,10 @@ pub fn keeps_data(roles: &[String]) -> bool {
     roles.iter().any(|role| role == "master" || role.starts_with("data"))
 }
 
+/// Elasticsearch's part of a Pilot.
+#[derive(Debug)]
+pub struct ElasticsearchNode;
+
 /// What only Elasticsearch needs.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -319,7 +319,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::Pilot,
-        databases::elasticsearch::{api::ElasticsearchNode, kind::PilotElasticsearchSpec},
+        databases::elasticsearch::kind::{ElasticsearchNode, PilotElasticsearchSpec},
     };
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use navigator::databases::cassandra::api::CassandraNode;
+use navigator::databases::cassandra::kind::CassandraNode;
 use serde_json::json;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::api::CassandraNode;
+use super::super::kind::CassandraNode;
 use crate::{api::v1beta1::PilotSpec, engine::revision};
 
 /// Hash of everything in a Pilot's spec that needs a restart of its Cassandra.

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     databases::cassandra::{
-        api::CassandraNode,
         facts::{
             AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, config_hash, render,
         },
+        kind::CassandraNode,
         names,
     },
     pilot::{

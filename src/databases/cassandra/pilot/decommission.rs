@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::{Decommission, Pilot, PilotPhase},
-    databases::cassandra::{api::CassandraNode, names::DEFAULT_DATACENTER},
+    databases::cassandra::{kind::CassandraNode, names::DEFAULT_DATACENTER},
     pilot::{
         driver::{DecommissionState, Error, Node},
         node::blockers::now,

@@ -2,8 +2,8 @@
 
 use crate::{
     databases::cassandra::{
-        api::CassandraNode,
         facts::{Release, heap_bytes},
+        kind::CassandraNode,
         names,
     },
     pilot::driver::{Error, Node},

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     databases::cassandra::{
-        api::CassandraNode,
         facts::{AGENT_JAR, Release},
+        kind::CassandraNode,
     },
     pilot::{
         driver::{FailedCheck, Needs, Node},

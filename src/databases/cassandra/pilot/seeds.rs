@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use super::{intent::Intent, state::NodeState};
 use crate::{
     api::v1beta1::{Pilot, PilotPhase},
-    databases::cassandra::{api::CassandraNode, kind::CassandraPeer},
+    databases::cassandra::kind::{CassandraNode, CassandraPeer},
     pilot::{
         driver::{Error, Node},
         kube::peers::{is_member, was_member},

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{api::ElasticsearchNode, kind::PilotElasticsearchSpec};
+use super::super::kind::{ElasticsearchNode, PilotElasticsearchSpec};
 use crate::{api::v1beta1::PilotSpec, engine::revision};
 
 /// Hash of everything in a Pilot's spec that needs a restart of its Elasticsearch.

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 use super::{seeds, state::NodeState};
 use crate::{
     databases::elasticsearch::{
-        api::ElasticsearchNode,
         facts::{Files, Release, SEED_FILE, Settings, config_hash, heap_bytes, render},
+        kind::ElasticsearchNode,
     },
     engine::heap::MIB,
     pilot::{

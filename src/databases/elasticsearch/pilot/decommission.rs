@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::Decommission,
-    databases::elasticsearch::{api::ElasticsearchNode, facts::Release},
+    databases::elasticsearch::{facts::Release, kind::ElasticsearchNode},
     pilot::{
         driver::{DecommissionState, Error, Node},
         node::blockers::now,

@@ -19,10 +19,7 @@ use super::{
     state::{Installing, NodeState, Plugin},
 };
 use crate::{
-    databases::elasticsearch::{
-        api::ElasticsearchNode,
-        kind::{ElasticsearchPlugin, PluginStatus},
-    },
+    databases::elasticsearch::kind::{ElasticsearchNode, ElasticsearchPlugin, PluginStatus},
     pilot::{
         driver::{Error, Node, Preparation, ProcessSpec},
         volume::state::StateFile,

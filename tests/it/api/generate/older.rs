@@ -1,11 +1,11 @@
 //! Random objects of v1alpha1 in canonical form, and random edits of them.
 
 use navigator::{
-    api::{pilot_part::Parts, v1alpha1::*},
+    api::{cluster_kind::Nothing, pilot_part::Parts, v1alpha1::*},
     databases::{
         cassandra::{
             kind::{Cassandra, Rack},
-            v1alpha1::{Nothing, PilotCassandraSpec},
+            v1alpha1::PilotCassandraSpec,
         },
         elasticsearch::{
             kind::Elasticsearch,
