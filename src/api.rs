@@ -7,6 +7,7 @@
 
 pub mod cluster_kind;
 pub mod conversion;
+pub mod database_names;
 pub mod decode;
 mod defaults;
 pub mod field;

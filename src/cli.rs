@@ -71,7 +71,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
 
 fn parse(argv: Vec<OsString>, databases: Databases) -> Result<Asked, clap::Error> {
     let mut command = command(databases);
-    let names: Vec<_> = databases.iter().map(|database| database.pilot.name).collect();
+    let names: Vec<_> = databases.iter().map(|database| database.pilot.names.word).collect();
     let matches = command.try_get_matches_from_mut(applet::resolve(argv, &names))?;
     if let Some((PILOT, pilot)) = matches.subcommand()
         && let Some(database) = pilot::database(pilot, databases)

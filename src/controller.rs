@@ -41,7 +41,9 @@ use tracing::{error, info, warn};
 
 pub use self::{
     cluster::Runs,
-    desired::{Desired, Existing, ManagedDatabase, NodeLabel, Reach, Reports, Service, Settings},
+    desired::{
+        Desired, Existing, ManagedDatabase, NodeLabel, Reach, Reports, Secured, Service, Settings,
+    },
 };
 use self::{
     context::Context,
@@ -328,7 +330,7 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
 }
 
 async fn reconcile(ctx: &Context, key: &Key, failures: u32) -> (Outcome, &'static str) {
-    let database = ctx.stores.databases().find(|database| database.kind == key.kind);
+    let database = ctx.stores.databases().find(|database| database.names.kind == key.kind);
     let database = database.expect("keys are made of the databases that are looked after");
     let cluster = ctx.stores.cluster(database, &key.namespace, &key.name);
     reconcile::reconcile(ctx, database, key, cluster, failures).await

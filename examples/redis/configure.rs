@@ -6,11 +6,9 @@ use navigator::{api::v1beta1::PilotSpec, pilot::driver::Error};
 use serde_json::Value;
 
 use super::{
-    kind::{MANAGED, unsupported},
+    kind::{MANAGED, PORT, unsupported},
     view::{NOWHERE, Released, SAYS, written},
 };
-
-pub(crate) const PORT: u16 = 6379;
 
 /// The file for a node that is to be started. It follows nobody and takes no writes until its
 /// pilot has heard the others: another one may be primary by now.

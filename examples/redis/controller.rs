@@ -1,73 +1,24 @@
 //! How clusters of Redis are run on Kubernetes. Pure.
 
-use std::time::Duration;
-
 use navigator::{
     api::{
-        cluster_kind::ClusterKind,
         pilot_part::Parts,
         v1beta1::{Cluster, Config, NodePool, PilotStatus},
     },
-    controller::{Desired, ManagedDatabase, NodeLabel, Reach, Reports, Runs, Service, cluster},
-    engine::{revision, settings},
+    controller::{Desired, ManagedDatabase, NodeLabel, Reach, Reports, Runs, Secured, Service},
+    engine::settings,
 };
 
-use super::{
-    configure::PORT,
-    kind::{CONTAINER, Redis, RedisNode, VOLUME, WORD, unsupported},
-};
+use super::kind::{Redis, RedisNode, unsupported};
 
-pub(crate) const CLUSTER_LABEL: &str = "navigator.jetstack.io/redis-cluster-name";
 /// `primary` or `replica`, as a node's pilot reports it.
 const ROLE: &str = "navigator.jetstack.io/redis-role";
-/// Where the vendor's image keeps its data.
-pub(crate) const DATA_DIR: &str = "/data";
-
-pub(crate) fn lease(cluster: &str) -> String {
-    format!("redis-{cluster}-leaderelection")
-}
 
 /// Redis, as the controller knows it.
 pub(crate) const DATABASE: ManagedDatabase = ManagedDatabase {
-    kind: Redis::KIND,
-    plural: Redis::PLURAL,
-    watch: "watch-redisclusters",
-    word: WORD,
-    container: CONTAINER,
-    data_volume: VOLUME,
-    data_dir: DATA_DIR,
-    cluster_label: CLUSTER_LABEL,
-    pool_label: "navigator.jetstack.io/redis-node-pool-name",
-    labels: &[],
-    prefix: "redis",
-    // Redis waits 10 s for replicas that lag.
-    termination_grace: Duration::from_secs(30),
-    ports: &[("redis", PORT)],
-    service_account: |cluster| format!("redis-{cluster}"),
-    pilot_role: |cluster| format!("redis-{cluster}-pilot"),
-    leader_lease: lease,
-    desired: cluster::desired::<Redis>,
-    services,
-    set_annotations: |_| Vec::new(),
     node_labels,
-    fit: |_, _| (),
-    config_hash: |spec| revision::config_hash(spec, Vec::new()),
-    eligible: |_| false,
-    keeps_data: |_| true,
-    reports: |status| Reports {
-        elected: role(status) == Some("primary"),
-        answered: role(status).is_some(),
-        moves_data: false,
-    },
     gauges: &["offset"],
-    knows_copies: false,
-    id_is_uid: true,
-    minimum_masters: |_| None,
-    secured: |_| {
-        let message = "no password and no TLS: whoever reaches port 6379 may read, change and \
-                       delete all data; keep others out with a NetworkPolicy";
-        ("False", "SecurityDisabled", message)
-    },
+    ..ManagedDatabase::new::<Redis>(services, reports, secured)
 };
 
 impl Runs for Redis {
@@ -99,6 +50,17 @@ fn services(desired: &Desired) -> Vec<Service> {
         Service { name, ports: &["redis"], reach, marks, wanted: true }
     };
     vec![service("nodes", Reach::Pods, &[]), service("client", Reach::Client, &[(ROLE, "primary")])]
+}
+
+fn reports(status: &PilotStatus) -> Reports {
+    let role = role(status);
+    Reports { elected: role == Some("primary"), answered: role.is_some(), moves_data: false }
+}
+
+fn secured(_desired: &Desired) -> Secured {
+    let message = "no password and no TLS: whoever reaches port 6379 may read, change and delete \
+                   all data; keep others out with a NetworkPolicy";
+    ("False", "SecurityDisabled", message)
 }
 
 fn role(status: &PilotStatus) -> Option<&'static str> {

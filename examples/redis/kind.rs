@@ -3,6 +3,7 @@
 
 use navigator::api::{
     cluster_kind::{ClusterKind, NoOlder, Nothing},
+    database_names::DatabaseNames,
     field::Path,
     pilot_part::{Part, PilotPart},
     schema::Rows,
@@ -26,10 +27,23 @@ pub(crate) const DATABASE: ServedDatabase = ServedDatabase {
     },
 };
 
-/// The word in commands, labels and metrics, and the name of the part of a Pilot.
-pub(crate) const WORD: &str = "redis";
-pub(crate) const CONTAINER: &str = "redis";
-pub(crate) const VOLUME: &str = "redis-data";
+pub(crate) const NAMES: DatabaseNames = DatabaseNames {
+    kind: "RedisCluster",
+    plural: "redisclusters",
+    singular: "rediscluster",
+    short_names: &["redis"],
+    word: "redis",
+    title: "Redis",
+    prefix: "redis",
+    container: "redis",
+    data_volume: "redis-data",
+    data_dir: "/data",
+    cluster_label: "navigator.jetstack.io/redis-cluster-name",
+    pool_label: "navigator.jetstack.io/redis-node-pool-name",
+    ports: &[("redis", PORT)],
+    leader_lease: |cluster| format!("redis-{cluster}-leaderelection"),
+};
+pub(crate) const PORT: u16 = 6379;
 
 /// Settings that follow from what Navigator does with Redis. There are no passwords yet.
 pub(crate) const MANAGED: &[&str] = &[
@@ -63,23 +77,14 @@ pub(crate) const MANAGED: &[&str] = &[
 pub(crate) struct Redis {}
 
 impl ClusterKind for Redis {
-    const KIND: &'static str = "RedisCluster";
-    const PLURAL: &'static str = "redisclusters";
-    const SINGULAR: &'static str = "rediscluster";
-    const SHORT_NAMES: &'static [&'static str] = &["redis"];
+    const NAMES: &'static DatabaseNames = &NAMES;
 
     type Pool = Nothing;
     type Older = NoOlder;
 }
 
 impl ClusterRules for Redis {
-    const CONTAINER: &'static str = CONTAINER;
-    const DATA_VOLUME: &'static str = VOLUME;
     const MANAGED: &'static [&'static str] = MANAGED;
-
-    fn stateful_set(cluster: &str, pool: &str) -> String {
-        format!("redis-{cluster}-{pool}")
-    }
 
     fn version(validator: &mut Validator, version: &str, path: &Path) {
         if let Some(why) = unsupported(version) {
@@ -96,8 +101,7 @@ pub(crate) fn unsupported(version: &str) -> Option<String> {
 pub(crate) struct RedisNode;
 
 impl PilotPart for RedisNode {
-    const WORD: &'static str = WORD;
-    const TITLE: &'static str = "Redis";
+    const NAMES: &'static DatabaseNames = &NAMES;
     type Spec = Nothing;
     type Status = PilotRedisStatus;
     type Older = NoOlder;

@@ -12,7 +12,6 @@ use futures::future::{BoxFuture, join, join_all, ready};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use navigator::{
     api::{
-        cluster_kind::ClusterKind,
         pilot_part::Parts,
         v1beta1::{Decommission, Endpoint, Health, Pilot, PilotIntent},
     },
@@ -34,9 +33,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::{
-    configure::{PORT, render},
-    controller::{CLUSTER_LABEL, DATA_DIR, DATABASE as REDIS, lease},
-    kind::{CONTAINER, PilotRedisStatus, Redis, VOLUME, WORD},
+    configure::render,
+    controller::DATABASE as REDIS,
+    kind::{NAMES, PORT, PilotRedisStatus},
     resp::ask,
     succession::{Absence, Member, Step, Views, elect, heard, next, orphaned, primary},
     view::{ASKED, Record, Released, SAYS, View, follow, set, written},
@@ -52,21 +51,14 @@ const FOLDER: &str = "redis";
 
 /// Redis, as pilots know it.
 pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
-    name: WORD,
-    title: "Redis",
-    kind: Redis::KIND,
+    names: &NAMES,
     home_variable: "REDIS_HOME",
     home: "/usr/local",
-    data: DATA_DIR,
     started: "RedisStarted",
-    container: CONTAINER,
     ports: &[PORT],
-    cluster_label: CLUSTER_LABEL,
-    lease,
     joins_elsewhere: |_| false,
     unseen: "PrimaryKnown",
     has_data,
-    claim: VOLUME,
     preparation: None,
     agents: &[],
     make: |_, data, volume| {
@@ -331,7 +323,7 @@ fn report(me: &str, own: &View, all: &Views) -> (Observation, Vec<(&'static str,
         message: (!serving).then(|| "waits for the data of the primary".to_owned()),
         version: own.version.clone(),
         health: known.then_some(health),
-        detail: Parts::new(WORD, &part),
+        detail: Parts::new(NAMES.word, &part),
         ..Observation::default()
     };
     (observation, blocker.map(|(rule, why)| (rule, why.to_owned())).into_iter().collect())

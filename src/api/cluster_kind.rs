@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
+    database_names::DatabaseNames,
     kind::{Column, Version},
     legacy, printer,
 };
@@ -46,13 +47,7 @@ impl<T> Fields for T where
 /// The fields that only one database has in the spec of its cluster. Its
 /// schema is named after the database: types that hold it are `<name>Cluster`, `<name>NodePool`.
 pub trait ClusterKind: Fields {
-    /// `ExampleCluster`
-    const KIND: &'static str;
-    /// `exampleclusters`, as it stands in URLs.
-    const PLURAL: &'static str;
-    /// `examplecluster`
-    const SINGULAR: &'static str;
-    const SHORT_NAMES: &'static [&'static str];
+    const NAMES: &'static DatabaseNames;
     /// Columns of `kubectl get`.
     const COLUMNS: &'static [Column] = printer::CLUSTER;
 

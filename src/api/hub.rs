@@ -84,10 +84,10 @@ pub trait Hub: Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> 
 
 impl<K: ClusterRules> Hub for Cluster<K> {
     const NAMES: Names = Names {
-        kind: K::KIND,
-        plural: K::PLURAL,
-        singular: K::SINGULAR,
-        short: K::SHORT_NAMES,
+        kind: K::NAMES.kind,
+        plural: K::NAMES.plural,
+        singular: K::NAMES.singular,
+        short: K::NAMES.short_names,
         categories: CLUSTER_CATEGORIES,
         versions: K::Older::VERSIONS,
         has_status: true,
@@ -118,7 +118,7 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         body: &Value,
         stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        let mut older: v1alpha1::Cluster<K> = typed(K::KIND, Version::V1alpha1, body)?;
+        let mut older: v1alpha1::Cluster<K> = typed(K::NAMES.kind, Version::V1alpha1, body)?;
         let surplus = match stored {
             Some(stored) => conversion::cluster::project(stored).1,
             None => read_surplus(schemas, &older.metadata)?,

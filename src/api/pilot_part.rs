@@ -11,15 +11,14 @@ use serde_json::{Map, Value};
 
 use super::{
     cluster_kind::{Fields, NoOlder},
+    database_names::DatabaseNames,
     legacy,
 };
 
 /// What one database needs, and reports, in each of its Pilots. Implemented in its folder.
 pub trait PilotPart: Sized + 'static {
-    /// Name of the field in spec and status: `example`.
-    const WORD: &'static str;
-    /// The name as people write it.
-    const TITLE: &'static str;
+    /// Its word is the name of the field in spec and status.
+    const NAMES: &'static DatabaseNames;
     type Spec: Fields;
     type Status: Fields;
     /// How v1alpha1 shows the spec's part: [`NoOlder`] for a database that was never released in
@@ -147,8 +146,8 @@ pub struct Part {
 impl Part {
     pub const fn new<P: PilotPart>() -> Self {
         Self {
-            word: P::WORD,
-            title: P::TITLE,
+            word: P::NAMES.word,
+            title: P::NAMES.title,
             spec: |generator| generator.subschema_for::<P::Spec>(),
             status: |generator| generator.subschema_for::<P::Status>(),
             older: |generator| generator.subschema_for::<OlderSpec<P>>(),

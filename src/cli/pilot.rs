@@ -70,7 +70,7 @@ impl From<Chosen> for Role {
 /// Adds a subcommand for each database, with the same flags for all, before the others.
 pub(super) fn with(command: Command, databases: Databases) -> Command {
     let one = |database: &crate::database::Database| {
-        let name = database.pilot.name;
+        let name = database.pilot.names.word;
         database::Args::augment_args(Command::new(name))
             .after_help(database::examples(name))
             .display_order(0)
@@ -85,7 +85,7 @@ pub(super) fn database(
 ) -> Option<Result<Chosen, clap::Error>> {
     let (name, given) = pilot.subcommand()?;
     let mut all = databases.iter().map(|database| database.pilot);
-    let database = all.find(|database| database.name == name)?;
+    let database = all.find(|database| database.names.word == name)?;
     let args = database::Args::from_arg_matches(given);
     Some(args.map(|args| Chosen(database, Box::new(args))))
 }

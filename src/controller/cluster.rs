@@ -2,23 +2,29 @@
 //!
 //! Owns what all clusters have; a database says the rest by [`Runs`]. Pure.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::desired::{
-    Desired, Image, ManagedDatabase, PodInputs, Pool, Settings, Stalled, Strategy,
+    Desired, Image, ManagedDatabase, PodInputs, Pool, Reports, Secured, Service, Settings, Stalled,
+    Strategy,
 };
-use crate::api::{
-    cluster_kind::ClusterKind,
-    managed::is_upstream_pilot,
-    names::annotation,
-    pilot_part::Parts,
-    v1beta1::{
-        Cluster, ClusterRef, ClusterSpec, Config, ImageSpec, Jvm, NodePool, PilotSpec, PodTemplate,
-        SecurityContext,
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        managed::is_upstream_pilot,
+        names::annotation,
+        pilot_part::Parts,
+        v1beta1::{
+            Cluster, ClusterRef, ClusterSpec, Config, ImageSpec, Jvm, NodePool, PilotSpec,
+            PilotStatus, PodTemplate, SecurityContext,
+        },
     },
+    engine::revision,
 };
 
 /// What only one database knows of how its clusters are run.
@@ -38,6 +44,37 @@ pub trait Runs: ClusterKind {
     /// Labels of the pool that only this database knows.
     fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
         Vec::new()
+    }
+}
+
+impl ManagedDatabase {
+    /// A database whose nodes are all equal, keep their data and elect nobody among them; a
+    /// database says what it has beside that.
+    pub const fn new<K: Runs>(
+        services: fn(&Desired) -> Vec<Service>,
+        reports: fn(&PilotStatus) -> Reports,
+        secured: fn(&Desired) -> Secured,
+    ) -> Self {
+        Self {
+            names: K::NAMES,
+            labels: &[],
+            termination_grace: Duration::from_secs(30),
+            pilot_role: |cluster| format!("{}-pilot", K::NAMES.service_account(cluster)),
+            desired: desired::<K>,
+            services,
+            set_annotations: |_| Vec::new(),
+            node_labels: |_, _| Vec::new(),
+            fit: |_, _| (),
+            config_hash: |spec| revision::config_hash(spec, Vec::new()),
+            eligible: |_| false,
+            keeps_data: |_| true,
+            reports,
+            gauges: &[],
+            knows_copies: false,
+            id_is_uid: true,
+            minimum_masters: |_| None,
+            secured,
+        }
     }
 }
 
@@ -124,7 +161,7 @@ fn pool_of<K: Runs>(cluster: &Cluster<K>, name: &str, pool: &NodePool<K>) -> Poo
         .cloned()
         .collect();
     let mut pilot = PilotSpec {
-        cluster_ref: Some(ClusterRef { kind: K::KIND.to_owned(), name: name.to_owned() }),
+        cluster_ref: Some(ClusterRef { kind: K::NAMES.kind.to_owned(), name: name.to_owned() }),
         node_pool: Some(pool_name.clone()),
         phase: None,
         version: Some(spec.version.clone()),
@@ -138,7 +175,7 @@ fn pool_of<K: Runs>(cluster: &Cluster<K>, name: &str, pool: &NodePool<K>) -> Poo
     pilot.config_hash = Some((K::DATABASE.config_hash)(&pilot));
     let mut desired = Pool {
         name: pool_name.clone(),
-        set: K::DATABASE.stateful_set(name, pool_name),
+        set: K::NAMES.stateful_set(name, pool_name),
         replicas: replicas(*wanted),
         zone: zone.clone(),
         resources: resources.clone().unwrap_or_default(),
@@ -207,7 +244,7 @@ pub fn names_that_do_not_fit<'a>(
         name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
     let mut wrong: Vec<_> = pools
-        .map(|pool| database.stateful_set(cluster, pool))
+        .map(|pool| database.names.stateful_set(cluster, pool))
         .filter(|set| set.len() > SET_NAME_MAX || !label(set))
         .collect();
     let first = wrong.drain(..).next()?;

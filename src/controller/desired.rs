@@ -17,7 +17,9 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::api::{
-    GROUP, quantity,
+    GROUP,
+    database_names::DatabaseNames,
+    quantity,
     v1beta1::{
         API_VERSION, ClusterStatus, ImageSpec, Persistence, PilotSpec, PilotStatus, PodTemplate,
         Services, UpdateStrategy, VERSION,
@@ -64,29 +66,12 @@ pub struct Desired {
 /// What the controller must know of a database.
 #[derive(Debug)]
 pub struct ManagedDatabase {
-    /// The kind of its clusters, and its plural as it stands in URLs.
-    pub kind: &'static str,
-    pub plural: &'static str,
-    /// Name of the task that watches them.
-    pub watch: &'static str,
-    /// Word in commands, labels and metrics: `example`.
-    pub word: &'static str,
-    pub container: &'static str,
-    pub data_volume: &'static str,
-    pub data_dir: &'static str,
-    pub cluster_label: &'static str,
-    pub pool_label: &'static str,
+    pub names: &'static DatabaseNames,
     /// Labels that all objects of a cluster carry beside Navigator's own.
     pub labels: &'static [(&'static str, &'static str)],
-    /// Prefix of the names of StatefulSets: `ex`.
-    pub prefix: &'static str,
     pub termination_grace: Duration,
-    /// Name and number of the ports that the database container shows.
-    pub ports: &'static [(&'static str, u16)],
-    pub service_account: fn(&str) -> String,
     /// Role and RoleBinding of the pilots.
     pub pilot_role: fn(&str) -> String,
-    pub leader_lease: fn(&str) -> String,
     /// A cluster object in the terms that every database shares.
     pub desired: fn(&DynamicObject, &Settings) -> Result<Desired, serde_json::Error>,
     /// Services beside the one that each pool has.
@@ -116,9 +101,12 @@ pub struct ManagedDatabase {
     pub id_is_uid: bool,
     /// Quorum of masters in the spec of a node, where the database has one.
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
-    /// Who can reach the data: status, reason and message of the condition Secured.
-    pub secured: fn(&Desired) -> (&'static str, &'static str, &'static str),
+    /// Who can reach the data.
+    pub secured: fn(&Desired) -> Secured,
 }
+
+/// Status, reason and message of the condition Secured.
+pub type Secured = (&'static str, &'static str, &'static str);
 
 /// A label, and its value where the node is to have it.
 pub type NodeLabel = (&'static str, Option<&'static str>);
@@ -138,7 +126,7 @@ pub struct Reports {
 #[derive(Clone, Debug)]
 pub struct Service {
     pub name: String,
-    /// Names of the [`ManagedDatabase::ports`] that it shows.
+    /// Names of the [`DatabaseNames::ports`] that it shows.
     pub ports: &'static [&'static str],
     pub reach: Reach,
     /// Labels that it carries, and selects by, beside the cluster's own.
@@ -176,14 +164,9 @@ impl ManagedDatabase {
             group,
             version,
             api_version: API_VERSION.to_owned(),
-            kind: self.kind.to_owned(),
-            plural: self.plural.to_owned(),
+            kind: self.names.kind.to_owned(),
+            plural: self.names.plural.to_owned(),
         }
-    }
-
-    /// Name of the StatefulSet of a pool.
-    pub fn stateful_set(&self, cluster: &str, pool: &str) -> String {
-        format!("{}-{cluster}-{pool}", self.prefix)
     }
 }
 
@@ -314,7 +297,7 @@ impl Desired {
     pub fn owner(&self) -> OwnerReference {
         OwnerReference {
             api_version: crate::api::v1beta1::API_VERSION.to_owned(),
-            kind: self.database.kind.to_owned(),
+            kind: self.database.names.kind.to_owned(),
             name: self.name.clone(),
             uid: self.uid.clone(),
             controller: Some(true),

@@ -27,7 +27,7 @@ impl Events {
     pub(crate) async fn publish(&self, desired: &Desired, notice: &Notice) {
         let regarding = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
-            kind: Some(desired.database.kind.to_owned()),
+            kind: Some(desired.database.names.kind.to_owned()),
             namespace: Some(desired.namespace.clone()),
             name: Some(desired.name.clone()),
             uid: Some(desired.uid.clone()),

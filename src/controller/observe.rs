@@ -364,7 +364,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
         let known = pools.iter().position(|pool| pool.set_name == name);
         let index = known.unwrap_or_else(|| {
             pools.push(ObservedPool {
-                name: label(&set.metadata, desired.database.pool_label),
+                name: label(&set.metadata, desired.database.names.pool_label),
                 set_name: name,
                 ..ObservedPool::default()
             });
@@ -391,7 +391,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
         }
         member.pilot = Some(pilot_facts(desired.database, pilot, controller.is_some()));
     }
-    let prefix = format!("{}-", desired.database.data_volume);
+    let prefix = format!("{}-", desired.database.names.data_volume);
     for claim in &objects.claims {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
@@ -433,7 +433,7 @@ pub(crate) fn owned(meta: &ObjectMeta, desired: &Desired) -> bool {
 pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stalled {
     let name = meta.name.as_deref().unwrap_or_default();
     match controller(meta) {
-        Some(owner) if owner.kind == desired.database.kind && owner.name == desired.name => {
+        Some(owner) if owner.kind == desired.database.names.kind && owner.name == desired.name => {
             Stalled {
                 reason: "ForeignObject",
                 message: format!(
@@ -482,7 +482,7 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
         .container_statuses
         .iter()
         .flatten()
-        .find(|container| container.name == desired.database.container);
+        .find(|container| container.name == desired.database.names.container);
     let started = ours.is_some_and(|container| {
         let state = container.state.as_ref();
         container.restart_count > 0
@@ -505,7 +505,7 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
 /// by now: persistence that is added later reaches no volume.
 fn holds_data(pod: &Pod, desired: &Desired) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-    let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.data_volume);
+    let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.names.data_volume);
     data.is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
 }
 

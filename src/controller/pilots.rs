@@ -155,7 +155,7 @@ fn abandoned(ctx: &Context, pilot: &Pilot) -> bool {
 
 /// The database whose clusters are of this kind.
 fn of_kind(ctx: &Context, kind: &str) -> Option<&'static ManagedDatabase> {
-    ctx.stores.databases().find(|database| database.kind == kind)
+    ctx.stores.databases().find(|database| database.names.kind == kind)
 }
 
 /// The same, as the server knows it. A cache that misses an object proves nothing: its watch may
@@ -172,7 +172,7 @@ async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
     let Some(database) = of_kind(ctx, &reference.kind) else { return Ok(true) };
     let name = &reference.name;
     let found = ctx.read(&database.resource(), namespace).get_opt(name).await;
-    let found = found.map_err(|error| Error::request("get", database.kind, name, error))?;
+    let found = found.map_err(|error| Error::request("get", database.names.kind, name, error))?;
     Ok(!found.is_some_and(|cluster| wants(ctx, database, &cluster, pilot)))
 }
 

@@ -88,7 +88,7 @@ fn read(
     cluster: &DynamicObject,
 ) -> Result<Desired, Error> {
     (database.desired)(cluster, &ctx.settings).map_err(|source| Error::Unreadable {
-        kind: database.kind,
+        kind: database.names.kind,
         name: cluster.metadata.name.clone().unwrap_or_default(),
         source,
     })
@@ -135,7 +135,7 @@ async fn execute(ctx: &Context, confirmed: Option<Confirmed>) -> Result<(), Erro
     );
     // A step that is part of none stands for itself.
     let operation = operation.map_or(step.name(), OperationType::as_str);
-    ctx.metrics.steps.with_label_values(&[desired.database.kind, operation]).inc();
+    ctx.metrics.steps.with_label_values(&[desired.database.names.kind, operation]).inc();
     ctx.events.publish(&desired, &events::of_step(&step)).await;
     Ok(())
 }

@@ -126,8 +126,8 @@ fn metadata(
 pub(crate) fn cluster_labels(desired: &Desired) -> Labels {
     let database = desired.database;
     let own = [
-        (database.cluster_label, desired.name.as_str()),
-        (label::K8S_NAME, database.word),
+        (database.names.cluster_label, desired.name.as_str()),
+        (label::K8S_NAME, database.names.word),
         (label::K8S_INSTANCE, &desired.name),
         (label::K8S_COMPONENT, "database"),
         (label::K8S_PART_OF, &desired.name),
@@ -139,7 +139,7 @@ pub(crate) fn cluster_labels(desired: &Desired) -> Labels {
 
 pub(crate) fn pool_labels(desired: &Desired, pool: &Pool) -> Labels {
     let mut labels = cluster_labels(desired);
-    labels.insert(desired.database.pool_label.to_owned(), pool.name.clone());
+    labels.insert(desired.database.names.pool_label.to_owned(), pool.name.clone());
     labels.extend(pool.labels.iter().cloned());
     labels
 }
@@ -147,9 +147,10 @@ pub(crate) fn pool_labels(desired: &Desired, pool: &Pool) -> Labels {
 /// Selectors use the cluster and pool labels only.
 fn selector(desired: &Desired, pool: Option<&Pool>) -> Labels {
     let database = desired.database;
-    let mut selector = Labels::from([(database.cluster_label.to_owned(), desired.name.clone())]);
+    let mut selector =
+        Labels::from([(database.names.cluster_label.to_owned(), desired.name.clone())]);
     if let Some(pool) = pool {
-        selector.insert(database.pool_label.to_owned(), pool.name.clone());
+        selector.insert(database.names.pool_label.to_owned(), pool.name.clone());
     }
     selector
 }

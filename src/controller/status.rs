@@ -138,7 +138,7 @@ fn pool_status(desired: &Desired, pool: &ObservedPool) -> NodePoolStatus {
         version,
         selector: Some(format!(
             "{}={},{}={}",
-            database.cluster_label, desired.name, database.pool_label, pool.name
+            database.names.cluster_label, desired.name, database.names.pool_label, pool.name
         )),
         storage: storage(desired, pool),
     }

@@ -136,7 +136,8 @@ impl Stores {
         namespace: &str,
         name: &str,
     ) -> Option<Arc<DynamicObject>> {
-        let (known, store) = self.clusters.iter().find(|(known, _)| known.kind == database.kind)?;
+        let (known, store) =
+            self.clusters.iter().find(|(known, _)| known.names.kind == database.names.kind)?;
         store.get(&ObjectRef::new_with(name, known.resource()).within(namespace))
     }
 
@@ -153,7 +154,7 @@ impl Stores {
 
     /// The pilot that leads the others of a cluster, as its LeaderLease names it.
     pub(crate) fn leader(&self, desired: &Desired) -> Option<String> {
-        let name = (desired.database.leader_lease)(&desired.name);
+        let name = (desired.database.names.leader_lease)(&desired.name);
         let lease = self.leases.get(&ObjectRef::new(&name).within(&desired.namespace))?;
         let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
         let ours = owners.iter().any(|owner| owner.uid == desired.uid);
@@ -202,7 +203,7 @@ impl Stores {
                 .iter()
                 .map(|database| {
                     let writer = Writer::new(database.resource());
-                    (*database, filled(objects, writer, database.kind, true))
+                    (*database, filled(objects, writer, database.names.kind, true))
                 })
                 .collect(),
             pilots: filled(objects, Writer::default(), "Pilot", true),
@@ -225,7 +226,7 @@ impl Stores {
 fn belongs(meta: &ObjectMeta, desired: &Desired) -> bool {
     let labels = meta.labels.as_ref();
     meta.namespace.as_deref() == Some(desired.namespace.as_str())
-        && labels.and_then(|l| l.get(desired.database.cluster_label)) == Some(&desired.name)
+        && labels.and_then(|l| l.get(desired.database.names.cluster_label)) == Some(&desired.name)
 }
 
 /// The cluster of an object, by its label: deletion leaves the owner reference out of no copy,
@@ -234,7 +235,7 @@ fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<
     let labels = meta.labels.as_ref()?;
     databases
         .iter()
-        .find_map(|database| key(database, meta, labels.get(database.cluster_label)?.clone()))
+        .find_map(|database| key(database, meta, labels.get(database.names.cluster_label)?.clone()))
 }
 
 fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(
@@ -248,7 +249,7 @@ fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(
 fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<Key> {
     of_meta(databases, &pilot.metadata).or_else(|| {
         let cluster = pilot.spec.cluster_ref.as_ref()?;
-        let database = databases.iter().find(|database| database.kind == cluster.kind)?;
+        let database = databases.iter().find(|database| database.names.kind == cluster.kind)?;
         key(database, &pilot.metadata, cluster.name.clone())
     })
 }
@@ -257,7 +258,7 @@ fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<Key
 fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Option<Key> {
     let owners = lease.metadata.owner_references.as_ref()?;
     databases.iter().find_map(|database| {
-        let owner = owners.iter().find(|owner| owner.kind == database.kind)?;
+        let owner = owners.iter().find(|owner| owner.kind == database.names.kind)?;
         key(database, &lease.metadata, owner.name.clone())
     })
 }
@@ -268,7 +269,7 @@ fn lease_print(lease: &LeaderLease) -> u64 {
 }
 
 fn key(database: &ManagedDatabase, meta: &ObjectMeta, name: String) -> Option<Key> {
-    Some(Key { kind: database.kind, namespace: meta.namespace.clone()?, name })
+    Some(Key { kind: database.names.kind, namespace: meta.namespace.clone()?, name })
 }
 
 fn digest(parts: impl Hash) -> u64 {
@@ -302,7 +303,7 @@ pub(crate) fn fingerprint(databases: &[&'static ManagedDatabase], pilot: &Pilot)
             status.remove(volatile);
         }
         for database in databases {
-            if let Some(own) = status.get_mut(database.word).and_then(Value::as_object_mut) {
+            if let Some(own) = status.get_mut(database.names.word).and_then(Value::as_object_mut) {
                 own.retain(|name, _| !database.gauges.contains(&name.as_str()));
             }
         }
@@ -364,7 +365,7 @@ impl Watches {
         let of_cluster = |cluster: &DynamicObject| {
             key(database, &cluster.metadata, cluster.metadata.name.clone()?)
         };
-        self.spawn(database.watch, api, config, writer, of_cluster, cluster_print, || ());
+        self.spawn("watch-clusters", api, config, writer, of_cluster, cluster_print, || ());
         store
     }
 

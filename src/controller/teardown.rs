@@ -35,7 +35,10 @@ pub(crate) async fn keep_finalizer(
     }
     write_finalizers(ctx, cluster, desired, finalizers).await?;
     // The copy at hand is old now; the watch brings the new one.
-    Err(Error::Conflict { kind: desired.database.kind.to_owned(), name: desired.name.clone() })
+    Err(Error::Conflict {
+        kind: desired.database.names.kind.to_owned(),
+        name: desired.name.clone(),
+    })
 }
 
 /// Deletes the claims that are to go with the cluster, then lets it go. A claim in use is kept by
@@ -108,6 +111,8 @@ async fn write_finalizers(
     match api.patch(&desired.name, &params, &Patch::Merge(&patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::request("patch", desired.database.kind, &desired.name, error)),
+        Err(error) => {
+            Err(Error::request("patch", desired.database.names.kind, &desired.name, error))
+        }
     }
 }

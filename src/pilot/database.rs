@@ -6,42 +6,28 @@ use std::{
 };
 
 use crate::{
-    api::v1beta1::Pilot,
+    api::{database_names::DatabaseNames, v1beta1::Pilot},
     pilot::{driver::Driver, volume::lock::Volume},
 };
 
 /// A database that pilots can run.
 #[derive(Debug)]
 pub struct DrivenDatabase {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// The name as people write it.
-    pub title: &'static str,
-    /// Kind of the cluster object.
-    pub kind: &'static str,
+    pub names: &'static DatabaseNames,
     /// Variable by which the vendor's image says where the database is, and where it is when
     /// that is not set.
     pub home_variable: &'static str,
     pub home: &'static str,
-    pub data: &'static str,
     /// Reason of the conditions while the process runs.
     pub started: &'static str,
-    /// Name of the container in the pod.
-    pub container: &'static str,
     /// TCP ports that it listens on at the node's address.
     pub ports: &'static [u16],
-    /// Label that names the cluster on its Pilots.
-    pub cluster_label: &'static str,
-    /// Name of the LeaderLease of a cluster's pilots.
-    pub lease: fn(&str) -> String,
     /// The node belongs to a database cluster that exists elsewhere: it never founds.
     pub joins_elsewhere: fn(&Pilot) -> bool,
     /// The rule that forbids to stop a node that does not say how it is.
     pub unseen: &'static str,
     /// Do files of the database lie in this data directory?
     pub has_data: fn(&Path) -> bool,
-    /// Prefix of the name of a node's claim, followed by the name of the pod.
-    pub claim: &'static str,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
     /// Files that `navigator install` puts beside the program, for the driver to use.
@@ -70,24 +56,35 @@ pub struct Preparation {
     pub failed: &'static str,
 }
 
+#[cfg(test)]
+const NAMES: DatabaseNames = DatabaseNames {
+    kind: "ExampleCluster",
+    plural: "exampleclusters",
+    singular: "examplecluster",
+    short_names: &[],
+    word: "example",
+    title: "Example",
+    prefix: "ex",
+    container: "example",
+    data_volume: "example-data",
+    data_dir: "/var/lib/example",
+    cluster_label: "navigator.jetstack.io/example-cluster-name",
+    pool_label: "navigator.jetstack.io/example-node-pool-name",
+    ports: &[("client", 7777)],
+    leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
+};
+
 /// For tests of what is the same for all.
 #[cfg(test)]
 pub(super) const EXAMPLE: DrivenDatabase = DrivenDatabase {
-    name: "example",
-    title: "Example",
-    kind: "ExampleCluster",
+    names: &NAMES,
     home_variable: "EXAMPLE_HOME",
     home: "/opt/example",
-    data: "/var/lib/example",
     started: "ExampleStarted",
-    container: "example",
     ports: &[],
-    cluster_label: "navigator.jetstack.io/example-cluster-name",
-    lease: |cluster| format!("example-{cluster}-leaderelection"),
     joins_elsewhere: |_| false,
     unseen: "PeersUp",
     has_data: |_| false,
-    claim: "example-data",
     preparation: None,
     agents: &[],
     make: |_, _, _| unreachable!("no test of this runs a database"),

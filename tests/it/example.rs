@@ -11,14 +11,13 @@ use std::{
 
 use futures::future::join_all;
 use kube::{Api, api::PostParams};
-use navigator::api::{cluster_kind::ClusterKind, v1beta1};
+use navigator::api::{kind::Version, scheme::Scheme, v1beta1};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use self::redis::{
-    controller::{CLUSTER_LABEL, lease},
-    kind::{Redis, RedisNode},
+    kind::{NAMES, Redis, RedisNode},
     resp::{Reply, ask},
 };
 use crate::support::{
@@ -50,10 +49,17 @@ async fn bed() -> Bed {
     Bed::around(World::new().await.running(program())).await
 }
 
+#[test]
+fn a_database_without_a_past_is_served_in_one_version() {
+    let scheme = Scheme::new(&[&redis::kind::DATABASE]);
+    let kind = scheme.by_plural(NAMES.plural).unwrap();
+    assert_eq!(kind.versions(), [Version::V1beta1]);
+}
+
 /// Three nodes on 127.x.`net`.1 and on that run; the primary, and the replicas.
 async fn form(bed: &Rc<Bed>, net: u8) -> (Nodes, usize, [usize; 2]) {
     let name = "demo".to_owned();
-    let (kind, label, lease) = (Redis::KIND, CLUSTER_LABEL, lease(&name));
+    let (kind, label, lease) = (NAMES.kind, NAMES.cluster_label, (NAMES.leader_lease)(&name));
     let spec = json!({"version": "7.0.15"});
     let mut nodes = Nodes::new(bed, Cluster { kind, label, name, lease, spec });
     for number in 0..3 {

@@ -8,6 +8,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use navigator::{
+    api::database_names::DatabaseNames,
     engine::ending::Ending,
     pilot::{
         database::DrivenDatabase,
@@ -36,22 +37,32 @@ const STOP: StopPlan = StopPlan {
     ..StopPlan::DEFAULT
 };
 
-pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
-    name: "plain",
-    title: "Plain",
+const NAMES: DatabaseNames = DatabaseNames {
     kind: "PlainCluster",
+    plural: "plainclusters",
+    singular: "plaincluster",
+    short_names: &[],
+    word: "plain",
+    title: "Plain",
+    prefix: "plain",
+    container: "plain",
+    data_volume: "plain-data",
+    data_dir: "/var/lib/plain",
+    cluster_label: "navigator.jetstack.io/plain-cluster-name",
+    pool_label: "navigator.jetstack.io/plain-node-pool-name",
+    ports: &[],
+    leader_lease: |cluster| format!("plain-{cluster}-leaderelection"),
+};
+
+pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
+    names: &NAMES,
     home_variable: "PLAIN_HOME",
     home: "/usr",
-    data: "/var/lib/plain",
     started: "PlainStarted",
-    container: "plain",
     ports: &[],
-    cluster_label: "navigator.jetstack.io/plain-cluster-name",
-    lease: |cluster| format!("plain-{cluster}-leaderelection"),
     joins_elsewhere: |_| false,
     unseen: "PeersUp",
     has_data: |_| false,
-    claim: "plain-data",
     preparation: None,
     agents: &[],
     make: |_, data, _| Arc::new(Plain { place: data.parent().map(Path::to_owned).unwrap() }),

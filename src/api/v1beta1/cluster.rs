@@ -124,9 +124,9 @@ pub struct NodePool<K: ClusterKind> {
 impl<K: ClusterKind> k8s_openapi::Resource for Cluster<K> {
     const API_VERSION: &'static str = API_VERSION;
     const GROUP: &'static str = crate::api::GROUP;
-    const KIND: &'static str = K::KIND;
+    const KIND: &'static str = K::NAMES.kind;
     const VERSION: &'static str = VERSION;
-    const URL_PATH_SEGMENT: &'static str = K::PLURAL;
+    const URL_PATH_SEGMENT: &'static str = K::NAMES.plural;
     type Scope = k8s_openapi::NamespaceResourceScope;
 }
 

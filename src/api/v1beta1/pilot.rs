@@ -62,11 +62,11 @@ pub struct PilotSpec {
 impl PilotSpec {
     /// What the database of `P` needs, where it is said.
     pub fn part<P: PilotPart>(&self) -> Option<P::Spec> {
-        self.parts.get(P::WORD)
+        self.parts.get(P::NAMES.word)
     }
 
     pub fn set_part<P: PilotPart>(&mut self, part: &P::Spec) {
-        self.parts.set(P::WORD, part);
+        self.parts.set(P::NAMES.word, part);
     }
 
     pub fn change_part<P: PilotPart>(&mut self, change: impl FnOnce(&mut P::Spec)) {
@@ -201,11 +201,11 @@ pub struct PilotStatus {
 impl PilotStatus {
     /// What the database of `P` reports, where it does.
     pub fn part<P: PilotPart>(&self) -> Option<P::Status> {
-        self.parts.get(P::WORD)
+        self.parts.get(P::NAMES.word)
     }
 
     pub fn set_part<P: PilotPart>(&mut self, part: &P::Status) {
-        self.parts.set(P::WORD, part);
+        self.parts.set(P::NAMES.word, part);
     }
 
     pub fn change_part<P: PilotPart>(&mut self, change: impl FnOnce(&mut P::Status)) {

@@ -62,9 +62,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
     } = spec;
     Cluster {
         metadata,
-        stateful_set: K::stateful_set,
-        container: K::CONTAINER,
-        data_volume: K::DATA_VOLUME,
+        names: K::NAMES,
         reserved: K::MANAGED,
         version,
         image: image.as_ref(),
@@ -143,7 +141,13 @@ pub fn validate_update<K: ClusterRules>(
         Part::Status => {
             for (validator, object) in [(&mut validator, new), (&mut before, old)] {
                 let report = &object.status;
-                status::validate(validator, K::KIND, report, &report.conditions, STATUS_LIMIT);
+                status::validate(
+                    validator,
+                    K::NAMES.kind,
+                    report,
+                    &report.conditions,
+                    STATUS_LIMIT,
+                );
             }
         }
     }
@@ -169,7 +173,7 @@ fn whole<K: ClusterRules>(
     view: &Cluster<'_>,
     value: &Value,
 ) {
-    form::validate(validator, K::KIND, "spec", &value["spec"], Enums::Check);
+    form::validate(validator, K::NAMES.kind, "spec", &value["spec"], Enums::Check);
     K::version(validator, view.version, &Path::new("spec").child("version"));
     spec(validator, view);
     K::validate(validator, cluster, &Allowed::read(view));
@@ -249,7 +253,8 @@ fn pool_name(validator: &mut Validator, cluster: &Cluster<'_>, pool: &Pool<'_>, 
     }
     validator.invalid_each(path, pool.name, &wrong);
     let cluster_name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let room = STATEFUL_SET_LIMIT.saturating_sub((cluster.stateful_set)(cluster_name, "").len());
+    let room =
+        STATEFUL_SET_LIMIT.saturating_sub(cluster.names.stateful_set(cluster_name, "").len());
     if room == 0 {
         let text = "the name of the cluster leaves no room for that of a node pool";
         validator.beta(|validator| validator.invalid(path, pool.name, text));

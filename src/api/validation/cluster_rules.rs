@@ -9,15 +9,10 @@ use crate::api::{
 
 /// Rules for what only one database has. What is not implemented has none.
 pub trait ClusterRules: ClusterKind {
-    /// Name of the database's container in its pods, and of the volume that holds its data.
-    const CONTAINER: &'static str;
-    const DATA_VOLUME: &'static str;
     /// Settings that only Navigator makes: `name` and all that begins with `name.`, which may
     /// also be written `name.*`.
     const MANAGED: &'static [&'static str];
 
-    /// Name of the StatefulSet of a pool: `(cluster, pool)`.
-    fn stateful_set(cluster: &str, pool: &str) -> String;
     /// Have the nodes of a pool a state that matters?
     fn keeps_data(_pool: &NodePool<Self>) -> bool {
         true

@@ -53,7 +53,7 @@ pub(super) fn validate(
         validator.forbidden(&path.child(field), MANAGED);
     }
     for (index, container) in list(spec, "containers") {
-        if name(container) == cluster.container {
+        if name(container) == cluster.names.container {
             database_container(validator, container, &path.child("containers").index(index));
         }
     }
@@ -63,7 +63,7 @@ pub(super) fn validate(
         }
     }
     for (index, volume) in list(spec, "volumes") {
-        if VOLUMES.contains(&name(volume)) || name(volume) == cluster.data_volume {
+        if VOLUMES.contains(&name(volume)) || name(volume) == cluster.names.data_volume {
             validator.forbidden(&path.child("volumes").index(index), MANAGED);
         }
     }

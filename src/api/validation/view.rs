@@ -5,6 +5,7 @@ use k8s_openapi::{
 };
 
 use crate::api::{
+    database_names::DatabaseNames,
     field::Path,
     v1beta1::{
         ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext, Services,
@@ -15,9 +16,7 @@ use crate::api::{
 /// What the rules read of a cluster.
 pub(super) struct Cluster<'a> {
     pub(super) metadata: &'a ObjectMeta,
-    pub(super) stateful_set: fn(&str, &str) -> String,
-    pub(super) container: &'static str,
-    pub(super) data_volume: &'static str,
+    pub(super) names: &'static DatabaseNames,
     pub(super) reserved: &'static [&'static str],
     pub(super) version: &'a str,
     pub(super) image: Option<&'a ImageSpec>,

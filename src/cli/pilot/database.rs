@@ -211,7 +211,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
         namespace: pilot_namespace.or(of_file.namespace).unwrap_or(default_namespace),
         address: address.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         home: home.or_else(|| vendors_home(database)).unwrap_or_else(|| database.home.into()),
-        data: data_dir.unwrap_or_else(|| database.data.into()),
+        data: data_dir.unwrap_or_else(|| database.names.data_dir.into()),
         config: config_dir,
         shared: shared_dir,
         require_mount: pod_uid.is_some() && !allow_unmounted_data,

@@ -46,7 +46,9 @@ fn check(databases: Databases) -> Result<String, String> {
     let words = handoff.arguments.iter().map(Into::into).collect();
     let asked = parse(words, databases).map_err(|error| error.to_string())?;
     match (asked, &handoff.node) {
-        (Asked::Database(Chosen(database, args)), Some(node)) if database.name == node.database => {
+        (Asked::Database(Chosen(database, args)), Some(node))
+            if database.names.word == node.database =>
+        {
             database::check(database, *args)?;
         }
         (Asked::Applet(Applet::Pilot(super::Args { which: Which::Exec(_) })), None) => {}

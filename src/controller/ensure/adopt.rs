@@ -117,7 +117,7 @@ pub(super) async fn members(
         let name = names::pilot(&pool.set_name, ordinal);
         if !has_pod && pods_missing {
             let mut labels = json!(cluster_labels(desired));
-            labels[desired.database.pool_label] = json!(pool.name);
+            labels[desired.database.names.pool_label] = json!(pool.name);
             let resource = ApiResource::erase::<Pod>(&());
             let ours = |pod: &ObjectMeta| {
                 let uid = set.meta().uid.as_deref();
@@ -130,7 +130,7 @@ pub(super) async fn members(
             && let Some(labels) = &claims
         {
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-            let name = format!("{}-{name}", desired.database.data_volume);
+            let name = format!("{}-{name}", desired.database.names.data_volume);
             // A claim has no owner; its name in this namespace is the node's.
             repair(ctx, desired, &resource, &name, |_| true, labels).await?;
         }

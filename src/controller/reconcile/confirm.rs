@@ -51,7 +51,7 @@ pub(super) async fn confirm(
 
 /// The cluster as the server has it, if that is the one that was planned for.
 async fn live(ctx: &Context, desired: &Desired) -> Result<Desired, Error> {
-    let (kind, name) = (desired.database.kind, &desired.name);
+    let (kind, name) = (desired.database.names.kind, &desired.name);
     let api = ctx.read(&desired.database.resource(), &desired.namespace);
     let object = api.get(name).await.map_err(|error| Error::request("get", kind, name, error))?;
     let live = read(ctx, desired.database, &object)?;

@@ -35,7 +35,7 @@ pub(super) async fn from_server(
     desired: &Desired,
     now: Timestamp,
 ) -> Result<Observed, Error> {
-    let labels = format!("{}={}", desired.database.cluster_label, desired.name);
+    let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
     let objects = Objects {
         sets: list::<StatefulSet>(ctx, desired, &params).await?,

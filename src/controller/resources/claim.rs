@@ -22,7 +22,7 @@ pub(super) fn claim_templates(desired: &Desired, pool: &Pool) -> Vec<PersistentV
     let size = persistence.size.clone().map(|size| ("storage".to_owned(), size));
     vec![PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(desired.database.data_volume.to_owned()),
+            name: Some(desired.database.names.data_volume.to_owned()),
             labels: Some(labels),
             annotations: Some(persistence.annotations.clone()),
             ..ObjectMeta::default()

@@ -9,9 +9,9 @@ use super::{Labels, Resource, Settings, cluster_labels, metadata};
 use crate::{controller::desired::Desired, engine::rbac};
 
 pub(super) fn identity(desired: &Desired, settings: &Settings) -> [Resource; 3] {
-    let account = (desired.database.service_account)(&desired.name);
+    let account = desired.database.names.service_account(&desired.name);
     let role = (desired.database.pilot_role)(&desired.name);
-    let lease = (desired.database.leader_lease)(&desired.name);
+    let lease = (desired.database.names.leader_lease)(&desired.name);
     let metadata =
         |name: &str| metadata(desired, settings, name, cluster_labels(desired), Labels::new());
     [

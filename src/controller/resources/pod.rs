@@ -26,7 +26,7 @@ pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
         json!({"name": CONFIG_VOLUME, "emptyDir": {}}),
     ];
     if !claims {
-        volumes.push(json!({"name": database.data_volume, "emptyDir": {}}));
+        volumes.push(json!({"name": database.names.data_volume, "emptyDir": {}}));
     }
     let user = desired.run_as_user;
     let mut template = json!({
@@ -40,7 +40,7 @@ pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
             },
         },
         "spec": {
-            "serviceAccountName": (database.service_account)(&desired.name),
+            "serviceAccountName": database.names.service_account(&desired.name),
             "terminationGracePeriodSeconds": database.termination_grace.as_secs(),
             "securityContext": {
                 "runAsUser": user,
@@ -60,7 +60,7 @@ pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
     let own = template["metadata"]["labels"].clone();
     for overlay in &pool.overlays {
         let mut overlay = Value::Object(overlay.clone());
-        keep(&mut overlay, database.container);
+        keep(&mut overlay, database.names.container);
         merge(&mut template, &overlay);
     }
     // By these the pod is found and compared, whatever an overlay says.
@@ -72,7 +72,7 @@ pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
             metadata["labels"][key] = value.clone();
         }
     }
-    tell_grace(&mut template, database.container);
+    tell_grace(&mut template, database.names.container);
     template
 }
 
@@ -194,15 +194,16 @@ fn probe(port: u16, period: u32, timeout: u32, failures: u32) -> Value {
 fn database_container(desired: &Desired, pool: &Pool) -> Value {
     let database = desired.database;
     let ports: Vec<_> = database
+        .names
         .ports
         .iter()
         .map(|(name, port)| json!({"name": name, "containerPort": port, "protocol": "TCP"}))
         .collect();
     json!({
-        "name": database.container,
+        "name": database.names.container,
         "image": desired.image.reference,
         "imagePullPolicy": desired.image.pull_policy,
-        "command": [format!("{}/navigator", names::SHARED_DIR), "pilot", database.word],
+        "command": [format!("{}/navigator", names::SHARED_DIR), "pilot", database.names.word],
         "env": [
             field("NAVIGATOR_PILOT_NAME", "metadata.name"),
             field("NAVIGATOR_PILOT_NAMESPACE", "metadata.namespace"),
@@ -225,7 +226,7 @@ fn database_container(desired: &Desired, pool: &Pool) -> Value {
         "volumeMounts": [
             {"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR, "readOnly": true},
             {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIR},
-            {"name": database.data_volume, "mountPath": database.data_dir},
+            {"name": database.names.data_volume, "mountPath": database.names.data_dir},
         ],
     })
 }
@@ -253,12 +254,12 @@ mod tests {
         }
 
         let overlay = json!({"metadata": {
-            "labels": {DATABASE.cluster_label: "other", label::HAS_PILOT: null, "app": "mine"},
+            "labels": {DATABASE.names.cluster_label: "other", label::HAS_PILOT: null, "app": "mine"},
             "annotations": {annotation::CONFIG_HASH: null, "prometheus.io/scrape": null},
         }});
         cluster.pools[0].overlays = vec![overlay.as_object().unwrap().clone()];
         let metadata = template(&cluster, &cluster.pools[0], false)["metadata"].take();
-        assert_eq!(metadata["labels"][DATABASE.cluster_label], "demo");
+        assert_eq!(metadata["labels"][DATABASE.names.cluster_label], "demo");
         assert_eq!(metadata["labels"][label::HAS_PILOT], "");
         assert_eq!(metadata["labels"]["app"], "mine", "what is not needed may be changed");
         assert_eq!(metadata["annotations"][annotation::CONFIG_HASH], "hash");

@@ -44,7 +44,7 @@ fn service(desired: &Desired, settings: &Settings, service: &desired::Service) -
 
 /// Gives each pod of a pool its DNS name, ready or not: peers must find a node that joins.
 pub(super) fn pods_service(desired: &Desired, settings: &Settings, pool: &Pool) -> Resource {
-    let ports: Vec<_> = desired.database.ports.iter().map(|(name, _)| *name).collect();
+    let ports: Vec<_> = desired.database.names.ports.iter().map(|(name, _)| *name).collect();
     let spec = ServiceSpec {
         selector: Some(selector(desired, Some(pool))),
         ports: Some(service_ports(desired, &ports)),
@@ -104,7 +104,7 @@ fn client_service(
 }
 
 fn service_ports(desired: &Desired, wanted: &[&str]) -> Vec<ServicePort> {
-    let ports = desired.database.ports.iter().filter(|(name, _)| wanted.contains(name));
+    let ports = desired.database.names.ports.iter().filter(|(name, _)| wanted.contains(name));
     ports
         .map(|(name, port)| ServicePort {
             name: Some((*name).to_owned()),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     api::{
         cluster_kind::{ClusterKind, NoOlder},
+        database_names::DatabaseNames,
         pilot_part::Parts,
         v1beta1::{Cluster, Config, NodePool, PilotStatus},
     },
@@ -23,14 +24,28 @@ use crate::{
 pub(crate) struct Example {}
 
 impl ClusterKind for Example {
-    const KIND: &'static str = "ExampleCluster";
-    const PLURAL: &'static str = "exampleclusters";
-    const SINGULAR: &'static str = "examplecluster";
-    const SHORT_NAMES: &'static [&'static str] = &[];
+    const NAMES: &'static DatabaseNames = &NAMES;
 
     type Pool = Self;
     type Older = NoOlder;
 }
+
+const NAMES: DatabaseNames = DatabaseNames {
+    kind: "ExampleCluster",
+    plural: "exampleclusters",
+    singular: "examplecluster",
+    short_names: &[],
+    word: "example",
+    title: "Example",
+    prefix: "ex",
+    container: "example",
+    data_volume: "example-data",
+    data_dir: "/var/lib/example",
+    cluster_label: "navigator.jetstack.io/example-cluster-name",
+    pool_label: "navigator.jetstack.io/example-node-pool-name",
+    ports: &[("client", 7777)],
+    leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
+};
 
 /// Label of the nodes of ordinal 0.
 pub(crate) const SEED: &str = "navigator.jetstack.io/example-seed";
@@ -38,22 +53,10 @@ pub(crate) const SEED: &str = "navigator.jetstack.io/example-seed";
 pub(crate) static DATABASE: ManagedDatabase = EXAMPLE;
 
 pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
-    kind: Example::KIND,
-    plural: Example::PLURAL,
-    watch: "watch-exampleclusters",
-    word: "example",
-    container: "example",
-    data_volume: "example-data",
-    data_dir: "/var/lib/example",
-    cluster_label: "navigator.jetstack.io/example-cluster-name",
-    pool_label: "navigator.jetstack.io/example-node-pool-name",
+    names: &NAMES,
     labels: &[],
-    prefix: "ex",
     termination_grace: Duration::from_secs(300),
-    ports: &[("client", 7777)],
-    service_account: |cluster| format!("ex-{cluster}"),
     pilot_role: |cluster| format!("ex-{cluster}-pilot"),
-    leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
     desired: cluster::desired::<Example>,
     services,
     set_annotations: |_| Vec::new(),

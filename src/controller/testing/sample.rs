@@ -45,7 +45,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
 pub(super) fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
     Pool {
         name: name.into(),
-        set: DATABASE.stateful_set("demo", name),
+        set: DATABASE.names.stateful_set("demo", name),
         replicas,
         zone: None,
         resources: ResourceRequirements::default(),
@@ -114,7 +114,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
 /// Pools of nodes that all serve.
 pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> Observed {
     let pools = pools.iter().map(|(name, replicas)| {
-        let set_name = DATABASE.stateful_set("demo", name);
+        let set_name = DATABASE.names.stateful_set("demo", name);
         let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
         let set = Some(Set { replicas: *replicas, ..Set::default() });
         ObservedPool { name: (*name).into(), set_name, set, members }

@@ -34,7 +34,7 @@ pub(super) fn cluster_id() -> Id {
 }
 
 fn key() -> Key {
-    Key { kind: DATABASE.kind, namespace: "default".into(), name: "shop".into() }
+    Key { kind: DATABASE.names.kind, namespace: "default".into(), name: "shop".into() }
 }
 
 pub(super) struct Harness {
@@ -314,7 +314,7 @@ impl Harness {
                     "ephemeralContainerStatuses": installed,
                     "conditions": [{"type": "Ready", "status": word(up)}],
                     "containerStatuses": [{
-                        "name": DATABASE.container, "ready": up, "restartCount": 0, "image": "",
+                        "name": DATABASE.names.container, "ready": up, "restartCount": 0, "image": "",
                         "imageID": "", "state": {"running": {}},
                     }],
                 });

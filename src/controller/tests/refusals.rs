@@ -86,7 +86,7 @@ async fn labels_that_somebody_takes_off_are_given_back() {
         ("pods", "ex-shop-a-0"),
         ("persistentvolumeclaims", "example-data-ex-shop-a-0"),
     ] {
-        for taken in [label::K8S_MANAGED_BY, DATABASE.cluster_label] {
+        for taken in [label::K8S_MANAGED_BY, DATABASE.names.cluster_label] {
             if plural == "pilots" && taken == label::K8S_MANAGED_BY {
                 // Pilots are found without it: those that nobody manages are checked too.
                 continue;

@@ -151,7 +151,8 @@ async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
 async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     let queue = Queue::default();
     let stuck = stuck(&queue);
-    let key = Key { kind: DATABASE.kind, namespace: "default".to_owned(), name: "shop".to_owned() };
+    let key =
+        Key { kind: DATABASE.names.kind, namespace: "default".to_owned(), name: "shop".to_owned() };
     queue.add(key.clone());
     // Nobody leads, and nobody reconciles.
     tokio::time::advance(2 * STUCK).await;

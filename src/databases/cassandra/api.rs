@@ -13,6 +13,7 @@ use super::{
 };
 use crate::api::{
     cluster_kind::ClusterKind,
+    database_names::DatabaseNames,
     field::Path,
     kind::Column,
     pilot_part::{Part, PilotPart},
@@ -52,10 +53,7 @@ const ROWS: Rows = Rows {
 };
 
 impl ClusterKind for Cassandra {
-    const KIND: &'static str = "CassandraCluster";
-    const PLURAL: &'static str = "cassandraclusters";
-    const SINGULAR: &'static str = "cassandracluster";
-    const SHORT_NAMES: &'static [&'static str] = &["cassandra", "cassc"];
+    const NAMES: &'static DatabaseNames = &names::NAMES;
     const COLUMNS: &'static [Column] = columns::COLUMNS;
 
     type Pool = Rack;
@@ -76,13 +74,7 @@ impl ClusterKind for Cassandra {
 }
 
 impl ClusterRules for Cassandra {
-    const CONTAINER: &'static str = names::CONTAINER;
-    const DATA_VOLUME: &'static str = names::DATA_VOLUME;
     const MANAGED: &'static [&'static str] = settings::MANAGED;
-
-    fn stateful_set(cluster: &str, pool: &str) -> String {
-        names::stateful_set(cluster, pool)
-    }
 
     fn version(validator: &mut Validator, version: &str, path: &Path) {
         validation::version(validator, version, path);
@@ -111,8 +103,7 @@ impl ClusterRules for Cassandra {
 }
 
 impl PilotPart for CassandraNode {
-    const WORD: &'static str = names::WORD;
-    const TITLE: &'static str = "Cassandra";
+    const NAMES: &'static DatabaseNames = &names::NAMES;
     type Spec = PilotCassandraSpec;
     type Status = PilotCassandraStatus;
     type Older = OlderNode;

@@ -10,62 +10,32 @@ use super::{
     kind::{
         Cassandra, CassandraCluster, CassandraNode, CassandraNodePool, PilotCassandraSpec, Rack,
     },
-    names::{self, label, port},
+    names::{self, label},
     settings::lets_everybody_in,
 };
 use crate::{
     api::{
-        cluster_kind::ClusterKind,
-        names::{label::APP, port::METRICS},
-        pilot_part::{Parts, PilotPart},
+        names::label::APP,
+        pilot_part::Parts,
         v1beta1::{Config, PilotStatus},
     },
-    controller::{Desired, ManagedDatabase, Reach, Reports, Runs, Service, cluster},
+    controller::{Desired, ManagedDatabase, Reach, Reports, Runs, Secured, Service},
     engine::settings,
 };
 
 /// Cassandra, as the controller knows it.
 pub const DATABASE: ManagedDatabase = ManagedDatabase {
-    kind: Cassandra::KIND,
-    plural: Cassandra::PLURAL,
-    watch: "watch-cassandraclusters",
-    word: names::WORD,
-    container: names::CONTAINER,
-    data_volume: names::DATA_VOLUME,
-    data_dir: names::DATA_DIR,
-    cluster_label: label::CLUSTER,
-    pool_label: label::NODE_POOL,
     // As upstream has it.
     labels: &[(APP, "cassandracluster")],
-    prefix: "cass",
     // Enough to drain and flush; past it the kubelet kills, and the commit log is replayed.
     termination_grace: Duration::from_secs(300),
-    ports: &[
-        ("intra-node", port::STORAGE),
-        ("intra-node-tls", port::STORAGE_TLS),
-        ("cql", port::CQL),
-        ("prometheus", METRICS),
-    ],
-    service_account: names::service_account,
-    pilot_role: names::pilot_role,
-    leader_lease: names::leader_lease,
-    desired: cluster::desired::<Cassandra>,
-    services,
-    set_annotations: |_| Vec::new(),
     node_labels: |ordinal, _| {
         // A pod template cannot say that.
         if ordinal == 0 { vec![(label::SEED, Some("true"))] } else { Vec::new() }
     },
-    fit: |_, _| (),
     config_hash: facts::config_hash,
-    eligible: |_| false,
-    keeps_data: |_| true,
-    reports,
     gauges: &["loadBytes"],
-    knows_copies: false,
-    id_is_uid: true,
-    minimum_masters: |_| None,
-    secured,
+    ..ManagedDatabase::new::<Cassandra>(services, reports, secured)
 };
 
 impl Runs for Cassandra {
@@ -101,7 +71,7 @@ impl Runs for Cassandra {
             num_tokens: *num_tokens,
             additional_seeds: additional_seeds.clone(),
         };
-        Parts::new(CassandraNode::WORD, &part)
+        Parts::new(names::NAMES.word, &part)
     }
 }
 
@@ -145,7 +115,7 @@ fn reports(status: &PilotStatus) -> Reports {
     }
 }
 
-fn secured(desired: &Desired) -> (&'static str, &'static str, &'static str) {
+fn secured(desired: &Desired) -> Secured {
     if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
         let message = "no login and no TLS: whoever reaches port 9042 may read, change and delete \
                        all data; set spec.config.authenticator, or keep others out with a \
@@ -160,6 +130,7 @@ fn secured(desired: &Desired) -> (&'static str, &'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::cluster;
     use crate::{
         api::v1beta1::ClusterSpec,
         controller::{Settings, desired::Pool},

@@ -1,8 +1,29 @@
 //! Names of Cassandra that are a contract: labels, ports, and the names of the objects that belong to a
 //! cluster. Changing one is a breaking change.
 
-/// The word in commands, labels and metrics, and the name of the part of a Pilot.
-pub const WORD: &str = "cassandra";
+use crate::api::{database_names::DatabaseNames, names::port::METRICS};
+
+pub const NAMES: DatabaseNames = DatabaseNames {
+    kind: "CassandraCluster",
+    plural: "cassandraclusters",
+    singular: "cassandracluster",
+    short_names: &["cassandra", "cassc"],
+    word: "cassandra",
+    title: "Cassandra",
+    prefix: "cass",
+    container: "cassandra",
+    data_volume: "cassandra-data",
+    data_dir: "/var/lib/cassandra",
+    cluster_label: label::CLUSTER,
+    pool_label: label::NODE_POOL,
+    ports: &[
+        ("intra-node", port::STORAGE),
+        ("intra-node-tls", port::STORAGE_TLS),
+        ("cql", port::CQL),
+        ("prometheus", METRICS),
+    ],
+    leader_lease: |cluster| format!("cassandra-{cluster}-leaderelection"),
+};
 
 pub mod label {
     pub const CLUSTER: &str = "navigator.jetstack.io/cassandra-cluster-name";
@@ -31,26 +52,11 @@ pub fn seeds_service(cluster: &str) -> String {
 pub fn client_service(cluster: &str) -> String {
     format!("cass-{cluster}-client")
 }
-pub fn service_account(cluster: &str) -> String {
-    format!("cass-{cluster}")
-}
-/// Role and RoleBinding of the pilots.
-pub fn pilot_role(cluster: &str) -> String {
-    format!("cass-{cluster}-pilot")
-}
 /// StatefulSet and PodDisruptionBudget of a pool; pods and Pilots are `<set>-<ordinal>`.
 pub fn stateful_set(cluster: &str, pool: &str) -> String {
     format!("cass-{cluster}-{pool}")
 }
-/// LeaderLease of the cluster's pilots.
-pub fn leader_lease(cluster: &str) -> String {
-    format!("cassandra-{cluster}-leaderelection")
-}
-pub const CONTAINER: &str = "cassandra";
-pub const DATA_VOLUME: &str = "cassandra-data";
 /// Uid and gid when the user sets none.
 pub const DEFAULT_UID: i64 = 999;
 pub const DEFAULT_DATACENTER: &str = "navigator-default-datacenter";
 pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.io/cassandra";
-/// Where the vendor's image keeps its data.
-pub const DATA_DIR: &str = "/var/lib/cassandra";

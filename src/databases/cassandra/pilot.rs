@@ -65,23 +65,16 @@ const JOLOKIA: &[u8] =
 
 /// Cassandra, as pilots know it.
 pub const DATABASE: DrivenDatabase = DrivenDatabase {
-    name: "cassandra",
-    title: "Cassandra",
-    kind: "CassandraCluster",
+    names: &names::NAMES,
     home_variable: "CASSANDRA_HOME",
     home: "/opt/cassandra",
-    data: names::DATA_DIR,
     started: "CassandraStarted",
-    container: names::CONTAINER,
     ports: &[names::port::STORAGE, names::port::CQL],
-    cluster_label: names::label::CLUSTER,
-    lease: names::leader_lease,
     joins_elsewhere: |pilot| {
         pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
     unseen: "PeersUp",
     has_data,
-    claim: names::DATA_VOLUME,
     preparation: None,
     agents: &[Agent { name: AGENT_JAR, bytes: JOLOKIA }],
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),

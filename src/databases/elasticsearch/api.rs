@@ -11,6 +11,7 @@ use super::{
 };
 use crate::api::{
     cluster_kind::ClusterKind,
+    database_names::DatabaseNames,
     field::Path,
     pilot_part::{Part, PilotPart},
     schema::Rows,
@@ -60,23 +61,14 @@ const ROWS: Rows = Rows {
 };
 
 impl ClusterKind for Elasticsearch {
-    const KIND: &'static str = "ElasticsearchCluster";
-    const PLURAL: &'static str = "elasticsearchclusters";
-    const SINGULAR: &'static str = "elasticsearchcluster";
-    const SHORT_NAMES: &'static [&'static str] = &["esc", "elasticsearch"];
+    const NAMES: &'static DatabaseNames = &names::NAMES;
 
     type Pool = Roles;
     type Older = Older;
 }
 
 impl ClusterRules for Elasticsearch {
-    const CONTAINER: &'static str = names::CONTAINER;
-    const DATA_VOLUME: &'static str = names::DATA_VOLUME;
     const MANAGED: &'static [&'static str] = settings::MANAGED;
-
-    fn stateful_set(cluster: &str, pool: &str) -> String {
-        names::stateful_set(cluster, pool)
-    }
 
     fn keeps_data(pool: &ElasticsearchNodePool) -> bool {
         keeps_data(&pool.own.roles)
@@ -100,8 +92,7 @@ impl ClusterRules for Elasticsearch {
 }
 
 impl PilotPart for ElasticsearchNode {
-    const WORD: &'static str = names::WORD;
-    const TITLE: &'static str = "Elasticsearch";
+    const NAMES: &'static DatabaseNames = &names::NAMES;
     type Spec = PilotElasticsearchSpec;
     type Status = PilotElasticsearchStatus;
     type Older = OlderNode;

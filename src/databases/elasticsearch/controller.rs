@@ -12,57 +12,33 @@ use super::{
         Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
         PilotElasticsearchSpec, is_master, keeps_data,
     },
-    names::{self, label, port},
+    names::{self, label},
 };
 use crate::{
     api::{
-        cluster_kind::ClusterKind,
-        names::port::METRICS,
-        pilot_part::{Parts, PilotPart},
+        pilot_part::Parts,
         v1beta1::{Config, PilotSpec, PilotStatus},
     },
-    controller::{Desired, Existing, ManagedDatabase, Reach, Reports, Runs, Service, cluster},
+    controller::{Desired, Existing, ManagedDatabase, Reach, Reports, Runs, Secured, Service},
 };
 
 /// Elasticsearch, as the controller knows it.
 pub const DATABASE: ManagedDatabase = ManagedDatabase {
-    kind: Elasticsearch::KIND,
-    plural: Elasticsearch::PLURAL,
-    watch: "watch-elasticsearchclusters",
-    word: names::WORD,
-    container: names::CONTAINER,
-    data_volume: names::DATA_VOLUME,
-    data_dir: names::DATA_DIR,
-    cluster_label: label::CLUSTER,
-    pool_label: label::NODE_POOL,
-    labels: &[],
-    prefix: "es",
     // Enough to flush and stop; past it the kubelet kills, and the translog is replayed. Shards are
     // moved away before a pod is told to end. Deletion of a namespace with pods in it is looked
     // at again only after half of this.
     termination_grace: Duration::from_secs(300),
-    ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
-    service_account: names::cluster_object,
     pilot_role: names::cluster_object,
-    leader_lease: names::leader_lease,
-    desired: cluster::desired::<Elasticsearch>,
-    services,
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
-    node_labels: |_, _| Vec::new(),
     fit: fit_quorum,
     config_hash: facts::config_hash,
     eligible: |spec| is_master(&told(spec).roles),
     keeps_data: |spec| spec.part::<ElasticsearchNode>().is_none_or(|part| keeps_data(&part.roles)),
-    reports,
     gauges: &["documents"],
     knows_copies: true,
     id_is_uid: false,
     minimum_masters: |spec| told(spec).minimum_masters,
-    secured: |_| {
-        let message = "no login and no TLS: whoever reaches port 9200 or 9300 may read, change and \
-                       delete all data; keep others out with a NetworkPolicy";
-        ("False", "SecurityDisabled", message)
-    },
+    ..ManagedDatabase::new::<Elasticsearch>(services, reports, secured)
 };
 
 impl Runs for Elasticsearch {
@@ -88,7 +64,7 @@ impl Runs for Elasticsearch {
             minimum_masters: quorum(cluster),
             plugins: cluster.spec.own.plugins.clone(),
         };
-        Parts::new(ElasticsearchNode::WORD, &part)
+        Parts::new(names::NAMES.word, &part)
     }
 
     fn labels(pool: &ElasticsearchNodePool) -> Vec<(String, String)> {
@@ -168,9 +144,16 @@ fn fit_quorum(desired: &mut Desired, existing: &[Existing]) {
     }
 }
 
+fn secured(_desired: &Desired) -> Secured {
+    let message = "no login and no TLS: whoever reaches port 9200 or 9300 may read, change and \
+                   delete all data; keep others out with a NetworkPolicy";
+    ("False", "SecurityDisabled", message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::cluster;
     use crate::{
         api::v1beta1::{ClusterSpec, PilotIntent},
         controller::{Settings, observe::Observed, testing::sample::observed},

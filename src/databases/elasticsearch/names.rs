@@ -1,8 +1,24 @@
 //! Names of Elasticsearch that are a contract: labels, ports, and the names of the objects that belong to a
 //! cluster. Changing one is a breaking change.
 
-/// The word in commands, labels and metrics, and the name of the part of a Pilot.
-pub const WORD: &str = "elasticsearch";
+use crate::api::{database_names::DatabaseNames, names::port::METRICS};
+
+pub const NAMES: DatabaseNames = DatabaseNames {
+    kind: "ElasticsearchCluster",
+    plural: "elasticsearchclusters",
+    singular: "elasticsearchcluster",
+    short_names: &["esc", "elasticsearch"],
+    word: "elasticsearch",
+    title: "Elasticsearch",
+    prefix: "es",
+    container: "elasticsearch",
+    data_volume: "elasticsearch-data",
+    data_dir: "/usr/share/elasticsearch/data",
+    cluster_label: label::CLUSTER,
+    pool_label: label::NODE_POOL,
+    ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
+    leader_lease: |cluster| format!("elastic-{cluster}-leaderelection"),
+};
 
 pub mod label {
     pub const CLUSTER: &str = "navigator.jetstack.io/elasticsearch-cluster-name";
@@ -30,11 +46,5 @@ pub fn discovery_service(cluster: &str) -> String {
 pub fn stateful_set(cluster: &str, pool: &str) -> String {
     format!("es-{cluster}-{pool}")
 }
-pub fn leader_lease(cluster: &str) -> String {
-    format!("elastic-{cluster}-leaderelection")
-}
-pub const CONTAINER: &str = "elasticsearch";
-pub const DATA_VOLUME: &str = "elasticsearch-data";
 pub const DEFAULT_UID: i64 = 1000;
 pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.elastic.co/elasticsearch/elasticsearch";
-pub const DATA_DIR: &str = "/usr/share/elasticsearch/data";

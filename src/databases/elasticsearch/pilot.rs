@@ -52,21 +52,14 @@ const TERMINATED: u8 = 143;
 
 /// Elasticsearch, as pilots know it.
 pub const DATABASE: DrivenDatabase = DrivenDatabase {
-    name: "elasticsearch",
-    title: "Elasticsearch",
-    kind: "ElasticsearchCluster",
+    names: &names::NAMES,
     home_variable: "ES_HOME",
     home: DEFAULT_HOME,
-    data: names::DATA_DIR,
     started: "ElasticsearchStarted",
-    container: names::CONTAINER,
     ports: &[names::port::TRANSPORT, names::port::HTTP],
-    cluster_label: names::label::CLUSTER,
-    lease: names::leader_lease,
     joins_elsewhere: |_| false,
     unseen: "HealthNotRed",
     has_data,
-    claim: names::DATA_VOLUME,
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",
@@ -194,9 +187,10 @@ impl Driver for Elasticsearch {
 
     fn report_preparation(&self, detail: &mut Parts) {
         let plugins = self.seen.lock().expect("no panic while held").plugins.status();
-        let mut status: PilotElasticsearchStatus = detail.get(names::WORD).unwrap_or_default();
+        let mut status: PilotElasticsearchStatus =
+            detail.get(names::NAMES.word).unwrap_or_default();
         status.plugins = plugins;
-        detail.set(names::WORD, &status);
+        detail.set(names::NAMES.word, &status);
     }
 
     fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {

@@ -83,7 +83,7 @@ impl Cluster {
     /// Labels of all Pilots of the cluster that `own` belongs to.
     pub fn selector(&self, own: &Pilot) -> Option<String> {
         let cluster = own.spec.cluster_ref.as_ref()?;
-        Some(format!("{}={}", self.database.cluster_label, cluster.name))
+        Some(format!("{}={}", self.database.names.cluster_label, cluster.name))
     }
 
     /// The other Pilots of the cluster that `own` belongs to.
@@ -144,7 +144,7 @@ impl Cluster {
         let statuses =
             self.pods().get(&self.name).await?.status.unwrap_or_default().container_statuses;
         let container =
-            statuses.into_iter().flatten().find(|one| one.name == self.database.container);
+            statuses.into_iter().flatten().find(|one| one.name == self.database.names.container);
         let ended = container.and_then(|one| one.last_state).and_then(|state| state.terminated);
         Ok(ended.map(|ended| LastState {
             exit_code: ended.exit_code,

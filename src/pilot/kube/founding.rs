@@ -180,7 +180,7 @@ async fn look(
         }
         return Ok(Start { may_found: mark.node_id.is_none(), ring: None }.into());
     };
-    let lease_name = (database.lease)(&name.name);
+    let lease_name = (database.names.leader_lease)(&name.name);
     if mark.node_id.is_some() && holds {
         return rejoin(cluster, node, mark, &lease_name, say).await;
     }

@@ -75,7 +75,9 @@ pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, na
     pilot.metadata.namespace = Some(namespace.to_owned());
     if let Some(cluster) = &pilot.spec.cluster_ref {
         let labels = pilot.metadata.labels.get_or_insert_default();
-        labels.entry(database.cluster_label.to_owned()).or_insert_with(|| cluster.name.clone());
+        labels
+            .entry(database.names.cluster_label.to_owned())
+            .or_insert_with(|| cluster.name.clone());
     }
     pilot
 }
@@ -98,11 +100,12 @@ mod tests {
         let mut file = Pilot::default();
         file.metadata.uid = Some("1".into());
         file.metadata.resource_version = Some("7".into());
-        file.spec.cluster_ref = Some(ClusterRef { kind: EXAMPLE.kind.into(), name: "shop".into() });
+        file.spec.cluster_ref =
+            Some(ClusterRef { kind: EXAMPLE.names.kind.into(), name: "shop".into() });
         let pilot = anew(complete(file, &EXAMPLE, "db", "host-a"));
         assert_eq!(pilot.metadata.name.as_deref(), Some("host-a"));
         assert_eq!(pilot.metadata.namespace.as_deref(), Some("db"));
-        assert_eq!(pilot.metadata.labels.unwrap()[EXAMPLE.cluster_label], "shop");
+        assert_eq!(pilot.metadata.labels.unwrap()[EXAMPLE.names.cluster_label], "shop");
         assert_eq!((pilot.metadata.uid, pilot.metadata.resource_version), (None, None));
     }
 }

@@ -201,7 +201,7 @@ fn condition(type_: &str, (status, reason, message): Reading) -> Condition {
 }
 
 fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
-    let title = database.title;
+    let title = database.names.title;
     let waiting = || facts.waiting.clone().unwrap_or_default();
     match &state.life {
         Life::Waiting => {
@@ -268,7 +268,7 @@ fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
 }
 
 fn started(database: &DrivenDatabase, state: &State) -> Reading {
-    let title = database.title;
+    let title = database.names.title;
     match &state.life {
         Life::Up(up) if up.answered => {
             (true, database.started, format!("{title} process has started"))
@@ -281,7 +281,7 @@ fn started(database: &DrivenDatabase, state: &State) -> Reading {
 }
 
 fn stopped(database: &DrivenDatabase, state: &State) -> Reading {
-    let title = database.title;
+    let title = database.names.title;
     match state.life {
         Life::Held(Held::Fenced) => (true, "Fenced", format!("{title} is stopped")),
         Life::Held(_) => (true, "Stopped", format!("{title} is stopped")),

@@ -105,7 +105,7 @@ pub fn refusal(
     );
     let claim = match pilot.metadata.namespace.as_deref() {
         Some(_) if cluster::owner(pilot).is_some() => {
-            format!("delete claim {}-{name} and pod {name}", database.claim)
+            format!("delete claim {}-{name} and pod {name}", database.names.data_volume)
         }
         _ => "empty the data directory, .navigator too".to_owned(),
     };

@@ -73,7 +73,7 @@ pub(super) fn summarize(
             .unwrap_or_default(),
         gauges: gauges(facts, bootstrap_bytes),
         detail: Parts::new(
-            names::WORD,
+            names::NAMES.word,
             &PilotCassandraStatus {
                 version: facts.version.clone(),
                 operation_mode: Some(facts.mode.clone()),
@@ -209,7 +209,10 @@ mod tests {
         assert_eq!(seen.node_id.as_deref(), Some("id-1"));
         assert_eq!(seen.endpoints[0].host, "127.0.1.1");
         assert_eq!(
-            seen.detail.get::<PilotCassandraStatus>(names::WORD).unwrap().bootstrap_bytes_received,
+            seen.detail
+                .get::<PilotCassandraStatus>(names::NAMES.word)
+                .unwrap()
+                .bootstrap_bytes_received,
             Some(1234)
         );
     }

@@ -267,7 +267,7 @@ pub(super) fn summarize(
         endpoints: Vec::new(),
         gauges,
         detail: Parts::new(
-            names::WORD,
+            names::NAMES.word,
             &PilotElasticsearchStatus {
                 documents: facts.documents,
                 version: facts.version.clone(),
@@ -406,7 +406,7 @@ mod tests {
         assert!(seen.serving && blockers.is_empty(), "{blockers:?}");
         assert_eq!(seen.cluster_id.as_deref(), Some("u"));
         assert_eq!(
-            seen.detail.get::<PilotElasticsearchStatus>(names::WORD).unwrap().documents,
+            seen.detail.get::<PilotElasticsearchStatus>(names::NAMES.word).unwrap().documents,
             Some(7)
         );
         assert!(facts.excluded_voters.contains("z"));
@@ -416,7 +416,7 @@ mod tests {
     fn the_elected_master_says_so_and_nobody_else() {
         let elected = |facts: &Facts| {
             let detail = summarize(facts, &[]).0.detail;
-            detail.get::<PilotElasticsearchStatus>(names::WORD).unwrap().elected_master
+            detail.get::<PilotElasticsearchStatus>(names::NAMES.word).unwrap().elected_master
         };
         assert_eq!(elected(&facts()), None);
         let master = Facts { master: Some("n1".to_owned()), ..facts() };
@@ -432,7 +432,7 @@ mod tests {
         assert!(seen.alive && !seen.serving);
         assert_eq!((seen.node_id, seen.health), (None, None));
         assert_eq!(
-            seen.detail.get::<PilotElasticsearchStatus>(names::WORD).unwrap().documents,
+            seen.detail.get::<PilotElasticsearchStatus>(names::NAMES.word).unwrap().documents,
             None
         );
     }

@@ -44,7 +44,7 @@ impl Runner {
             .filter(|ending| !(ending.left && (answered || asked)));
         let kills = cgroup::oom_kills().saturating_sub(self.running.oom_kills);
         let by_kernel = !asked && is_oom_kill(exit, kills);
-        let title = self.ctx.settings.database.title;
+        let title = self.ctx.settings.database.names.title;
         let (reason, message) = match (asked, by_kernel, explained) {
             (_, true, _) => (
                 "OutOfMemory",

@@ -61,7 +61,7 @@ impl Leading {
         let database = ctx.settings.database;
         let cluster = ctx.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
         let lease = cluster.map(|(cluster, of)| {
-            let name = (database.lease)(&of.name);
+            let name = (database.names.leader_lease)(&of.name);
             let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
             let lease = if (database.joins_elsewhere)(pilot) {
                 lease

@@ -110,7 +110,7 @@ impl Runner {
         };
         let status = self.report.status();
         let node = HandedNode {
-            database: self.ctx.settings.database.name.to_owned(),
+            database: self.ctx.settings.database.names.word.to_owned(),
             pilot: self.wanted.pilot.as_ref().map(|pilot| Pilot { status, ..pilot.clone() }),
             remembered: self.wanted.remembered,
             answered: up.is_some_and(|up| up.answered),
