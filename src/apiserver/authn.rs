@@ -66,7 +66,7 @@ pub mod well_known {
 }
 
 /// What one way to authenticate says.
-type Verdict = Result<Option<User>, Rejected>;
+type Identified = Result<Option<User>, Rejected>;
 
 /// A credential was presented and is bad. The client learns only that it is unauthorized.
 #[derive(Debug, thiserror::Error)]

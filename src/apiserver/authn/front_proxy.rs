@@ -7,7 +7,7 @@ use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
 
 use super::{
-    Rejected, User, Verdict,
+    Identified, Rejected, User,
     trust::FrontProxy,
     x509::{common_name, parse},
 };
@@ -22,7 +22,7 @@ pub(super) fn authenticate(
     proxy: &FrontProxy,
     chain: &[CertificateDer<'static>],
     headers: &HeaderMap,
-) -> Verdict {
+) -> Identified {
     let Some(leaf) = chain.first() else { return Ok(None) };
     proxy.pool.verify(chain).map_err(Rejected::FrontProxyCertificate)?;
     let name = common_name(&parse(leaf)?).unwrap_or_default();

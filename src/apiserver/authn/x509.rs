@@ -11,7 +11,7 @@ use rustls::{
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Rejected, User, Verdict, well_known};
+use super::{Identified, Rejected, User, well_known};
 
 /// CAs that certificates are checked against: chain, validity, clientAuth usage.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Pool {
 
 /// The user of a client certificate: its common name, its organisations as groups. A subject
 /// without a common name is nobody.
-pub(super) fn authenticate(pool: Option<&Pool>, chain: &[CertificateDer<'static>]) -> Verdict {
+pub(super) fn authenticate(pool: Option<&Pool>, chain: &[CertificateDer<'static>]) -> Identified {
     let (Some(pool), Some(leaf)) = (pool, chain.first()) else { return Ok(None) };
     pool.verify(chain).map_err(Rejected::ClientCertificate)?;
     let certificate = parse(leaf)?;
