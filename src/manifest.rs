@@ -208,7 +208,7 @@ fn clusters(scheme: &Scheme) -> Vec<&'static str> {
 /// Kubernetes' own roles `view`, `edit` and `admin` learn our kinds.
 fn user_roles(scheme: &Scheme) -> Vec<Value> {
     let clusters = clusters(scheme);
-    let all: Vec<&str> = scheme.kinds().iter().map(|kind| kind.plural()).collect();
+    let all: Vec<&str> = scheme.ours().map(crate::api::kind::Kind::plural).collect();
     let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
     let write = ["create", "update", "patch", "delete", "deletecollection"];
     let role = |name: &str, aggregate_to: &[&str], rules: Value| {
@@ -260,7 +260,7 @@ fn apiserver_service() -> Value {
 
 fn api_service(version: Version) -> Value {
     let priority = match version {
-        Version::V1beta1 => 20,
+        Version::V1beta1 | Version::V1 => 20,
         Version::V1alpha1 => 15,
     };
     with(

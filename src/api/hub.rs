@@ -98,7 +98,7 @@ impl<K: ClusterRules> Hub for Cluster<K> {
 
     fn schema(version: Version, generator: &mut SchemaGenerator) {
         match version {
-            Version::V1beta1 => generator.subschema_for::<Self>(),
+            Version::V1beta1 | Version::V1 => generator.subschema_for::<Self>(),
             Version::V1alpha1 => generator.subschema_for::<v1alpha1::Cluster<K>>(),
         };
     }
@@ -174,7 +174,7 @@ impl Hub for Pilot {
 
     fn schema(version: Version, generator: &mut SchemaGenerator) {
         match version {
-            Version::V1beta1 => generator.subschema_for::<Self>(),
+            Version::V1beta1 | Version::V1 => generator.subschema_for::<Self>(),
             Version::V1alpha1 => generator.subschema_for::<v1alpha1::Pilot>(),
         };
     }

@@ -8,22 +8,26 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::field::ErrorList;
+use super::{GROUP, field::ErrorList};
 
 /// A served version, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     V1beta1,
     V1alpha1,
+    /// Of kinds of Kubernetes itself. Our group has no such version.
+    V1,
 }
 
 impl Version {
+    /// Those of our group.
     pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1alpha1];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1beta1 => "v1beta1",
             Self::V1alpha1 => "v1alpha1",
+            Self::V1 => "v1",
         }
     }
 
@@ -32,11 +36,13 @@ impl Version {
         match self {
             Self::V1beta1 => "navigator.jetstack.io/v1beta1",
             Self::V1alpha1 => "navigator.jetstack.io/v1alpha1",
+            Self::V1 => "navigator.jetstack.io/v1",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.as_str() == text)
+        let every = [Self::V1beta1, Self::V1alpha1, Self::V1];
+        every.into_iter().find(|version| version.as_str() == text)
     }
 }
 
@@ -64,6 +70,26 @@ pub enum Part {
     Main,
     /// `/status`: status and nothing else.
     Status,
+    /// Another of the kind's [`Subresource`]s, by name.
+    Other(&'static str),
+}
+
+impl Part {
+    /// As it stands in a URL; empty for the object itself.
+    pub fn subresource(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+/// A subresource beside `status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    pub name: &'static str,
+    pub verbs: &'static [&'static str],
 }
 
 /// A request body that was understood.
@@ -111,6 +137,45 @@ pub trait Kind: Send + Sync {
     /// Served versions in the order of preference.
     fn versions(&self) -> &'static [Version];
     fn has_status(&self) -> bool;
+
+    /// The API group; empty for Kubernetes' core.
+    fn group(&self) -> &'static str {
+        GROUP
+    }
+    /// The group under which objects lie in a store. Two kinds may show the same objects.
+    fn stored_group(&self) -> &'static str {
+        self.group()
+    }
+    fn is_namespaced(&self) -> bool {
+        true
+    }
+    /// What objects of `version` say in `apiVersion`.
+    fn api_version(&self, version: Version) -> String {
+        match self.group() {
+            "" => version.to_string(),
+            group => format!("{group}/{version}"),
+        }
+    }
+    fn subresources(&self) -> &'static [Subresource] {
+        &[]
+    }
+    /// Are server-side apply and strategic merge patches understood?
+    fn takes_apply(&self) -> bool {
+        false
+    }
+    /// Writes into a new object what is the server's to write.
+    fn begin(&self, _hub: &mut Value) {}
+    /// Seconds that a deleted object stays until it is deleted with none: those that were asked
+    /// for, or its own.
+    fn grace_period(&self, _hub: &Value, _asked: Option<i64>) -> i64 {
+        0
+    }
+    /// Writes into an object whose deletion begins what is the server's to write.
+    fn end(&self, _hub: &mut Value) {}
+    /// Does anything but metadata's finalizers stand between a deleted object and its end?
+    fn is_held(&self, _hub: &Value) -> bool {
+        false
+    }
 
     /// Rewrites what a patch (merge, strategic, apply) of `version` says in an older way; returns
     /// warnings. `decode` does it by itself with whole objects, and with what a JSON patch made.

@@ -6,6 +6,7 @@
 //! that PATCH takes `fieldValidation` and `dryRun` makes it leave validation to us, and that no
 //! strategic merge patch is offered makes it send JSON merge patches.
 
+pub mod foreign;
 mod paths;
 
 use serde_json::{Map, Value, json};
@@ -88,8 +89,8 @@ fn bearer_token() -> Value {
 /// Definitions of `version`, of its lists, and of what its paths take and answer.
 fn all_definitions(scheme: &Scheme, version: Version) -> Map<String, Value> {
     let mut all = scheme.schemas().definitions(version).clone();
-    for kind in scheme.kinds().iter().filter(|kind| kind.versions().contains(&version)) {
-        all.insert(format!("{}List", definition(version, *kind)), list_of(scheme, version, *kind));
+    for kind in scheme.served(GROUP, version) {
+        all.insert(format!("{}List", definition(version, kind)), list_of(scheme, version, kind));
     }
     for name in ["APIGroup", "APIResourceList", "DeleteOptions", "ListMeta", "Patch", "Status"] {
         let reference = json!({ "$ref": format!("{REF_PREFIX}{META}{name}") });

@@ -148,7 +148,7 @@ pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Age of a time as kubectl prints it; `<unknown>` when the time is absent.
-fn age(hub: &Value, pointer: &str, now: i64) -> String {
+pub fn age(hub: &Value, pointer: &str, now: i64) -> String {
     match text(hub, pointer).parse::<k8s_openapi::jiff::Timestamp>() {
         Ok(time) => human_duration(now - time.as_second()),
         Err(_) => "<unknown>".into(),

@@ -142,7 +142,7 @@ impl Schemas {
         let mut parts = Vec::new();
         for part in &self.parts {
             let spec = match version {
-                Version::V1beta1 => (part.spec)(&mut generator),
+                Version::V1beta1 | Version::V1 => (part.spec)(&mut generator),
                 Version::V1alpha1 => (part.older)(&mut generator),
             };
             parts.push((part, spec.to_value(), (part.status)(&mut generator).to_value()));

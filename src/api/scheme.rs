@@ -1,8 +1,9 @@
 //! The kinds that are served: those of the databases that were handed in, Pilot and LeaderLease.
 
 use super::{
+    GROUP,
     hub::Hub,
-    kind::Kind,
+    kind::{Kind, Version},
     pilot_part::Part,
     schema::{KindSchema, Rows, Schemas},
     v1beta1::{LeaderLease, Pilot},
@@ -76,19 +77,58 @@ impl Scheme {
         Box::leak(Box::new(Self { kinds, clusters: databases.len(), schemas }))
     }
 
+    /// The same and these kinds, which are no part of our group.
+    pub fn with(&self, others: impl IntoIterator<Item = &'static dyn Kind>) -> &'static Self {
+        let kinds = self.kinds.iter().copied().chain(others).collect();
+        Box::leak(Box::new(Self { kinds, clusters: self.clusters, schemas: self.schemas }))
+    }
+
     /// Every kind that is served.
     pub fn kinds(&self) -> &[&'static dyn Kind] {
         &self.kinds
     }
 
-    /// The kind whose plural, as it stands in URLs, is this.
-    pub fn by_plural(&self, plural: &str) -> Option<&'static dyn Kind> {
-        self.kinds.iter().copied().find(|kind| kind.plural() == plural)
+    /// The groups, each with its versions in the order of preference; ours first.
+    pub fn groups(&self) -> Vec<(&'static str, Vec<Version>)> {
+        let mut groups = vec![(GROUP, Version::ALL.to_vec())];
+        for kind in self.kinds.iter().filter(|kind| kind.group() != GROUP) {
+            match groups.iter_mut().find(|(group, _)| *group == kind.group()) {
+                Some((_, versions)) => {
+                    let new = kind.versions().iter().filter(|version| !versions.contains(version));
+                    let new: Vec<_> = new.copied().collect();
+                    versions.extend(new);
+                }
+                None => groups.push((kind.group(), kind.versions().to_vec())),
+            }
+        }
+        groups
     }
 
-    /// The kind of this name: `Pilot`.
+    /// Kinds of a version of a group.
+    pub fn served(&self, group: &str, version: Version) -> impl Iterator<Item = &'static dyn Kind> {
+        let kinds = self.kinds.iter().copied();
+        kinds.filter(move |kind| kind.group() == group && kind.versions().contains(&version))
+    }
+
+    /// Kinds of our group.
+    pub fn ours(&self) -> impl Iterator<Item = &'static dyn Kind> {
+        self.kinds.iter().copied().filter(|kind| kind.group() == GROUP)
+    }
+
+    /// The kind whose group and plural, as they stand in URLs, are these.
+    pub fn by_resource(&self, group: &str, plural: &str) -> Option<&'static dyn Kind> {
+        let mut kinds = self.kinds.iter().copied();
+        kinds.find(|kind| kind.group() == group && kind.plural() == plural)
+    }
+
+    /// The kind of our group whose plural, as it stands in URLs, is this.
+    pub fn by_plural(&self, plural: &str) -> Option<&'static dyn Kind> {
+        self.ours().find(|kind| kind.plural() == plural)
+    }
+
+    /// The kind of our group of this name: `Pilot`.
     pub fn by_kind(&self, name: &str) -> Option<&'static dyn Kind> {
-        self.kinds.iter().copied().find(|kind| kind.kind() == name)
+        self.ours().find(|kind| kind.kind() == name)
     }
 
     /// Kinds of clusters: those of the databases.

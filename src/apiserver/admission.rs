@@ -23,7 +23,8 @@ pub enum Operation {
 pub struct Attributes<'a> {
     pub operation: Operation,
     pub user: &'a User,
-    /// Plural of our group: `pilots`.
+    pub group: &'a str,
+    /// Plural: `pilots`.
     pub resource: &'a str,
     /// `status`, or empty.
     pub subresource: &'a str,

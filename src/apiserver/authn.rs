@@ -112,7 +112,7 @@ impl Authenticator {
     ) -> Result<User, Rejected> {
         let trust = Arc::clone(&self.trust.borrow());
         let outcome = self.union(&trust, certificates, headers).await;
-        front_proxy::strip(&trust.front_proxy, headers);
+        front_proxy::strip(trust.front_proxy.as_ref(), headers);
         headers.remove(AUTHORIZATION);
         let result = match &outcome {
             Ok(_) => "success",
@@ -138,7 +138,7 @@ impl Authenticator {
         }
         let mut rejected = None;
         for verdict in [
-            front_proxy::authenticate(&trust.front_proxy, certificates, headers),
+            front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers),
             x509::authenticate(trust.client_ca.as_ref(), certificates),
         ] {
             match verdict {

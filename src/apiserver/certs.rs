@@ -6,7 +6,7 @@
 
 pub mod bundle;
 pub mod files;
-mod leaf;
+pub mod leaf;
 pub mod own;
 
 use std::sync::{Arc, PoisonError, RwLock};

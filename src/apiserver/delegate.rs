@@ -23,6 +23,9 @@ pub enum CallError {
     Call(#[source] Box<kube::Error>),
     #[error("kube-apiserver took longer than {ANSWER:?}")]
     Timeout,
+    /// Where the answer lies in our own store.
+    #[error("failed to read the store")]
+    Store(#[from] super::storage::Error),
 }
 
 /// Creates a review and returns it answered. `calls` counts by HTTP code, `<error>` for none.

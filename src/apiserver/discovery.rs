@@ -24,7 +24,9 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 /// Every document, by path.
 pub(super) struct Discovery {
+    /// Of groups, and of the core group when that is served.
     aggregated: Document,
+    core: Option<Document>,
     documents: BTreeMap<String, Document>,
     openapi: BTreeMap<String, Document>,
 }
@@ -56,10 +58,18 @@ impl Discovery {
         let mut add = |path: String, value: Value| {
             documents.insert(path, Document::new(value));
         };
-        add("/apis".into(), documents::groups());
-        add(format!("/apis/{GROUP}"), documents::group());
-        for version in Version::ALL {
-            add(format!("/apis/{}", version.api_version()), documents::resources(scheme, version));
+        let groups = scheme.groups();
+        add("/apis".into(), documents::groups(&groups));
+        for (group, versions) in &groups {
+            if group.is_empty() {
+                add("/api".into(), documents::core());
+            } else {
+                add(format!("/apis/{group}"), documents::group(group, versions));
+            }
+            for version in versions {
+                let path = documents::path(group, *version);
+                add(format!("/{path}"), documents::resources(scheme, group, *version));
+            }
         }
         add("/version".into(), documents::version());
 
@@ -71,6 +81,14 @@ impl Discovery {
             paths.insert(name.clone(), document.hash.clone());
             specs.insert(format!("/openapi/v3/{name}"), document);
         }
+        for (group, versions) in groups.iter().filter(|(group, _)| *group != GROUP) {
+            for version in versions {
+                let name = documents::path(group, *version);
+                let document = Document::new(openapi::foreign::v3(scheme, group, *version));
+                paths.insert(name.clone(), document.hash.clone());
+                specs.insert(format!("/openapi/v3/{name}"), document);
+            }
+        }
         specs.insert("/openapi/v2".into(), Document::new(openapi::v2(scheme)));
         specs.insert("/openapi/v3".into(), Document::new(documents::openapi_index(&paths)));
 
@@ -78,8 +96,11 @@ impl Discovery {
         all.extend(["/healthz", "/livez", "/metrics", "/readyz"].map(str::to_owned));
         all.sort();
         documents.insert("/".into(), Document::new(serde_json::json!({"paths": all})));
-        let aggregated = Document::new(documents::aggregated(scheme));
-        Self { aggregated, documents, openapi: specs }
+        let (core, named): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(group, _)| group.is_empty());
+        let aggregated = |groups| Document::new(documents::aggregated(scheme, groups));
+        let core = (!core.is_empty()).then(|| aggregated(&core));
+        Self { aggregated: aggregated(&named), core, documents, openapi: specs }
     }
 
     pub(super) fn respond(
@@ -95,10 +116,15 @@ impl Discovery {
         if trimmed == "/apis" && wants_aggregated(headers) {
             return Ok(aggregated_response(&self.aggregated, headers));
         }
+        if let Some(core) = self.core.as_ref().filter(|_| trimmed == "/api")
+            && wants_aggregated(headers)
+        {
+            return Ok(aggregated_response(core, headers));
+        }
         let document = self.documents.get(trimmed).ok_or_else(ApiError::no_such_resource)?;
         let output = Output::negotiate(headers, query)?;
         let mut response = output.respond(StatusCode::OK, &document.value)?;
-        if trimmed == "/apis" {
+        if matches!(trimmed, "/api" | "/apis") {
             let vary = HeaderValue::from_static("Accept");
             response.headers_mut().insert(header::VARY, vary);
         }

@@ -31,7 +31,6 @@ use super::{
 };
 use crate::{
     api::{
-        GROUP,
         kind::{Part, Version},
         scheme::Scheme,
     },
@@ -43,7 +42,8 @@ use crate::{
 pub struct AppState(Arc<State>);
 
 struct State {
-    registries: BTreeMap<&'static str, Arc<Registry>>,
+    /// By group and plural.
+    registries: BTreeMap<(&'static str, &'static str), Arc<Registry>>,
     guard: Guard,
     health: Health,
     discovery: Discovery,
@@ -69,7 +69,7 @@ impl AppState {
             let registry = Registry::new(*kind, Arc::clone(storage), Arc::clone(admission));
             let ready = rt.readiness().add("informer-sync");
             rt.tasks().spawn_vital("cache", Arc::clone(registry.cache()).run(rt.shutdown(), ready));
-            registries.insert(kind.plural(), Arc::new(registry));
+            registries.insert((kind.group(), kind.plural()), Arc::new(registry));
         }
         let readiness = rt.readiness().clone();
         let health = Health::new(guard.clone(), Arc::clone(storage), readiness, closing.clone());
@@ -155,11 +155,10 @@ async fn resource(
         // The filters have said so before; nothing may come to rest on them alone.
         return Err(info.refusal(&parts.method));
     }
-    let version = Version::parse(&info.version).filter(|_| info.group == GROUP);
-    let version = version.ok_or_else(ApiError::no_such_resource)?;
+    let version = Version::parse(&info.version).ok_or_else(ApiError::no_such_resource)?;
     let registry = state
         .registries
-        .get(info.resource.as_str())
+        .get(&(info.group.as_str(), info.resource.as_str()))
         .filter(|registry| registry.kind().versions().contains(&version))
         .ok_or_else(ApiError::no_such_resource)?;
     let target = Target {
@@ -178,7 +177,13 @@ async fn resource(
         requests: &state.requests,
     };
     let named = info.parts.len() > 1;
-    let everywhere = info.namespace.is_empty();
+    let kind = registry.kind();
+    // The path of a namespace names it as the namespace, too.
+    let nowhere = info.namespace.is_empty() || info.resource == "namespaces";
+    if !kind.is_namespaced() && !nowhere {
+        return Err(ApiError::no_such_resource());
+    }
+    let everywhere = kind.is_namespaced() && info.namespace.is_empty();
     if named && everywhere {
         return Err(ApiError::no_such_resource());
     }
@@ -199,7 +204,8 @@ async fn resource(
         }
         (method, ..) => {
             let action = method.as_str().to_ascii_lowercase();
-            Err(ApiError::method_not_supported(Resource::ours(registry.kind().plural()), &action))
+            let resource = Resource { group: kind.group(), resource: kind.plural() };
+            Err(ApiError::method_not_supported(resource, &action))
         }
     }
 }
@@ -213,10 +219,14 @@ fn part_of(registry: &Registry, info: &RequestInfo) -> Result<Part> {
     match &info.parts[1..] {
         [] | [_] => Ok(Part::Main),
         // A subresource is no collection, so nobody can watch it.
-        [_, subresource]
-            if subresource == "status" && registry.kind().has_status() && info.verb != "watch" =>
-        {
+        [_, _] if info.verb == "watch" => Err(ApiError::no_such_resource()),
+        [_, subresource] if subresource == "status" && registry.kind().has_status() => {
             Ok(Part::Status)
+        }
+        [_, subresource] => {
+            let known = registry.kind().subresources().iter();
+            let known = known.map(|known| known.name).find(|name| name == subresource);
+            known.map(Part::Other).ok_or_else(ApiError::no_such_resource)
         }
         _ => Err(ApiError::no_such_resource()),
     }

@@ -230,7 +230,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    /// `kind` is `CreateOptions`, `UpdateOptions`, `PatchOptions` or, for apply, `ApplyOptions`.
     pub fn parse(query: &str, kind: &str) -> Result<Self> {
         let mut options = Self::default();
         let mut errors = ErrorList::new();
@@ -266,6 +266,28 @@ impl WriteOptions {
     }
 }
 
+/// Options of server-side apply beside those of every write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApplyOptions {
+    pub manager: String,
+    pub force: bool,
+}
+
+impl ApplyOptions {
+    /// Reads what every write has, too.
+    pub fn parse(query: &str) -> Result<(WriteOptions, Self)> {
+        let write = WriteOptions::parse(query, "ApplyOptions")?;
+        let manager = first(query, "fieldManager");
+        if manager.is_empty() {
+            let path = Path::new("fieldManager");
+            let error = FieldError::new(&path, Problem::Required, "is required for apply patch");
+            refuse("PatchOptions", &vec![error])?;
+        }
+        let force = query_pairs(query).find(|(key, _)| key == "force");
+        Ok((write, Self { manager, force: force.is_some_and(|(_, value)| boolean(&value)) }))
+    }
+}
+
 /// What becomes of the objects that an object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
@@ -283,6 +305,8 @@ pub struct DeleteOptions {
     pub propagation: Option<Propagation>,
     /// The deprecated way to say it; decides between 200 and 202 as well.
     pub orphan_dependents: Option<bool>,
+    /// Seconds; absent for the object's own. Never negative.
+    pub grace_period: Option<i64>,
 }
 
 impl DeleteOptions {
@@ -324,6 +348,12 @@ impl DeleteOptions {
             Value::Null => None,
             Value::Bool(orphan) => Some(*orphan),
             _ => return Err(wrong("orphanDependents")),
+        };
+        options.grace_period = match &given["gracePeriodSeconds"] {
+            Value::Null => None,
+            // Upstream takes a negative one for the shortest that is no force.
+            Value::Number(seconds) => seconds.as_i64().map(|s| if s < 0 { 1 } else { s }),
+            _ => return Err(wrong("gracePeriodSeconds")),
         };
         let path = Path::new("propagationPolicy");
         let policy = text(&given["propagationPolicy"], "propagationPolicy")?;
@@ -377,7 +407,9 @@ fn delete_query(query: &str) -> Result<Value> {
         match key.as_str() {
             "propagationPolicy" => options[key] = json!(value),
             "orphanDependents" => options["orphanDependents"] = json!(boolean(&value)),
-            "gracePeriodSeconds" if !value.is_empty() => drop(integer(&key, &value)?),
+            "gracePeriodSeconds" if !value.is_empty() => {
+                options["gracePeriodSeconds"] = json!(integer(&key, &value)?);
+            }
             "dryRun" => dry_run.push(value),
             _ => {}
         }

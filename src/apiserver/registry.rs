@@ -5,6 +5,7 @@
 //! kinds lies behind [`Kind`]. No object is overwritten unseen: every write is a
 //! compare-and-swap on the revision that was read.
 
+mod apply;
 mod create;
 mod delete;
 mod list;
@@ -12,6 +13,7 @@ mod meta;
 mod migrate;
 mod patch;
 mod read;
+mod strategic;
 mod update;
 mod watch;
 
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+pub use apply::Apply;
 pub use delete::Deleted;
 pub use list::Page;
 pub use migrate::Migrated;
@@ -38,12 +41,14 @@ use super::{
 };
 use crate::{
     api::{
-        GROUP,
         decode::Document,
         kind::{DecodeError, Decoded, Kind, Part, Validation, Version},
     },
     error,
 };
+
+/// Stands for the namespace in the keys of what is in none; no namespace has this name.
+pub const NO_NAMESPACE: &str = "-";
 
 /// Serves one kind out of a store.
 pub struct Registry {
@@ -83,8 +88,7 @@ impl Registry {
         store: Arc<dyn Storage>,
         admission: Arc<dyn Admit>,
     ) -> Self {
-        let range = Prefix::resource(GROUP, kind.plural())
-            .expect("our group and plurals are valid parts of a key");
+        let range = whole(kind);
         let decode = move |bytes: &[u8]| {
             let stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
             kind.decode_stored(stored).map_err(|error| error.to_string())
@@ -102,22 +106,22 @@ impl Registry {
     }
 
     fn resource(&self) -> Resource<'static> {
-        Resource::ours(self.kind.plural())
+        Resource { group: self.kind.group(), resource: self.kind.plural() }
     }
 
     /// Key of an object. A name that fits no key names nothing.
     fn key(&self, namespace: &str, name: &str) -> Result<Key> {
-        Key::new(GROUP, self.kind.plural(), namespace, name)
+        let namespace = if self.kind.is_namespaced() { namespace } else { NO_NAMESPACE };
+        Key::new(self.kind.stored_group(), self.kind.plural(), namespace, name)
             .map_err(|_| ApiError::not_found(self.resource(), name))
     }
 
     /// Keys of a namespace, or of all of them when it is empty.
     fn prefix(&self, namespace: &str) -> Result<Prefix> {
-        let prefix = if namespace.is_empty() {
-            Prefix::resource(GROUP, self.kind.plural())
-        } else {
-            Prefix::namespace(GROUP, self.kind.plural(), namespace)
-        };
+        if namespace.is_empty() || !self.kind.is_namespaced() {
+            return Ok(whole(self.kind));
+        }
+        let prefix = Prefix::namespace(self.kind.stored_group(), self.kind.plural(), namespace);
         prefix.map_err(|error| ApiError::bad_request(error.to_string()))
     }
 
@@ -153,7 +157,7 @@ impl Registry {
         match error {
             DecodeError::Malformed(text) => ApiError::bad_request(text),
             DecodeError::Invalid(errors) => {
-                ApiError::invalid(GROUP, self.kind.kind(), name, &errors)
+                ApiError::invalid(self.kind.group(), self.kind.kind(), name, &errors)
             }
         }
     }
@@ -161,6 +165,7 @@ impl Registry {
     /// The body's own word about what it is; saying nothing agrees.
     fn check_head(&self, version: Version, body: &Value) -> Result<()> {
         let kind = self.kind.kind();
+        let api_version = self.kind.api_version(version);
         let refuse = |given: &str, why: &str| {
             ApiError::bad_request(format!(
                 "{given} in version {:?} cannot be handled as a {kind}: {why}",
@@ -172,12 +177,11 @@ impl Registry {
         }
         match &body["apiVersion"] {
             Value::Null => {}
-            Value::String(given) if given.is_empty() || given == version.api_version() => {}
+            Value::String(given) if given.is_empty() || *given == api_version => {}
             Value::String(given) => {
                 return Err(ApiError::bad_request(format!(
                     "the API version in the data ({given}) does not match the expected API version \
-                     ({})",
-                    version.api_version()
+                     ({api_version})",
                 )));
             }
             _ => return Err(refuse(kind, "apiVersion must be a string")),
@@ -204,8 +208,9 @@ impl Registry {
         let attributes = Attributes {
             operation,
             user: call.user,
+            group: self.kind.group(),
             resource: self.kind.plural(),
-            subresource: if part == Part::Status { "status" } else { "" },
+            subresource: part.subresource(),
             namespace: call.namespace,
             name,
             object,
@@ -219,7 +224,7 @@ impl Registry {
     fn accept(&self, call: &mut Call<'_>, name: &str, validation: Validation) -> Result<()> {
         let Validation { errors, warnings } = validation;
         if !errors.is_empty() {
-            return Err(ApiError::invalid(GROUP, self.kind.kind(), name, &errors));
+            return Err(ApiError::invalid(self.kind.group(), self.kind.kind(), name, &errors));
         }
         call.warnings.extend(warnings);
         Ok(())
@@ -308,6 +313,12 @@ impl Registry {
             Error::Corrupt { .. } => ApiError::internal(error::chain(error)),
         }
     }
+}
+
+/// Keys of all objects of a kind.
+fn whole(kind: &dyn Kind) -> Prefix {
+    Prefix::resource(kind.stored_group(), kind.plural())
+        .expect("groups and plurals of kinds are valid parts of a key")
 }
 
 impl Object {

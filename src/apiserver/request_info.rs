@@ -15,13 +15,15 @@ use super::{
 /// The subject of one request. Put into the request's extensions by the first filters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// `/apis/<group>/<version>/<resource>…`; otherwise only `verb` and `path` are set.
+    /// `/apis/<group>/<version>/<resource>…`, or `/api/<version>/<resource>…` of the core group;
+    /// otherwise only `verb` and `path` are set.
     pub is_resource: bool,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for
     /// paths that are no resource the method in lower case.
     pub verb: String,
-    /// `apis`
+    /// `apis` or `api`
     pub api_prefix: String,
+    /// Empty for the core group.
     pub group: String,
     pub version: String,
     pub resource: String,
@@ -50,16 +52,20 @@ impl RequestInfo {
         };
         let trimmed = uri.path().trim_matches('/');
         let segments: Vec<String> = trimmed.split('/').map(percent_decode).collect();
-        let [prefix, group, version, rest @ ..] = segments.as_slice() else { return info };
-        if prefix != "apis" || rest.is_empty() {
+        let core = String::new();
+        let (group, version, mut rest) = match segments.as_slice() {
+            [prefix, group, version, rest @ ..] if prefix == "apis" => (group, version, rest),
+            [prefix, version, rest @ ..] if prefix == "api" => (&core, version, rest),
+            _ => return info,
+        };
+        if rest.is_empty() {
             return info;
         }
         info.is_resource = true;
-        info.api_prefix.clone_from(prefix);
+        info.api_prefix.clone_from(&segments[0]);
         info.group.clone_from(group);
         info.version.clone_from(version);
 
-        let mut rest = rest;
         verb_of(method).clone_into(&mut info.verb);
         // The deprecated form `/apis/g/v/watch/…`. It makes a watch of a GET and of nothing else:
         // any other method keeps its own verb, so that it is audited as what it tried to be.
@@ -93,7 +99,13 @@ impl RequestInfo {
 
     /// Long-running requests have no deadline, and a seat in flight only until they begin.
     pub fn is_long_running(&self) -> bool {
-        self.is_resource && self.verb == "watch"
+        self.is_resource && (self.verb == "watch" || self.is_log())
+    }
+
+    /// The log of a pod, which may be followed.
+    pub fn is_log(&self) -> bool {
+        self.group.is_empty()
+            && (self.resource.as_str(), self.subresource.as_str()) == ("pods", "log")
     }
 
     /// Does the request change anything? Decides seats, deadlines and the audit trail.
@@ -219,12 +231,25 @@ mod tests {
             "/apis/g",
             "/apis/g/v",
             "/openapi/v3/apis/g/v",
-            "/api/v1/pods/x",
+            "/api",
+            "/api/v1",
         ] {
             let info = parse("GET", path);
             assert!(!info.is_resource, "{path}");
             assert_eq!((info.verb.as_str(), info.path.as_str()), ("get", path));
         }
+    }
+
+    #[test]
+    fn the_core_group_has_no_name() {
+        let info = parse("GET", "/api/v1/namespaces/a/pods/x/log?follow=true");
+        assert_eq!(summary(&info), "get a pods x log");
+        assert_eq!((info.group.as_str(), info.version.as_str()), ("", "v1"));
+        assert!(info.is_long_running(), "a log may be followed for hours");
+        assert_eq!(summary(&parse("GET", "/api/v1/namespaces")), "list - namespaces - -");
+        let info = parse("PUT", "/api/v1/namespaces/a/finalize");
+        assert_eq!(summary(&info), "update a namespaces a finalize");
+        assert!(!parse("GET", "/apis/g/v/namespaces/a/pods/x/log").is_long_running());
     }
 
     #[test]

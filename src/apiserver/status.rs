@@ -246,6 +246,20 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).with(Details::of(resource, name))
     }
 
+    /// 409: other managers (first of each pair) applied other values to these fields.
+    pub fn apply_conflict(
+        resource: Resource<'_>,
+        name: &str,
+        why: impl std::fmt::Display,
+        fields: &[(String, String)],
+    ) -> Self {
+        let error = Self::new(StatusCode::CONFLICT, "Conflict", why.to_string());
+        let error = error.with(Details::of(resource, name));
+        fields.iter().fold(error, |error, (manager, field)| {
+            error.cause("FieldManagerConflict", format!("conflict with {manager:?}"), field)
+        })
+    }
+
     /// 409: the object changed since the client read it.
     pub fn modified(resource: Resource<'_>, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version \

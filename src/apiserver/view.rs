@@ -126,7 +126,7 @@ impl Viewer {
     pub fn list_head(&self, meta: &ListMeta) -> Value {
         json!({
             "kind": format!("{}List", self.kind.kind()),
-            "apiVersion": self.version.api_version(),
+            "apiVersion": self.api_version(),
             "metadata": meta.to_value(),
         })
     }
@@ -162,13 +162,13 @@ impl Viewer {
         }
         let object = |kind: &str, api_version: &str| json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
         match self.view {
-            View::Object => object(self.kind.kind(), self.version.api_version()),
+            View::Object => object(self.kind.kind(), &self.api_version()),
             View::PartialObjectMetadata | View::PartialObjectMetadataList => {
                 object("PartialObjectMetadata", self.view_api_version())
             }
             View::Table => {
                 let row_object = match self.include {
-                    IncludeObject::Object => object(self.kind.kind(), self.version.api_version()),
+                    IncludeObject::Object => object(self.kind.kind(), &self.api_version()),
                     _ => object("PartialObjectMetadata", self.view_api_version()),
                 };
                 let cells = vec![Value::Null; self.kind.columns().len()];
@@ -176,6 +176,10 @@ impl Viewer {
                 self.table(json!({"resourceVersion": revision}), vec![row], first)
             }
         }
+    }
+
+    fn api_version(&self) -> String {
+        self.kind.api_version(self.version)
     }
 
     fn view_api_version(&self) -> &'static str {
@@ -186,7 +190,7 @@ impl Viewer {
     fn partial(&self, hub: &Value) -> Value {
         let mut encoded = match self.version {
             // The whole object would be copied for nothing.
-            Version::V1beta1 => {
+            Version::V1beta1 | Version::V1 => {
                 self.kind.encode(self.version, &json!({"metadata": hub["metadata"]}))
             }
             Version::V1alpha1 => self.kind.encode(self.version, hub),

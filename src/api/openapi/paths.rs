@@ -55,24 +55,24 @@ const fn query(name: &'static str, type_: &'static str, description: &'static st
     Parameter { name, type_, in_path: false, description }
 }
 
-const DRY_RUN: Parameter = query(
+pub(super) const DRY_RUN: Parameter = query(
     "dryRun",
     "string",
     "When present, indicates that modifications should not be persisted. Valid values are: All: \
      all stages are processed, nothing is stored.",
 );
-const FIELD_MANAGER: Parameter = query(
+pub(super) const FIELD_MANAGER: Parameter = query(
     "fieldManager",
     "string",
     "Name associated with the actor or entity that is making these changes, at most 128 characters.",
 );
-const FIELD_VALIDATION: Parameter = query(
+pub(super) const FIELD_VALIDATION: Parameter = query(
     "fieldValidation",
     "string",
     "How unknown and duplicate fields are handled: Ignore drops them, Warn (default) drops them \
      with a Warning header for each, Strict fails the request and names all of them.",
 );
-const FORCE: Parameter =
+pub(super) const FORCE: Parameter =
     query("force", "boolean", "Force takes over fields that others own. Only for apply patches.");
 const LIST: &[Parameter] = &[
     query("allowWatchBookmarks", "boolean", "Ask for watch events of type BOOKMARK."),
@@ -117,20 +117,20 @@ const DELETE: &[Parameter] = &[
     ),
 ];
 const PRETTY: Parameter = query("pretty", "string", "If 'true', the output is indented.");
-const NAMESPACE: Parameter = Parameter {
+pub(super) const NAMESPACE: Parameter = Parameter {
     name: "namespace",
     type_: "string",
     in_path: true,
     description: "object name and auth scope, such as for teams and projects",
 };
-const NAME: Parameter =
+pub(super) const NAME: Parameter =
     Parameter { name: "name", type_: "string", in_path: true, description: "name of the object" };
 
 /// Every path of `version`, and its discovery.
 pub(super) fn routes(scheme: &Scheme, version: Version) -> Vec<Route> {
     let mut routes = vec![discovery(version)];
-    for kind in scheme.kinds().iter().filter(|kind| kind.versions().contains(&version)) {
-        routes.extend(kind_routes(version, *kind));
+    for kind in scheme.served(GROUP, version) {
+        routes.extend(kind_routes(version, kind));
     }
     routes
 }

@@ -121,7 +121,7 @@ impl<T: Hub> Kind for Served<T> {
             Version::V1alpha1 => legacy::normalize(self.known(version), body, |spec, pass| {
                 T::normalize(self.schemas, spec, pass)
             }),
-            Version::V1beta1 => Ok(Vec::new()),
+            Version::V1beta1 | Version::V1 => Ok(Vec::new()),
         }
     }
 
@@ -144,7 +144,7 @@ impl<T: Hub> Kind for Served<T> {
         self.known(version).prune(&mut body.value);
         let stored = stored.map(Self::hub);
         let mut typed = match version {
-            Version::V1beta1 => Self::typed(version, &body.value)?,
+            Version::V1beta1 | Version::V1 => Self::typed(version, &body.value)?,
             Version::V1alpha1 => T::from_older(self.schemas, &body.value, stored.clone())?,
         };
         // Before the next tree of this size is made.
@@ -196,7 +196,7 @@ impl<T: Hub> Kind for Served<T> {
                 self.known(Version::V1beta1).carry(old, &mut new);
                 new
             }
-            Part::Status => {
+            Part::Status | Part::Other(_) => {
                 let mut merged = old.clone();
                 let status = new.get_mut("status").map(Value::take).unwrap_or_default();
                 let status = (!status.is_null()).then_some(status);

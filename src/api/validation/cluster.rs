@@ -138,7 +138,7 @@ pub fn validate_update<K: ClusterRules>(
             whole(&mut validator, new, &now, &value);
             whole(&mut before, old, &was, &stored);
         }
-        Part::Status => {
+        Part::Status | Part::Other(_) => {
             for (validator, object) in [(&mut validator, new), (&mut before, old)] {
                 let report = &object.status;
                 status::validate(

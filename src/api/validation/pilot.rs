@@ -45,7 +45,7 @@ pub fn validate_update(
             spec(&mut validator, new, &value);
             spec(&mut before, old, &stored);
         }
-        Part::Status => {
+        Part::Status | Part::Other(_) => {
             report(&mut validator, new);
             report(&mut before, old);
         }

@@ -89,7 +89,7 @@ impl NamespaceLifecycle {
 impl Admit for NamespaceLifecycle {
     fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
-            let Attributes { operation, resource, name, namespace, .. } = attributes;
+            let Attributes { operation, group, resource, name, namespace, .. } = attributes;
             // A namespace must be able to empty itself.
             if operation == Operation::Delete || namespace.is_empty() {
                 return Ok(());
@@ -97,7 +97,8 @@ impl Admit for NamespaceLifecycle {
             match (self.find(namespace).await?, operation) {
                 (Found::Missing, _) => Err(ApiError::not_found(NAMESPACES, namespace)),
                 (Found::Terminating, Operation::Create) => {
-                    Err(ApiError::namespace_terminating(Resource::ours(resource), name, namespace))
+                    let resource = Resource { group, resource };
+                    Err(ApiError::namespace_terminating(resource, name, namespace))
                 }
                 _ => Ok(()),
             }

@@ -80,6 +80,7 @@ mod tests {
             let mut attributes = Attributes {
                 operation: Operation::Update,
                 user: &user,
+                group: crate::api::GROUP,
                 resource: "pilots",
                 subresource: "status",
                 namespace: "db",

@@ -19,11 +19,11 @@ const STANDARD_EXTRA: &str = "x-remote-extra-";
 
 /// The user whom the front proxy names. Nobody when no certificate or no user name was sent.
 pub(super) fn authenticate(
-    proxy: &FrontProxy,
+    proxy: Option<&FrontProxy>,
     chain: &[CertificateDer<'static>],
     headers: &HeaderMap,
 ) -> Identified {
-    let Some(leaf) = chain.first() else { return Ok(None) };
+    let (Some(proxy), Some(leaf)) = (proxy, chain.first()) else { return Ok(None) };
     proxy.pool.verify(chain).map_err(Rejected::FrontProxyCertificate)?;
     let name = common_name(&parse(leaf)?).unwrap_or_default();
     if !proxy.allowed_names.is_empty() && !proxy.allowed_names.contains(&name) {
@@ -51,6 +51,16 @@ pub(super) fn authenticate(
     Ok(Some(User { name, uid: first(&proxy.uid_headers), groups, extra }))
 }
 
+impl FrontProxy {
+    /// Is this a header in which the front proxy speaks?
+    fn names(&self, header: &str) -> bool {
+        let Self { username_headers, uid_headers, group_headers, extra_prefixes, .. } = self;
+        let listed = [username_headers, uid_headers, group_headers];
+        listed.iter().any(|list| list.iter().any(|own| own == header))
+            || extra_prefixes.iter().any(|prefix| header.starts_with(prefix.as_str()))
+    }
+}
+
 /// Header values are bytes; user and group names are UTF-8.
 fn text(value: &[u8]) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
@@ -58,17 +68,14 @@ fn text(value: &[u8]) -> Option<String> {
 
 /// Removes every header that could be taken for an identity. Header names are in lower case
 /// here, so `X-REMOTE-USER` is removed too.
-pub(super) fn strip(proxy: &FrontProxy, headers: &mut HeaderMap) {
-    let FrontProxy { username_headers, uid_headers, group_headers, extra_prefixes, .. } = proxy;
+pub(super) fn strip(proxy: Option<&FrontProxy>, headers: &mut HeaderMap) {
     let doomed: Vec<_> = headers
         .keys()
         .filter(|name| {
             let name = name.as_str();
-            let listed = [username_headers, uid_headers, group_headers];
             STANDARD.contains(&name)
                 || name.starts_with(STANDARD_EXTRA)
-                || listed.iter().any(|list| list.iter().any(|own| own == name))
-                || extra_prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+                || proxy.is_some_and(|proxy| proxy.names(name))
         })
         .cloned()
         .collect();

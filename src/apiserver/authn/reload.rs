@@ -41,7 +41,7 @@ pub async fn load(client: &Client, rt: &Runtime) -> Result<watch::Receiver<Arc<T
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let first = first(&api, rt).await?;
     let trust = Trust::parse(&first.data.unwrap_or_default()).map_err(LoadError::Unusable)?;
-    if trust.front_proxy.allowed_names.is_empty() {
+    if trust.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty()) {
         warn!("The front proxy may have any common name: set --requestheader-allowed-names");
     }
     let (sender, receiver) = watch::channel(Arc::new(trust));

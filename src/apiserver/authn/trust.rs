@@ -12,7 +12,8 @@ pub(super) const CONFIG_MAP: &str = "extension-apiserver-authentication";
 /// CAs and rules for client certificates and for the front proxy.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    pub(super) front_proxy: FrontProxy,
+    /// Absent when nobody vouches for others.
+    pub(super) front_proxy: Option<FrontProxy>,
     /// Absent when the cluster uses no client certificates.
     pub(super) client_ca: Option<Pool>,
 }
@@ -49,6 +50,13 @@ const CLIENT_CA: &str = "client-ca-file";
 const PROXY_CA: &str = "requestheader-client-ca-file";
 
 impl Trust {
+    /// Trusts client certificates of this CA (PEM), and nobody to vouch for others.
+    pub fn of_clients(ca: &str) -> Result<Self, TrustError> {
+        let pool = Pool::from_pem(ca);
+        let pool = pool.map_err(|source| TrustError::Bundle { key: CLIENT_CA, source })?;
+        Ok(Self { front_proxy: None, client_ca: Some(pool) })
+    }
+
     pub fn parse(data: &BTreeMap<String, String>) -> Result<Self, TrustError> {
         let bundle = |key: &'static str| match data.get(key).filter(|pem| !pem.trim().is_empty()) {
             Some(pem) => {
@@ -83,6 +91,6 @@ impl Trust {
         if shared && front_proxy.allowed_names.is_empty() {
             return Err(TrustError::AnyClientIsProxy);
         }
-        Ok(Self { front_proxy, client_ca })
+        Ok(Self { front_proxy: Some(front_proxy), client_ca })
     }
 }

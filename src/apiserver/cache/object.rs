@@ -15,7 +15,7 @@ pub struct Cached {
     /// The object in hub form, with `metadata.resourceVersion`.
     pub hub: Value,
     pub revision: Revision,
-    encoded: [OnceLock<Bytes>; Version::ALL.len()],
+    encoded: [OnceLock<Bytes>; 2],
 }
 
 /// A decoded object, or why it could not be decoded.
@@ -39,7 +39,8 @@ impl Cached {
     /// The object's JSON in `version`, made by whoever asks first and shared by all others.
     pub fn encoded(&self, version: Version, encode: impl FnOnce(&Value) -> Bytes) -> Bytes {
         let slot = match version {
-            Version::V1beta1 => &self.encoded[0],
+            // No kind is served in both.
+            Version::V1beta1 | Version::V1 => &self.encoded[0],
             Version::V1alpha1 => &self.encoded[1],
         };
         slot.get_or_init(|| encode(&self.hub)).clone()

@@ -20,9 +20,9 @@ const SKEW: Duration = Duration::from_secs(3600);
 
 /// A certificate and its key, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
-    pub(super) certificate: String,
-    pub(super) key: String,
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
 }
 
 /// Material that cannot be worked with.
@@ -35,7 +35,7 @@ pub enum MakeError {
 }
 
 /// A new CA of our own.
-pub(super) fn ca() -> Result<Pair, MakeError> {
+pub fn ca() -> Result<Pair, MakeError> {
     let key = KeyPair::generate().map_err(MakeError::Make)?;
     let mut params = params(CA_LIFE, "navigator-apiserver-ca");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -44,23 +44,40 @@ pub(super) fn ca() -> Result<Pair, MakeError> {
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// A leaf for these names, signed by `ca` (the first certificate of its bundle).
-pub(super) fn leaf(ca: &Pair, names: &[String]) -> Result<Pair, MakeError> {
-    let ca_key = KeyPair::from_pem(&ca.key).map_err(MakeError::Ca)?;
-    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).map_err(MakeError::Ca)?;
-    let key = KeyPair::generate().map_err(MakeError::Make)?;
+/// A server's leaf for these names, signed by `ca` (the first certificate of its bundle).
+pub fn leaf(ca: &Pair, names: &[String]) -> Result<Pair, MakeError> {
     let mut params = params(LEAF_LIFE, "navigator-apiserver");
     let named = CertificateParams::new(names).map_err(MakeError::Make)?;
     params.subject_alt_names = named.subject_alt_names;
+    signed(ca, params, ExtendedKeyUsagePurpose::ServerAuth)
+}
+
+/// A client's leaf: a user of this name in this group, or in none.
+pub fn client(ca: &Pair, user: &str, group: Option<&str>) -> Result<Pair, MakeError> {
+    let mut params = params(LEAF_LIFE, user);
+    if let Some(group) = group {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    signed(ca, params, ExtendedKeyUsagePurpose::ClientAuth)
+}
+
+fn signed(
+    ca: &Pair,
+    mut params: CertificateParams,
+    usage: ExtendedKeyUsagePurpose,
+) -> Result<Pair, MakeError> {
+    let ca_key = KeyPair::from_pem(&ca.key).map_err(MakeError::Ca)?;
+    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).map_err(MakeError::Ca)?;
+    let key = KeyPair::generate().map_err(MakeError::Make)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.extended_key_usages = vec![usage];
     params.use_authority_key_identifier_extension = true;
     let certificate = params.signed_by(&key, &issuer).map_err(MakeError::Make)?;
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// A certificate that nobody trusts, for the time before there is a real one: (certificate, key).
-pub(super) fn self_signed() -> (String, String) {
+pub fn self_signed() -> (String, String) {
     let made = KeyPair::generate().and_then(|key| {
         let certificate = params(LEAF_LIFE, "navigator-apiserver-starting").self_signed(&key)?;
         Ok((certificate.pem(), key.serialize_pem()))
@@ -81,15 +98,15 @@ fn params(life: Duration, name: &str) -> CertificateParams {
 
 /// What we look at in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) not_before: i64,
-    pub(super) not_after: i64,
-    pub(super) names: Vec<String>,
+pub struct Facts {
+    pub not_before: i64,
+    pub not_after: i64,
+    pub names: Vec<String>,
 }
 
 impl Facts {
     /// Of the first certificate in `pem`.
-    pub(super) fn read(pem: &str) -> Option<Self> {
+    pub fn read(pem: &str) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
         let names = certificate.subject_alternative_name().ok().flatten();
@@ -110,15 +127,15 @@ impl Facts {
     }
 
     /// Two thirds of its life are over.
-    pub(super) fn is_due(&self, now: i64) -> bool {
+    pub fn is_due(&self, now: i64) -> bool {
         now >= self.not_before + (self.not_after - self.not_before) / 3 * 2
     }
 
-    pub(super) fn is_expired(&self, now: i64) -> bool {
+    pub fn is_expired(&self, now: i64) -> bool {
         now >= self.not_after
     }
 
-    pub(super) fn covers(&self, names: &[String]) -> bool {
+    pub fn covers(&self, names: &[String]) -> bool {
         names.iter().all(|name| self.names.contains(name))
     }
 }

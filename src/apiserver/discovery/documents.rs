@@ -8,7 +8,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     api::{
-        GROUP,
         kind::{Kind, Version},
         scheme::Scheme,
     },
@@ -17,103 +16,146 @@ use crate::{
 
 const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
+const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
+
+/// A group and its versions.
+pub(super) type Group = (&'static str, Vec<Version>);
+
+/// What objects of a version of a group say in `apiVersion`.
+fn group_version(group: &str, version: Version) -> String {
+    if group.is_empty() { version.to_string() } else { format!("{group}/{version}") }
+}
+
+/// Where a version of a group is served, without the first slash.
+pub(super) fn path(group: &str, version: Version) -> String {
+    let prefix = if group.is_empty() { "api" } else { "apis" };
+    format!("{prefix}/{}", group_version(group, version))
+}
 
 /// `APIGroupList`
-pub(super) fn groups() -> Value {
-    let mut group = group();
-    // Within a list, items carry no type of their own.
-    if let Some(fields) = group.as_object_mut() {
-        fields.remove("kind");
-        fields.remove("apiVersion");
-    }
-    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]})
+pub(super) fn groups(groups: &[Group]) -> Value {
+    let named = groups.iter().filter(|(group, _)| !group.is_empty());
+    let listed = named.map(|(name, versions)| {
+        let mut group = group(name, versions);
+        // Within a list, items carry no type of their own.
+        if let Some(fields) = group.as_object_mut() {
+            fields.remove("kind");
+            fields.remove("apiVersion");
+        }
+        group
+    });
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed.collect::<Vec<_>>()})
 }
 
 /// `APIGroup`
-pub(super) fn group() -> Value {
-    let entry = |version: Version| json!({"groupVersion": version.api_version(), "version": version.as_str()});
+pub(super) fn group(group: &str, versions: &[Version]) -> Value {
+    let entry = |version: &Version| json!({"groupVersion": group_version(group, *version), "version": version.as_str()});
     json!({
         "kind": "APIGroup",
         "apiVersion": "v1",
-        "name": GROUP,
-        "versions": Version::ALL.map(entry),
-        "preferredVersion": entry(Version::ALL[0]),
+        "name": group,
+        "versions": versions.iter().map(entry).collect::<Vec<_>>(),
+        "preferredVersion": versions.first().map(entry),
+    })
+}
+
+/// `APIVersions`: what the core group has in the place of an `APIGroup`.
+pub(super) fn core() -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": [Version::V1.as_str()],
+        "serverAddressByClientCIDRs": [],
     })
 }
 
 /// `APIResourceList`
-pub(super) fn resources(scheme: &Scheme, version: Version) -> Value {
+pub(super) fn resources(scheme: &Scheme, group: &str, version: Version) -> Value {
     let mut resources = Vec::new();
-    for kind in served(scheme, version) {
+    for kind in served(scheme, group, version) {
         resources.push(json!({
             "name": kind.plural(),
             "singularName": kind.singular(),
-            "namespaced": true,
+            "namespaced": kind.is_namespaced(),
             "kind": kind.kind(),
             "verbs": VERBS,
             "shortNames": kind.short_names(),
             "categories": kind.categories(),
-            "storageVersionHash": storage_version_hash(kind.kind()),
+            "storageVersionHash": storage_version_hash(kind),
         }));
-        if kind.has_status() {
+        for (name, verbs) in subresources(kind) {
             resources.push(json!({
-                "name": format!("{}/status", kind.plural()),
+                "name": format!("{}/{name}", kind.plural()),
                 "singularName": "",
-                "namespaced": true,
+                "namespaced": kind.is_namespaced(),
                 "kind": kind.kind(),
-                "verbs": STATUS_VERBS,
+                "verbs": verbs,
             }));
         }
     }
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": version.api_version(),
+        "groupVersion": group_version(group, version),
         "resources": resources,
     })
 }
 
+/// Names and verbs.
+fn subresources(kind: &dyn Kind) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let status = kind.has_status().then_some(("status", STATUS_VERBS));
+    status.into_iter().chain(kind.subresources().iter().map(|other| (other.name, other.verbs)))
+}
+
 /// `APIGroupDiscoveryList`: all of the above in one document.
-pub(super) fn aggregated(scheme: &Scheme) -> Value {
+pub(super) fn aggregated(scheme: &Scheme, groups: &[Group]) -> Value {
+    let item = |(group, versions): &Group| {
+        let mut metadata = json!({"creationTimestamp": null});
+        if !group.is_empty() {
+            metadata["name"] = json!(group);
+        }
+        let versions = versions.iter().map(|version| aggregated_version(scheme, group, *version));
+        json!({"metadata": metadata, "versions": versions.collect::<Vec<_>>()})
+    };
     json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
-        "items": [{
-            "metadata": {"name": GROUP, "creationTimestamp": null},
-            "versions": Version::ALL.map(|version| aggregated_version(scheme, version)),
-        }],
+        "items": groups.iter().map(item).collect::<Vec<_>>(),
     })
 }
 
-fn aggregated_version(scheme: &Scheme, version: Version) -> Value {
+fn aggregated_version(scheme: &Scheme, group: &str, version: Version) -> Value {
     let resource = |kind: &'static dyn Kind| {
         let response_kind =
-            json!({"group": GROUP, "version": version.as_str(), "kind": kind.kind()});
+            json!({"group": group, "version": version.as_str(), "kind": kind.kind()});
         let mut resource = json!({
             "resource": kind.plural(),
             "responseKind": response_kind,
-            "scope": "Namespaced",
+            "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
             "singularResource": kind.singular(),
             "verbs": VERBS,
             "shortNames": kind.short_names(),
             "categories": kind.categories(),
         });
-        if kind.has_status() {
-            resource["subresources"] = json!([{
-                "subresource": "status",
-                "responseKind": response_kind,
-                "acceptedTypes": [],
-                "verbs": STATUS_VERBS,
-            }]);
+        let parts: Vec<_> = subresources(kind)
+            .map(|(name, verbs)| {
+                json!({
+                    "subresource": name,
+                    "responseKind": response_kind,
+                    "acceptedTypes": [],
+                    "verbs": verbs,
+                })
+            })
+            .collect();
+        if !parts.is_empty() {
+            resource["subresources"] = json!(parts);
         }
         resource
     };
     json!({
         "version": version.as_str(),
         "freshness": "Current",
-        "resources": served(scheme, version).map(resource).collect::<Vec<_>>(),
+        "resources": served(scheme, group, version).map(resource).collect::<Vec<_>>(),
     })
 }
 
@@ -154,16 +196,20 @@ pub(super) fn openapi_index(hashes: &BTreeMap<String, String>) -> Value {
     json!({"paths": paths})
 }
 
-/// Kinds of a version, sorted by path.
-fn served(scheme: &Scheme, version: Version) -> impl Iterator<Item = &'static dyn Kind> {
-    let mut served: Vec<&'static dyn Kind> =
-        scheme.kinds().iter().copied().filter(|kind| kind.versions().contains(&version)).collect();
+/// Kinds of a version of a group, sorted by path.
+fn served(
+    scheme: &Scheme,
+    group: &str,
+    version: Version,
+) -> impl Iterator<Item = &'static dyn Kind> {
+    let mut served: Vec<&'static dyn Kind> = scheme.served(group, version).collect();
     served.sort_by_key(|kind| kind.plural());
     served.into_iter()
 }
 
 /// Changes when the stored version does.
-fn storage_version_hash(kind: &str) -> String {
-    let digest = Sha256::digest(format!("{GROUP}/{}/{kind}", Version::V1beta1));
+fn storage_version_hash(kind: &dyn Kind) -> String {
+    let stored = kind.versions().iter().min().copied().unwrap_or(Version::V1beta1);
+    let digest = Sha256::digest(format!("{}/{stored}/{}", kind.group(), kind.kind()));
     STANDARD.encode(&digest[..8])
 }

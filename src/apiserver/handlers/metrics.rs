@@ -12,7 +12,10 @@ use prometheus::{
 };
 
 use crate::{
-    api::{GROUP, kind::Version, scheme::Scheme},
+    api::{
+        kind::{Kind, Version},
+        scheme::Scheme,
+    },
     apiserver::{options::first, request_info::RequestInfo},
     runtime::admin,
 };
@@ -122,8 +125,8 @@ impl RequestMetrics {
         LongRunning(gauge)
     }
 
-    pub(super) fn watch_events(&self, kind: &str, version: Version) -> IntCounter {
-        self.watch_events.with_label_values(&[GROUP, version.as_str(), kind])
+    pub(super) fn watch_events(&self, kind: &dyn Kind, version: Version) -> IntCounter {
+        self.watch_events.with_label_values(&[kind.group(), version.as_str(), kind.kind()])
     }
 }
 
@@ -158,11 +161,11 @@ impl Drop for LongRunning {
 
 /// Group, version, resource and subresource, if they are ours.
 fn subject(scheme: &Scheme, info: &RequestInfo) -> [&'static str; 4] {
-    let kind = scheme.by_plural(&info.resource);
-    let version = Version::parse(&info.version).filter(|_| info.group == GROUP);
-    let (Some(kind), Some(version)) = (kind, version) else { return [""; 4] };
-    let subresource = if info.subresource == "status" { "status" } else { "" };
-    [GROUP, version.as_str(), kind.plural(), subresource]
+    let kind = scheme.by_resource(&info.group, &info.resource);
+    let (Some(kind), Some(version)) = (kind, Version::parse(&info.version)) else { return [""; 4] };
+    let others = kind.subresources().iter().map(|other| other.name);
+    let subresource = others.chain(["status"]).find(|known| *known == info.subresource);
+    [kind.group(), version.as_str(), kind.plural(), subresource.unwrap_or_default()]
 }
 
 fn verb(info: &RequestInfo) -> &'static str {

@@ -55,7 +55,7 @@ pub(super) async fn respond_page(
     }
     let weigh = |object: &Arc<Cached>| match (viewer.view, viewer.version) {
         (View::Object, _) | (_, Version::V1alpha1) => 2 * weight::of(&object.hub),
-        (_, Version::V1beta1) => ROW + 2 * weight::of(&object.hub["metadata"]),
+        (_, Version::V1beta1 | Version::V1) => ROW + 2 * weight::of(&object.hub["metadata"]),
     };
     let bytes = page.items.iter().map(weigh).sum();
     let share = load::response(bytes).await;

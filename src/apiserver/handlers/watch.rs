@@ -61,7 +61,7 @@ pub(super) async fn watch(target: &Target<'_>) -> Result<Response<Body>> {
         guard: target.guard.clone(),
         shutdown: target.shutdown.clone(),
         first: true,
-        sent: target.requests.watch_events(registry.kind().kind(), target.version),
+        sent: target.requests.watch_events(registry.kind(), target.version),
         _running: target.requests.long_running(target.info),
     };
     match events {

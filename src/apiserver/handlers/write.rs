@@ -8,15 +8,12 @@ use super::{
     Target,
     read::{respond_page, selection, view},
 };
-use crate::{
-    api::GROUP,
-    apiserver::{
-        load::{self, Arrived, Share},
-        negotiate::{content_type, read_body},
-        options::{DeleteOptions, WriteOptions},
-        registry::{Change, Deleted, Object, Patch},
-        status::{ApiError, Result},
-    },
+use crate::apiserver::{
+    load::{self, Arrived, Share},
+    negotiate::{content_type, read_body},
+    options::{ApplyOptions, DeleteOptions, WriteOptions},
+    registry::{Apply, Change, Deleted, Object, Patch},
+    status::{ApiError, Result},
 };
 
 /// What a body means, and the room for everything that is made of it.
@@ -54,9 +51,12 @@ pub(super) async fn update(target: &Target<'_>, body: Arrived) -> Result<Respons
 }
 
 pub(super) async fn patch(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
+    let more = target.registry.kind().takes_apply();
     let read = match content_type(target.headers).as_str() {
         "application/json-patch+json" => Patch::json,
         "application/merge-patch+json" => Patch::merge,
+        "application/strategic-merge-patch+json" if more => Patch::strategic,
+        "application/apply-patch+yaml" if more => return apply(target, body).await,
         _ => {
             return Err(ApiError::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -67,6 +67,19 @@ pub(super) async fn patch(target: &Target<'_>, body: Arrived) -> Result<Response
     let options = WriteOptions::parse(target.query, "PatchOptions")?;
     let (patch, _share) = understand(target, body, read).await?;
     change(target, Change::Patch(&patch), options).await
+}
+
+async fn apply(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
+    let (options, apply) = ApplyOptions::parse(target.query)?;
+    let (output, viewer) = view(target)?;
+    let (apply, _share) = understand(target, body, |bytes| Apply::new(bytes, apply)).await?;
+    let mut call = target.call();
+    let name = &target.info.name;
+    let applied = target.registry.apply(&mut call, name, target.part, &apply, options).await?;
+    let (object, created) = applied;
+    target.warn(call);
+    let code = if created { StatusCode::CREATED } else { StatusCode::OK };
+    output.respond(code, &viewer.object(&object.hub)?)
 }
 
 async fn change(
@@ -138,7 +151,7 @@ fn success(target: &Target<'_>, object: &Object) -> serde_json::Value {
         "status": "Success",
         "details": {
             "name": object.name(),
-            "group": GROUP,
+            "group": target.registry.kind().group(),
             "kind": target.registry.kind().plural(),
             "uid": object.hub["metadata"]["uid"],
         },

@@ -205,7 +205,7 @@ impl Judge {
     }
 
     async fn holds_objects(&self) -> Result<bool, Error> {
-        for kind in self.scheme.kinds() {
+        for kind in self.scheme.ours() {
             let prefix = Prefix::resource(api::GROUP, kind.plural())
                 .expect("our group and plurals are valid parts of a key");
             let request = PageRequest { limit: Some(1), ..PageRequest::default() };

@@ -30,13 +30,24 @@ impl Registry {
         body: Document,
         options: WriteOptions,
     ) -> Result<Object> {
+        self.create_managed(call, body, None, options).await
+    }
+
+    /// The same, with `metadata.managedFields`.
+    pub(super) async fn create_managed(
+        &self,
+        call: &mut Call<'_>,
+        body: Document,
+        managed: Option<Value>,
+        options: WriteOptions,
+    ) -> Result<Object> {
         let given = body.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let (mut hub, strict) = self.decode(call, body, &given, None, options)?;
         if !strict.is_empty() {
             let besides = self.besides(call, &hub);
             return Err(self.strict_error(call, &strict, &besides));
         }
-        meta::settle_namespace(&mut hub, call.namespace)?;
+        meta::settle_namespace(&mut hub, self.kind, call.namespace)?;
         if let Some(revision) = meta::take(&mut hub, "resourceVersion")
             && revision.as_str().is_some_and(|revision| !revision.is_empty())
         {
@@ -46,6 +57,9 @@ impl Registry {
             ));
         }
         self.drop_status(call, &mut hub);
+        if let Some(managed) = managed {
+            meta::fields(&mut hub).insert("managedFields".into(), managed);
+        }
         call.warnings.extend(meta::dedup_owners(&mut hub));
 
         let base = meta::text(&hub, "generateName").to_owned();
@@ -73,6 +87,7 @@ impl Registry {
         options: WriteOptions,
     ) -> Result<Object> {
         meta::begin(&mut hub);
+        self.kind.begin(&mut hub);
         let name = meta::text(&hub, "name").to_owned();
         self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
             .await?;

@@ -21,7 +21,7 @@ use crate::{
 pub enum Deleted {
     /// It is gone; this is its last state.
     Gone(Object),
-    /// Finalizers hold it.
+    /// Finalizers hold it, or it has time to end.
     Pending(Object),
 }
 
@@ -52,13 +52,15 @@ impl Registry {
             self.admit(call, Operation::Delete, Part::Main, name, objects, options.dry_run).await?;
 
             let finalizers = finalizers_after(&current.hub, options.effective_propagation());
-            let written = if finalizers.is_empty() {
+            let grace = self.grace(&current, options);
+            let ends = finalizers.is_empty() && grace == 0 && !self.kind.is_held(&current.hub);
+            let written = if ends {
                 if options.dry_run {
                     return Ok(Deleted::Gone(current));
                 }
                 self.store.delete(&key, current.revision).await.map(|_| Deleted::Gone(current))
             } else {
-                let next = marked(&current, &finalizers);
+                let next = self.marked(&current, &finalizers, grace);
                 if next == current.hub {
                     return Ok(Deleted::Pending(current));
                 }
@@ -95,6 +97,43 @@ impl Registry {
             }
         }
         Ok(page)
+    }
+
+    /// Seconds that the object stays without finalizers: a deletion can be hastened, not put off.
+    fn grace(&self, current: &Object, options: &DeleteOptions) -> i64 {
+        let asked = options.grace_period;
+        if !current.is_deleting() {
+            return self.kind.grace_period(&current.hub, asked);
+        }
+        let left = meta::grace(&current.hub);
+        asked.map_or(left, |asked| left.min(self.kind.grace_period(&current.hub, Some(asked))))
+    }
+
+    /// The object, marked as going away.
+    fn marked(&self, current: &Object, finalizers: &[String], grace: i64) -> Value {
+        let mut next = current.hub.clone();
+        let before = meta::finalizers(&current.hub);
+        let kept: HashSet<&str> = finalizers.iter().map(String::as_str).collect();
+        let same =
+            before.len() == finalizers.len() && before.iter().all(|name| kept.contains(name));
+        if !same {
+            meta::fields(&mut next).insert("finalizers".into(), json!(finalizers));
+        }
+        if !current.is_deleting() || grace < meta::grace(&current.hub) {
+            let fields = meta::fields(&mut next);
+            fields.insert("deletionTimestamp".into(), meta::in_seconds(grace));
+            fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
+        }
+        if !current.is_deleting() {
+            meta::bump_generation(&mut next);
+            self.kind.end(&mut next);
+        }
+        next
+    }
+
+    /// Is an object that is going away gone with this state?
+    pub(super) fn may_end(&self, next: &Value) -> bool {
+        meta::finalizers(next).is_empty() && meta::grace(next) == 0 && !self.kind.is_held(next)
     }
 
     fn check_preconditions(
@@ -142,22 +181,4 @@ fn finalizers_after(hub: &Value, propagation: Option<Propagation>) -> Vec<String
         Some(Propagation::Background) | None => {}
     }
     names
-}
-
-/// The object, marked as going away.
-fn marked(current: &Object, finalizers: &[String]) -> Value {
-    let mut next = current.hub.clone();
-    let before = meta::finalizers(&current.hub);
-    let kept: HashSet<&str> = finalizers.iter().map(String::as_str).collect();
-    let same = before.len() == finalizers.len() && before.iter().all(|name| kept.contains(name));
-    if !same {
-        meta::fields(&mut next).insert("finalizers".into(), json!(finalizers));
-    }
-    if !current.is_deleting() {
-        let fields = meta::fields(&mut next);
-        fields.insert("deletionTimestamp".into(), meta::now());
-        fields.insert("deletionGracePeriodSeconds".into(), json!(0));
-        meta::bump_generation(&mut next);
-    }
-    next
 }

@@ -148,7 +148,8 @@ impl Registry {
     /// The only key that can be selected. Each pilot asks for its own Pilot so, and after an outage
     /// all of them do at once.
     fn only_key(&self, namespace: &str, selector: &Selector) -> Option<Key> {
-        let name = selector.fields.name().filter(|_| !namespace.is_empty())?;
+        let scoped = !namespace.is_empty() || !self.kind.is_namespaced();
+        let name = selector.fields.name().filter(|_| scoped)?;
         self.key(namespace, name).ok()
     }
 

@@ -9,7 +9,7 @@ use rand::Rng;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::decode::MAX_FINDINGS,
+    api::{decode::MAX_FINDINGS, kind::Kind},
     apiserver::status::{ApiError, Result},
 };
 
@@ -40,12 +40,26 @@ pub(super) fn text<'a>(hub: &'a Value, name: &str) -> &'a str {
 
 /// Now, in seconds, as Kubernetes writes times.
 pub(super) fn now() -> Value {
-    let seconds = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second());
-    json!(seconds.unwrap_or_default().to_string())
+    in_seconds(0)
+}
+
+/// So many seconds from now.
+pub(super) fn in_seconds(later: i64) -> Value {
+    let at = jiff::Timestamp::now().as_second().saturating_add(later);
+    json!(jiff::Timestamp::from_second(at).unwrap_or(jiff::Timestamp::MAX).to_string())
+}
+
+/// Seconds that an object which is going away still has.
+pub(super) fn grace(hub: &Value) -> i64 {
+    hub["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)
 }
 
 /// The object goes where the URL says.
-pub(super) fn settle_namespace(hub: &mut Value, namespace: &str) -> Result<()> {
+pub(super) fn settle_namespace(hub: &mut Value, kind: &dyn Kind, namespace: &str) -> Result<()> {
+    if !kind.is_namespaced() {
+        fields(hub).remove("namespace");
+        return Ok(());
+    }
     let given = text(hub, "namespace");
     if !given.is_empty() && given != namespace {
         return Err(ApiError::bad_request(

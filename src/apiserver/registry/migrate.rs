@@ -6,10 +6,7 @@
 use tracing::{info, warn};
 
 use super::Registry;
-use crate::{
-    api::GROUP,
-    apiserver::storage::{Entry, Error, Key, PageRequest, Prefix, Result},
-};
+use crate::apiserver::storage::{Entry, Error, Key, PageRequest, Result};
 
 /// Objects that one request to the store reads.
 const PAGE: usize = 500;
@@ -35,8 +32,7 @@ impl Migrated {
 impl Registry {
     /// Brings every object of this kind into the form that is stored today.
     pub async fn migrate(&self) -> Result<Migrated> {
-        let range = Prefix::resource(GROUP, self.kind.plural())
-            .expect("our group and plurals are valid parts of a key");
+        let range = super::whole(self.kind);
         let mut found = Migrated::default();
         let mut request = PageRequest { limit: Some(PAGE), ..PageRequest::default() };
         loop {

@@ -8,6 +8,7 @@ use json_patch::{
 };
 use serde_json::Value;
 
+use super::strategic;
 use crate::{
     api::decode::{
         self, Document,
@@ -32,6 +33,7 @@ const MAX_MOVED: usize = 4_000_000;
 pub enum Patch {
     Json(json_patch::Patch, Weight),
     Merge(Document),
+    Strategic(Document),
 }
 
 /// Memory of the body's tree.
@@ -42,7 +44,7 @@ impl Patch {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Json(_, weight) => *weight,
-            Self::Merge(document) => document.weight,
+            Self::Merge(document) | Self::Strategic(document) => document.weight,
         }
     }
 
@@ -73,12 +75,20 @@ impl Patch {
         Ok(Self::Merge(document))
     }
 
+    /// A body of `application/strategic-merge-patch+json`.
+    pub fn strategic(body: &[u8]) -> Result<Self> {
+        match Self::merge(body)? {
+            Self::Merge(document) => Ok(Self::Strategic(document)),
+            other => Ok(other),
+        }
+    }
+
     /// The patch states which revision (or which object) it is for, so that it must not be tried
     /// on another one.
     pub(super) fn names_revision(&self) -> bool {
         const NAMING: [&str; 2] = ["resourceVersion", "uid"];
         match self {
-            Self::Merge(document) => {
+            Self::Merge(document) | Self::Strategic(document) => {
                 let given = |name: &str| !document.value["metadata"][name].is_null();
                 NAMING.into_iter().any(given)
             }
@@ -99,6 +109,11 @@ impl Patch {
                 patched.duplicates.clone_from(&document.duplicates);
                 patched.numbers.clone_from(&document.numbers);
                 Ok(patched)
+            }
+            Self::Strategic(document) => {
+                strategic::merge(&mut object, &document.value).map_err(refused)?;
+                weight::check(&object).map_err(refused)?;
+                Ok(object.into())
             }
             Self::Json(patch, _) => {
                 let mut effort = Effort::default();

@@ -3,13 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Object, Patch, Registry, meta};
+use super::{Apply, Call, Object, Patch, Registry, apply::Merged, meta};
 use crate::{
     api::{
-        GROUP,
         decode::Document,
         field::{FieldError, Path, Problem},
-        kind::{Part, Version},
+        kind::{Kind, Part, Version},
         validation::warning,
     },
     apiserver::{
@@ -29,6 +28,18 @@ const ATTEMPTS: usize = 5;
 pub enum Change<'a> {
     Replace(&'a Document),
     Patch(&'a Patch),
+    Apply(&'a Apply),
+}
+
+impl Change<'_> {
+    /// Is it as right for another state as for the one that it met?
+    fn may_be_tried_again(&self) -> bool {
+        match self {
+            Self::Replace(_) => false,
+            Self::Patch(patch) => !patch.names_revision(),
+            Self::Apply(apply) => !apply.names_revision(),
+        }
+    }
 }
 
 impl Registry {
@@ -53,7 +64,7 @@ impl Registry {
             let current = load::work(entry.value.len(), read)?;
             let next = self.next(call, name, part, change, &current, options).await?;
 
-            let ends = current.is_deleting() && meta::finalizers(&next).is_empty();
+            let ends = current.is_deleting() && self.may_end(&next);
             let bytes = load::work(entry.value.len(), || Self::to_bytes(&next));
             if bytes == entry.value && !ends {
                 return Ok(Object { share, ..current });
@@ -69,8 +80,7 @@ impl Registry {
             match written {
                 Ok(revision) => return Ok(Object { share, ..Object::new(key, next, revision) }),
                 Err(storage::Error::Conflict { .. })
-                    if matches!(change, Change::Patch(patch) if !patch.names_revision())
-                        && attempt < ATTEMPTS =>
+                    if change.may_be_tried_again() && attempt < ATTEMPTS =>
                 {
                     attempt += 1;
                 }
@@ -90,6 +100,7 @@ impl Registry {
         options: WriteOptions,
     ) -> Result<Value> {
         let hub = Some(&current.hub);
+        let mut managed = None;
         let (weight, (mut given, strict)) = match change {
             Change::Replace(body) => {
                 (body.weight, self.decode(call, body.clone(), name, hub, options)?)
@@ -100,11 +111,19 @@ impl Registry {
                 let patched = load::work(size, apply)?;
                 (patched.weight, self.decode(call, patched, name, hub, options)?)
             }
+            Change::Apply(apply) => {
+                let shown = self.kind.encode(call.version, &current.hub);
+                let merge = || apply.merge(self.kind, call.version, part, shown);
+                let merged = load::work(current.size.max(apply.weight()), merge)?;
+                let Merged { object, managed: fields } = merged;
+                managed = Some(fields);
+                (object.weight, self.decode(call, object, name, hub, options)?)
+            }
         };
         if !strict.is_empty() {
             return Err(match change {
                 Change::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
-                Change::Patch(_) => strict_patch_error(self.kind.kind(), name, &strict),
+                Change::Patch(_) | Change::Apply(_) => strict_patch_error(self.kind, name, &strict),
             });
         }
         self.check_identity(call, name, &mut given, current)?;
@@ -115,6 +134,9 @@ impl Registry {
 
         let mut next = self.kind.merge_update(part, given, &current.hub);
         meta::keep(&mut next, &current.hub);
+        if let Some(managed) = managed {
+            meta::fields(&mut next).insert("managedFields".into(), managed);
+        }
         drop(meta::take(&mut next, "resourceVersion"));
         if part == Part::Main && next.get("spec") != current.hub.get("spec") {
             meta::bump_generation(&mut next);
@@ -146,7 +168,7 @@ impl Registry {
                 call.warnings.extend(warnings);
                 Patch::Merge(document).apply(shown)
             }
-            (Patch::Json(..) | Patch::Merge(_), _) => patch.apply(shown),
+            (Patch::Json(..) | Patch::Merge(_) | Patch::Strategic(_), _) => patch.apply(shown),
         }
     }
 
@@ -158,7 +180,7 @@ impl Registry {
         given: &mut Value,
         current: &Object,
     ) -> Result<()> {
-        meta::settle_namespace(given, call.namespace)?;
+        meta::settle_namespace(given, self.kind, call.namespace)?;
         let body_name = meta::text(given, "name");
         if body_name.is_empty() {
             return Err(ApiError::bad_request(format!(
@@ -190,14 +212,14 @@ impl Registry {
                 let path = Path::new("metadata").child("resourceVersion");
                 let problem = Problem::Invalid(json!(revision));
                 let error = FieldError::new(&path, problem, "must be a decimal number");
-                Err(ApiError::invalid(GROUP, self.kind.kind(), name, &vec![error]))
+                Err(ApiError::invalid(self.kind.group(), self.kind.kind(), name, &vec![error]))
             }
             _ => {
                 let path = Path::new("metadata").child("resourceVersion");
                 let problem = Problem::Invalid(json!(0));
                 let error = FieldError::new(&path, problem, "must be specified for an update");
                 // Upstream names the resource here, not the kind.
-                Err(ApiError::invalid(GROUP, self.kind.plural(), name, &vec![error]))
+                Err(ApiError::invalid(self.kind.group(), self.kind.plural(), name, &vec![error]))
             }
         }
     }
@@ -205,8 +227,8 @@ impl Registry {
 
 /// 422 for fields that a patch should not have made. Upstream shows the whole patch first; what
 /// is wrong would stand behind a page of JSON.
-fn strict_patch_error(kind: &str, name: &str, strict: &[String]) -> ApiError {
+fn strict_patch_error(kind: &dyn Kind, name: &str, strict: &[String]) -> ApiError {
     let detail = format!("strict decoding error: {}", strict.join(", "));
     let error = FieldError::new(&Path::new("patch"), Problem::Forbidden, detail);
-    ApiError::invalid(GROUP, kind, name, &vec![error])
+    ApiError::invalid(kind.group(), kind.kind(), name, &vec![error])
 }

@@ -1,0 +1,80 @@
+//! OpenAPI of kinds that are not ours, as far as kubectl looks: that a PATCH takes
+//! `fieldValidation` and `dryRun`, which makes it leave validation to the server.
+//!
+//! Their schemas are Kubernetes' own; here each is an object that may hold anything.
+
+use serde_json::{Map, Value, json};
+
+use super::{COMPONENTS, info, paths};
+use crate::api::{
+    kind::{Kind, Version},
+    scheme::Scheme,
+};
+
+/// The document served at `/openapi/v3/api/v1` or `/openapi/v3/apis/<group>/<version>`.
+pub fn v3(scheme: &Scheme, group: &str, version: Version) -> Value {
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    for kind in scheme.served(group, version) {
+        let gvk = json!({"group": group, "kind": kind.kind(), "version": version.as_str()});
+        let name = format!("io.k8s.api.{}.{version}.{}", word(group), kind.kind());
+        let schema = json!({
+            "type": "object",
+            "description": format!("A {} of Kubernetes.", kind.kind()),
+            "x-kubernetes-group-version-kind": [gvk],
+            "x-kubernetes-preserve-unknown-fields": true,
+        });
+        schemas.insert(name.clone(), schema);
+        paths.insert(path(kind, version), item(kind, &gvk, &name));
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": info(),
+        "paths": paths,
+        "components": {"schemas": schemas},
+    })
+}
+
+/// The group as the names of its definitions have it.
+fn word(group: &str) -> &str {
+    match group.split('.').next().unwrap_or_default() {
+        "" => "core",
+        word => word,
+    }
+}
+
+fn path(kind: &dyn Kind, version: Version) -> String {
+    let prefix = if kind.group().is_empty() { "api" } else { "apis" };
+    let namespace = if kind.is_namespaced() { "/namespaces/{namespace}" } else { "" };
+    format!("/{prefix}/{}{namespace}/{}/{{name}}", kind.api_version(version), kind.plural())
+}
+
+fn item(kind: &dyn Kind, gvk: &Value, schema: &str) -> Value {
+    let reference = json!({"schema": {"$ref": format!("{COMPONENTS}{schema}")}});
+    let answer = json!({"200": {"description": "OK", "content": {"application/json": reference}}});
+    // Without strategic merge patches kubectl uses what it knows of the types by itself.
+    let patches = ["application/json-patch+json", "application/merge-patch+json"];
+    let content: Map<String, Value> =
+        patches.iter().map(|type_| ((*type_).to_owned(), reference.clone())).collect();
+    let mut named = vec![paths::NAME];
+    if kind.is_namespaced() {
+        named.push(paths::NAMESPACE);
+    }
+    let operation = |verb: &str, action: &str| {
+        json!({
+            "operationId": format!("{verb}{}", kind.kind()),
+            "responses": answer,
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": gvk,
+        })
+    };
+    let mut patch = operation("patch", "patch");
+    let parameters = [paths::DRY_RUN, paths::FIELD_MANAGER, paths::FIELD_VALIDATION, paths::FORCE];
+    patch["parameters"] = parameters.iter().map(super::parameter_v3).collect();
+    patch["requestBody"] = json!({"required": true, "content": content});
+    json!({
+        "parameters": named.iter().map(super::parameter_v3).collect::<Vec<_>>(),
+        "get": operation("read", "get"),
+        "patch": patch,
+    })
+}
