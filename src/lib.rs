@@ -15,6 +15,8 @@ pub mod controller;
 pub mod manifest;
 pub mod pilot;
 
+pub mod local;
+
 pub mod database;
 pub mod databases;
 

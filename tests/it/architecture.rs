@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "databases",
         &["databases", "database", "controller", "pilot", "engine", "runtime", "api", "error"],
     ),
+    ("local", &["local", "apiserver", "controller", "pilot", "engine", "runtime", "api", "error"]),
     ("manifest", &["manifest", "engine", "api", "error"]),
     (
         "cli",
@@ -27,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "controller",
             "pilot",
             "database",
+            "local",
             "manifest",
             "engine",
             "runtime",

@@ -1,0 +1,6 @@
+//! Everything on one host, without Kubernetes.
+//!
+//! Owns what stands in for Kubernetes there. The API server's machinery, the controller and the
+//! pilots are those of a Kubernetes install.
+
+pub mod api;

@@ -1,0 +1,178 @@
+//! Who may do what: the controller everything, ServiceAccounts what the stored Roles and
+//! RoleBindings of the namespace give them, everybody else nothing.
+//!
+//! Members of `system:masters` are not asked about. Rules are read from the store with each
+//! request, so a binding counts as soon as it is written.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, Subject};
+use serde::de::DeserializeOwned;
+
+use super::pki;
+use crate::apiserver::{
+    authn::User,
+    authz::{Decision, ReviewAccess},
+    delegate::CallError,
+    request_info::RequestInfo,
+    storage::{self, Key, PageRequest, Prefix, Storage},
+};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The rules in a store.
+pub(super) struct Rules {
+    store: Arc<dyn Storage>,
+    controller: String,
+}
+
+impl Rules {
+    pub(super) fn new(store: Arc<dyn Storage>) -> Self {
+        Self { store, controller: pki::controller() }
+    }
+
+    async fn allows(&self, user: &User, request: &RequestInfo) -> storage::Result<bool> {
+        if user.name == self.controller {
+            return Ok(true);
+        }
+        // Only namespaces have rules here.
+        if !request.is_resource || request.namespace.is_empty() {
+            return Ok(false);
+        }
+        let namespace = &request.namespace;
+        let Ok(bindings) = Prefix::namespace(GROUP, "rolebindings", namespace) else {
+            return Ok(false);
+        };
+        for entry in self.store.list(&bindings, PageRequest::default()).await?.entries {
+            let Some(RoleBinding { role_ref, subjects, .. }) = read(&entry.value) else { continue };
+            let bound = subjects.iter().flatten().any(|subject| is(subject, user, namespace));
+            if !bound || role_ref.kind != "Role" || role_ref.api_group != GROUP {
+                continue;
+            }
+            let Ok(role) = Key::new(GROUP, "roles", namespace, &role_ref.name) else { continue };
+            let Some(entry) = self.store.get(&role).await? else { continue };
+            let Some(Role { rules, .. }) = read(&entry.value) else { continue };
+            if rules.iter().flatten().any(|rule| permits(rule, request)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl ReviewAccess for Rules {
+    fn review<'a>(
+        &'a self,
+        user: &'a User,
+        request: &'a RequestInfo,
+    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+        Box::pin(async move {
+            match self.allows(user, request).await {
+                Ok(true) => Ok(Decision::Allow),
+                Ok(false) => Ok(Decision::Deny(String::new())),
+                Err(error) => Err(Arc::new(error.into())),
+            }
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(stored: &[u8]) -> Option<T> {
+    serde_json::from_slice(stored).ok()
+}
+
+/// Is this user meant?
+fn is(subject: &Subject, user: &User, here: &str) -> bool {
+    match subject.kind.as_str() {
+        "User" => subject.name == user.name,
+        "Group" => user.in_group(&subject.name),
+        "ServiceAccount" => {
+            let namespace = subject.namespace.as_deref().unwrap_or(here);
+            user.name.strip_prefix("system:serviceaccount:").and_then(|id| id.split_once(':'))
+                == Some((namespace, subject.name.as_str()))
+        }
+        _ => false,
+    }
+}
+
+/// Does the rule allow the request?
+fn permits(rule: &PolicyRule, request: &RequestInfo) -> bool {
+    let has = |list: &[String], word: &str| list.iter().any(|item| item == "*" || item == word);
+    let groups = rule.api_groups.as_deref().unwrap_or_default();
+    let names = rule.resource_names.as_deref().unwrap_or_default();
+    has(&rule.verbs, &request.verb)
+        && has(groups, &request.group)
+        && rule.resources.iter().flatten().any(|resource| covers(resource, request))
+        && (names.is_empty() || names.contains(&request.name))
+}
+
+/// `pods`, `pods/log`, `*/status` or `*`.
+fn covers(resource: &str, request: &RequestInfo) -> bool {
+    let RequestInfo { resource: asked, subresource, .. } = request;
+    match resource.split_once('/') {
+        _ if resource == "*" => true,
+        None => subresource.is_empty() && resource == asked,
+        Some(("*", part)) => !subresource.is_empty() && part == subresource,
+        Some((resource, part)) => resource == asked && part == subresource,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(method: &str, path: &str) -> RequestInfo {
+        RequestInfo::parse(&method.parse().unwrap(), &path.parse().unwrap())
+    }
+
+    #[test]
+    fn rules_name_verbs_groups_resources_subresources_and_names() {
+        const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
+        let rule =
+            |rule: serde_json::Value| -> PolicyRule { serde_json::from_value(rule).unwrap() };
+        let ours = "navigator.jetstack.io";
+        let pilots = rule(json!({"apiGroups": [ours], "resources": ["pilots"], "verbs": ["get"]}));
+        let named = rule(json!({"apiGroups": [ours], "resources": ["pilots"], "verbs": ["*"],
+            "resourceNames": ["a"]}));
+        let status =
+            rule(json!({"apiGroups": ["*"], "resources": ["*/status"], "verbs": ["patch"]}));
+        let rows = [
+            (&pilots, "GET", format!("{PILOTS}/a"), true),
+            (&pilots, "GET", PILOTS.to_owned(), false),
+            (&pilots, "GET", format!("{PILOTS}/a/status"), false),
+            (&pilots, "GET", "/api/v1/namespaces/db/pilots/a".to_owned(), false),
+            (&named, "DELETE", format!("{PILOTS}/a"), true),
+            (&named, "DELETE", format!("{PILOTS}/b"), false),
+            (&named, "POST", PILOTS.to_owned(), false),
+            (&named, "GET", format!("{PILOTS}?fieldSelector=metadata.name=a"), true),
+            (&status, "PATCH", format!("{PILOTS}/a/status"), true),
+            (&status, "PATCH", format!("{PILOTS}/a"), false),
+        ];
+        for (rule, method, path, expected) in rows {
+            assert_eq!(permits(rule, &request(method, &path)), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_subject_is_one_service_account_or_a_group_of_them() {
+        let user = User {
+            name: "system:serviceaccount:db:demo".into(),
+            groups: vec!["system:serviceaccounts:db".into()],
+            ..User::default()
+        };
+        for (subject, expected) in [
+            (json!({"kind": "ServiceAccount", "name": "demo"}), true),
+            (json!({"kind": "ServiceAccount", "name": "demo", "namespace": "db"}), true),
+            (json!({"kind": "ServiceAccount", "name": "demo", "namespace": "other"}), false),
+            (json!({"kind": "ServiceAccount", "name": "dem"}), false),
+            (json!({"kind": "User", "name": "system:serviceaccount:db:demo"}), true),
+            (json!({"kind": "Group", "name": "system:serviceaccounts:db"}), true),
+            (json!({"kind": "Group", "name": "system:masters"}), false),
+        ] {
+            let parsed: Subject = serde_json::from_value(subject.clone()).unwrap();
+            assert_eq!(is(&parsed, &user, "db"), expected, "{subject}");
+        }
+    }
+}

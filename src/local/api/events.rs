@@ -1,0 +1,93 @@
+//! Events live for an hour after they were last counted, as kube-apiserver has it.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tracing::warn;
+
+use super::kinds;
+use crate::{
+    apiserver::storage::{Entry, Error, PageRequest, Prefix, Result, Storage},
+    error::chain,
+    runtime::Shutdown,
+};
+
+/// In seconds.
+const LIFE: i64 = 3600;
+const CHECK_EVERY: Duration = Duration::from_secs(300);
+
+/// Deletes what is too old, until shutdown.
+pub(super) async fn expire(store: Arc<dyn Storage>, shutdown: Shutdown) {
+    loop {
+        let now = Timestamp::now().as_second();
+        if let Err(error) = sweep(&store, now).await {
+            warn!(error = %chain(&error), "Failed to delete old events");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(CHECK_EVERY) => {}
+            () = shutdown.triggered() => return,
+        }
+    }
+}
+
+async fn sweep(store: &Arc<dyn Storage>, now: i64) -> Result<()> {
+    let events =
+        Prefix::resource(kinds::CORE, "events").expect("both are valid parts of a storage key");
+    for entry in store.list(&events, PageRequest::default()).await?.entries {
+        if !is_over(&entry, now) {
+            continue;
+        }
+        match store.delete(&entry.key, entry.revision).await {
+            // Counted again, or deleted, meanwhile.
+            Ok(_) | Err(Error::Conflict { .. } | Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn is_over(entry: &Entry, now: i64) -> bool {
+    let event: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+    let times =
+        ["/metadata/creationTimestamp", "/eventTime", "/lastTimestamp", "/series/lastObservedTime"];
+    let seconds = |pointer: &&str| {
+        let time: Timestamp = event.pointer(pointer)?.as_str()?.parse().ok()?;
+        Some(time.as_second())
+    };
+    let last = times.iter().filter_map(seconds).max();
+    last.is_none_or(|last| now - last > LIFE)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::apiserver::storage::{
+        Key,
+        embedded::{Embedded, History},
+    };
+
+    #[tokio::test]
+    async fn an_event_lives_for_an_hour_after_it_was_counted_last() {
+        let backend = redb::backends::InMemoryBackend::new();
+        let store: Arc<dyn Storage> = Arc::new(Embedded::on(backend, History::default()).unwrap());
+        let key = |name| Key::new(kinds::CORE, "events", "db", name).unwrap();
+        let created = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
+        let series = json!({"lastObservedTime": "2026-01-01T00:50:00.123456Z"});
+        let objects = [
+            ("old", json!({"metadata": created})),
+            ("again", json!({"metadata": created, "series": series})),
+        ];
+        for (name, object) in objects {
+            store.create(&key(name), object.to_string().into()).await.unwrap();
+        }
+        let at: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        sweep(&store, at.as_second()).await.unwrap();
+        assert!(store.get(&key("old")).await.unwrap().is_some(), "its hour is not over");
+        sweep(&store, at.as_second() + 1).await.unwrap();
+        assert!(store.get(&key("old")).await.unwrap().is_none());
+        assert!(store.get(&key("again")).await.unwrap().is_some());
+    }
+}

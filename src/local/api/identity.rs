@@ -1,0 +1,101 @@
+//! Who may be whom: the identities of one host and what they show for themselves.
+//!
+//! A person and the controller show certificates; a pod shows a token, because a certificate
+//! cannot say which pod it is for.
+
+use std::net::SocketAddr;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use kube::{Client, config::Kubeconfig};
+use serde_json::{Value, json};
+
+use super::{
+    pki::Pki,
+    tokens::{PodClaims, Tokens},
+};
+use crate::{api::names, apiserver::certs::leaf::Pair};
+
+/// Somebody who calls the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// May do everything.
+    Admin,
+    Controller,
+    /// What runs in a pod: its ServiceAccount, and which pod it is.
+    Pod {
+        namespace: String,
+        service_account: String,
+        pod_name: String,
+        pod_uid: String,
+    },
+}
+
+/// Gives out credentials.
+pub(super) struct Issuer {
+    address: SocketAddr,
+    ca: String,
+    admin: Pair,
+    controller: Pair,
+    tokens: Tokens,
+}
+
+impl Issuer {
+    pub(super) fn new(address: SocketAddr, pki: &Pki, tokens: Tokens) -> Self {
+        let (admin, controller) = (pki.admin.clone(), pki.controller.clone());
+        Self { address, ca: pki.ca.certificate.clone(), admin, controller, tokens }
+    }
+
+    pub(super) fn kubeconfig(&self, who: &Identity) -> String {
+        let config = self.document(who);
+        serde_yaml::to_string(&config).expect("a Value has string keys only")
+    }
+
+    fn document(&self, who: &Identity) -> Value {
+        let encoded = |text: &str| BASE64_STANDARD.encode(text);
+        let by_certificate = |pair: &Pair| {
+            json!({
+                "client-certificate-data": encoded(&pair.certificate),
+                "client-key-data": encoded(&pair.key),
+            })
+        };
+        let (name, user, namespace) = match who {
+            Identity::Admin => ("admin", by_certificate(&self.admin), "default"),
+            Identity::Controller => {
+                ("controller", by_certificate(&self.controller), names::NAMESPACE)
+            }
+            Identity::Pod { namespace, service_account, pod_name, pod_uid } => {
+                let claims = PodClaims {
+                    namespace: namespace.clone(),
+                    service_account: service_account.clone(),
+                    pod_name: pod_name.clone(),
+                    pod_uid: pod_uid.clone(),
+                };
+                ("pod", json!({"token": self.tokens.issue(&claims)}), namespace.as_str())
+            }
+        };
+        const HERE: &str = "navigator-local";
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": HERE, "cluster": {
+                "server": format!("https://{}", self.address),
+                "certificate-authority-data": encoded(&self.ca),
+            }}],
+            "users": [{"name": name, "user": user}],
+            "contexts": [{"name": HERE, "context": {
+                "cluster": HERE, "user": name, "namespace": namespace,
+            }}],
+            "current-context": HERE,
+        })
+    }
+
+    pub(super) async fn client(
+        &self,
+        who: &Identity,
+    ) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
+        let config: Kubeconfig = serde_json::from_value(self.document(who))?;
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(config, &options).await?;
+        Ok(Client::try_from(config)?)
+    }
+}

@@ -1,0 +1,301 @@
+//! The kinds of Kubernetes that are served here.
+//!
+//! Owns what tells them apart: names, defaults, what an update may touch, columns. A body must
+//! be of the kind's own type; fields that the type does not know are reported and kept.
+
+mod columns;
+mod defaults;
+mod event;
+mod table;
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use self::event::Event;
+use crate::api::{
+    decode::{Document, MAX_FINDINGS},
+    kind::{Column, DecodeError, Decoded, Kind, Part, Subresource, Validation, Version},
+    schema::Schemas,
+    validation,
+};
+
+/// Group of the core group's objects in the store, where every group has a name.
+pub(super) const CORE: &str = "core";
+/// Stands for the namespace of what is in none, in the keys of the store.
+pub(super) use crate::apiserver::registry::NO_NAMESPACE;
+
+/// Every kind.
+pub(super) fn all(schemas: &'static Schemas) -> Vec<&'static dyn Kind> {
+    let mut kinds: Vec<&'static dyn Kind> = Vec::new();
+    for native in table::ALL {
+        kinds.push(Box::leak(Box::new(Served { native, schemas })));
+        if native.kind == "Event" {
+            kinds.push(Box::leak(Box::new(Event::new(Served { native, schemas }))));
+        }
+    }
+    kinds
+}
+
+/// What tells one kind from another.
+struct Native {
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    short: &'static [&'static str],
+    categories: &'static [&'static str],
+    group: &'static str,
+    namespaced: bool,
+    status: bool,
+    subresources: &'static [Subresource],
+    selectable: &'static [&'static str],
+    columns: &'static [Column],
+    cells: fn(&Value, i64) -> Vec<Value>,
+    /// The body as its type understands it.
+    typed: fn(&Value) -> Result<Value, serde_json::Error>,
+    /// Completes every body.
+    complete: fn(&mut Value),
+    /// Completes a new object.
+    begin: fn(&mut Value),
+    /// Completes an object whose deletion begins.
+    end: fn(&mut Value),
+    /// Fields of spec that an update may change; all of them when absent.
+    mutable: Option<&'static [&'static str]>,
+}
+
+/// The body, as a type understands it.
+fn typed<T: DeserializeOwned + Serialize>(body: &Value) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(T::deserialize(body)?)
+}
+
+/// A kind in the server's terms. Hub form is the object itself.
+#[derive(Clone, Copy)]
+struct Served {
+    native: &'static Native,
+    schemas: &'static Schemas,
+}
+
+const VERSIONS: &[Version] = &[Version::V1];
+
+impl Kind for Served {
+    fn plural(&self) -> &'static str {
+        self.native.plural
+    }
+
+    fn singular(&self) -> &'static str {
+        self.native.singular
+    }
+
+    fn kind(&self) -> &'static str {
+        self.native.kind
+    }
+
+    fn short_names(&self) -> &'static [&'static str] {
+        self.native.short
+    }
+
+    fn categories(&self) -> &'static [&'static str] {
+        self.native.categories
+    }
+
+    fn versions(&self) -> &'static [Version] {
+        VERSIONS
+    }
+
+    fn has_status(&self) -> bool {
+        self.native.status
+    }
+
+    fn group(&self) -> &'static str {
+        self.native.group
+    }
+
+    fn stored_group(&self) -> &'static str {
+        if self.native.group.is_empty() { CORE } else { self.native.group }
+    }
+
+    fn is_namespaced(&self) -> bool {
+        self.native.namespaced
+    }
+
+    fn subresources(&self) -> &'static [Subresource] {
+        self.native.subresources
+    }
+
+    fn takes_apply(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, hub: &mut Value) {
+        (self.native.begin)(hub);
+    }
+
+    fn end(&self, hub: &mut Value) {
+        (self.native.end)(hub);
+    }
+
+    fn grace_period(&self, hub: &Value, asked: Option<i64>) -> i64 {
+        if self.native.kind == "Pod" { defaults::pod_grace_period(hub, asked) } else { 0 }
+    }
+
+    fn is_held(&self, hub: &Value) -> bool {
+        // Of a namespace: as long as somebody still empties it.
+        let finalizers = hub.pointer("/spec/finalizers").and_then(Value::as_array);
+        self.native.kind == "Namespace" && finalizers.is_some_and(|left| !left.is_empty())
+    }
+
+    fn normalize(&self, _: Version, _: &mut Document) -> Result<Vec<String>, DecodeError> {
+        Ok(Vec::new())
+    }
+
+    fn decode(
+        &self,
+        version: Version,
+        body: Document,
+        _stored: Option<&Value>,
+    ) -> Result<Decoded, DecodeError> {
+        let Document { value: mut hub, duplicates, .. } = body;
+        drop_nulls(&mut hub);
+        hub["apiVersion"] = self.api_version(version).into();
+        hub["kind"] = self.native.kind.into();
+        let known = (self.native.typed)(&hub).map_err(|error| {
+            let kind = self.native.kind;
+            DecodeError::Malformed(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
+            ))
+        })?;
+        let mut strict = Vec::new();
+        unknown(&hub, &known, "", &mut strict);
+        let duplicates = duplicates.iter().map(|path| format!("duplicate field {path:?}"));
+        strict.extend(duplicates);
+        strict.truncate(MAX_FINDINGS);
+        (self.native.complete)(&mut hub);
+        Ok(Decoded { hub, strict, warnings: Vec::new() })
+    }
+
+    fn encode(&self, version: Version, hub: &Value) -> Value {
+        let mut shown = hub.clone();
+        shown["apiVersion"] = self.api_version(version).into();
+        shown["kind"] = self.native.kind.into();
+        shown
+    }
+
+    fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
+        Ok(stored)
+    }
+
+    fn merge_update(&self, part: Part, mut new: Value, old: &Value) -> Value {
+        // Of the object that was read, one part is taken from the new one.
+        let only = |pointer: &[&str], mut new: Value| {
+            let mut merged = old.clone();
+            let (mut from, mut to) = (&mut new, &mut merged);
+            for name in &pointer[..pointer.len() - 1] {
+                (from, to) = (&mut from[*name], &mut to[*name]);
+            }
+            let name = pointer[pointer.len() - 1];
+            let value = from.get_mut(name).map(Value::take);
+            set(to, name, value.filter(|value| !value.is_null()));
+            merged
+        };
+        match part {
+            Part::Main => {
+                if self.native.status {
+                    set(&mut new, "status", old.get("status").cloned());
+                }
+                if self.native.kind == "Namespace" {
+                    let finalizers = old.pointer("/spec/finalizers").cloned();
+                    set(&mut new["spec"], "finalizers", finalizers);
+                }
+                let managed = old["metadata"].get("managedFields").cloned();
+                set(&mut new["metadata"], "managedFields", managed);
+                new
+            }
+            Part::Status => only(&["status"], new),
+            Part::Other("ephemeralcontainers") => only(&["spec", "ephemeralContainers"], new),
+            Part::Other("finalize") => only(&["spec", "finalizers"], new),
+            // Everything else is only read.
+            Part::Other(_) => old.clone(),
+        }
+    }
+
+    fn validate_create(&self, _: Version, hub: &Value) -> Validation {
+        validation::object_meta(self.schemas, &hub["metadata"], None)
+    }
+
+    fn validate_update(&self, _: Version, part: Part, new: &Value, old: &Value) -> Validation {
+        let old_meta = Some(&old["metadata"]);
+        let mut found = validation::object_meta(self.schemas, &new["metadata"], old_meta);
+        if let Some(mutable) = self.native.mutable.filter(|_| part == Part::Main) {
+            found.errors.extend(defaults::immutable(self.native.plural, mutable, new, old));
+        }
+        found
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        self.native.columns
+    }
+
+    fn cells(&self, hub: &Value, now: i64) -> Vec<Value> {
+        (self.native.cells)(hub, now)
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        self.native.selectable
+    }
+
+    fn field(&self, hub: &Value, path: &str) -> String {
+        let found = path.split('.').try_fold(hub, |value, name| value.get(name));
+        match found {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+/// Sets or removes a field, of an object that is made where there is none.
+fn set(object: &mut Value, name: &str, value: Option<Value>) {
+    if !object.is_object() {
+        if value.is_none() {
+            return;
+        }
+        *object = Value::Object(Map::new());
+    }
+    let fields = object.as_object_mut().expect("it was just made an object");
+    match value {
+        Some(value) => fields.insert(name.to_owned(), value),
+        None => fields.remove(name),
+    };
+}
+
+/// `null` and absent are one.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Fields of a body that its type did not understand.
+fn unknown(body: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
+    match (body, known) {
+        (Value::Object(body), Value::Object(known)) => {
+            for (name, value) in body {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match known.get(name) {
+                    Some(known) => unknown(value, known, &path, found),
+                    None => found.push(format!("unknown field {path:?}")),
+                }
+            }
+        }
+        (Value::Array(body), Value::Array(known)) => {
+            for (at, (body, known)) in body.iter().zip(known).enumerate() {
+                unknown(body, known, &format!("{path}[{at}]"), found);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,138 @@
+//! What kube-apiserver writes into objects by itself, as far as somebody here relies on it: kubectl
+//! reads some of these fields without looking whether they are there.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::{Map, Value, json};
+
+use crate::api::field::{FieldError, Path, Problem};
+
+/// Fields of an object, unless it is none.
+fn fields<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
+    object.get_mut(name)?.as_object_mut()
+}
+
+fn default(fields: &mut Map<String, Value>, name: &str, value: Value) {
+    fields.entry(name).or_insert(value);
+}
+
+pub(super) fn nothing(_: &mut Value) {}
+
+pub(super) fn begin_namespace(hub: &mut Value) {
+    let name = hub["metadata"]["name"].clone();
+    if !hub["metadata"]["labels"].is_object() {
+        hub["metadata"]["labels"] = json!({});
+    }
+    hub["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    super::set(hub, "spec", Some(json!({"finalizers": ["kubernetes"]})));
+    super::set(hub, "status", Some(json!({"phase": "Active"})));
+}
+
+pub(super) fn end_namespace(hub: &mut Value) {
+    hub["status"]["phase"] = json!("Terminating");
+}
+
+pub(super) fn pending(hub: &mut Value) {
+    super::set(hub, "status", Some(json!({"phase": "Pending"})));
+}
+
+pub(super) fn begin_stateful_set(hub: &mut Value) {
+    super::set(hub, "status", Some(json!({"replicas": 0, "availableReplicas": 0})));
+}
+
+pub(super) fn begin_budget(hub: &mut Value) {
+    let status = json!({
+        "currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0,
+    });
+    super::set(hub, "status", Some(status));
+}
+
+pub(super) fn begin_service(hub: &mut Value) {
+    super::set(hub, "status", Some(json!({"loadBalancer": {}})));
+}
+
+pub(super) fn complete_pod(hub: &mut Value) {
+    if let Some(spec) = fields(hub, "spec") {
+        pod_spec(spec);
+    }
+}
+
+fn pod_spec(spec: &mut Map<String, Value>) {
+    default(spec, "restartPolicy", json!("Always"));
+    default(spec, "terminationGracePeriodSeconds", json!(30));
+}
+
+pub(super) fn complete_stateful_set(hub: &mut Value) {
+    let Some(spec) = fields(hub, "spec") else { return };
+    default(spec, "replicas", json!(1));
+    default(spec, "podManagementPolicy", json!("OrderedReady"));
+    default(spec, "revisionHistoryLimit", json!(10));
+    default(spec, "updateStrategy", json!({"type": "RollingUpdate"}));
+    let template = spec.get_mut("template").and_then(|template| fields(template, "spec"));
+    if let Some(template) = template {
+        pod_spec(template);
+    }
+}
+
+pub(super) fn complete_service(hub: &mut Value) {
+    let Some(spec) = fields(hub, "spec") else { return };
+    default(spec, "type", json!("ClusterIP"));
+    default(spec, "sessionAffinity", json!("None"));
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(port) = port.as_object_mut() else { continue };
+        default(port, "protocol", json!("TCP"));
+        let number = port.get("port").cloned().unwrap_or_default();
+        default(port, "targetPort", number);
+    }
+}
+
+pub(super) fn complete_claim(hub: &mut Value) {
+    if let Some(spec) = fields(hub, "spec") {
+        default(spec, "volumeMode", json!("Filesystem"));
+    }
+}
+
+/// What a Secret says in plain text is kept as the rest of it.
+pub(super) fn complete_secret(hub: &mut Value) {
+    if let Some(secret) = hub.as_object_mut() {
+        default(secret, "type", json!("Opaque"));
+    }
+    let Some(plain) = hub.as_object_mut().and_then(|secret| secret.remove("stringData")) else {
+        return;
+    };
+    for (name, text) in plain.as_object().into_iter().flatten() {
+        let text = text.as_str().unwrap_or_default();
+        if !hub["data"].is_object() {
+            hub["data"] = json!({});
+        }
+        hub["data"][name] = json!(BASE64_STANDARD.encode(text));
+    }
+}
+
+/// Seconds that a pod has to end: none when it does not run.
+pub(super) fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    let placed = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    if placed.is_empty() || matches!(phase, "Succeeded" | "Failed") {
+        return 0;
+    }
+    let own = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    asked.or_else(own).unwrap_or(30).max(0)
+}
+
+/// Says so when an update changes more of spec than it may.
+pub(super) fn immutable(
+    plural: &str,
+    mutable: &[&str],
+    new: &Value,
+    old: &Value,
+) -> Option<FieldError> {
+    let rest = |object: &Value| {
+        let mut spec = object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+        spec.retain(|name, _| !mutable.contains(&name.as_str()));
+        spec
+    };
+    let names = mutable.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let why = format!("updates to {plural} spec for fields other than {names} are forbidden");
+    let path = Path::new("spec");
+    (rest(new) != rest(old)).then(|| FieldError::new(&path, Problem::Forbidden, why))
+}

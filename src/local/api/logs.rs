@@ -1,0 +1,287 @@
+//! `kubectl logs`: what a container wrote, out of the file that its runner keeps.
+//!
+//! Owns the answer to `…/pods/NAME/log`: which container and which of its lives, how much of it,
+//! and that a log which is followed goes on through restarts, until the pod is gone.
+
+use std::{
+    io::{self, SeekFrom},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::State, response::IntoResponse};
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request, Response, StatusCode, header};
+use serde_json::Value;
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt, AsyncSeekExt},
+};
+use tower::ServiceExt;
+
+use super::kinds;
+use crate::{
+    apiserver::{
+        options::first,
+        request_info::RequestInfo,
+        status::{ApiError, Resource},
+        storage::{Key, Storage},
+    },
+    runtime::Shutdown,
+};
+
+const PODS: Resource<'static> = Resource { group: "", resource: "pods" };
+/// Read at once.
+const CHUNK: usize = 64 * 1024;
+/// Between looks at a file that has no more for now.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Clone)]
+struct Logs {
+    others: Router,
+    folder: Arc<Path>,
+    store: Arc<dyn Storage>,
+    closing: Shutdown,
+}
+
+/// Answers requests for logs, and leaves all others to `others`.
+pub(super) fn before(
+    others: Router,
+    folder: PathBuf,
+    store: Arc<dyn Storage>,
+    closing: Shutdown,
+) -> Router {
+    let logs = Logs { others, folder: folder.into(), store, closing };
+    Router::new().fallback(handle).with_state(logs)
+}
+
+async fn handle(State(logs): State<Logs>, request: Request<Body>) -> Response<Body> {
+    let info = request.extensions().get::<RequestInfo>();
+    let info = info.filter(|info| info.is_log() && info.version == "v1").cloned();
+    match info {
+        Some(info) if request.method() == Method::GET => {
+            let query = request.uri().query().unwrap_or_default();
+            let log = logs.respond(&info, query).await;
+            log.unwrap_or_else(IntoResponse::into_response)
+        }
+        _ => {
+            let Ok(response) = logs.others.oneshot(request).await;
+            response
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    follow: bool,
+    /// Lines from the end.
+    tail: Option<usize>,
+    /// Bytes at most.
+    limit: Option<usize>,
+}
+
+impl Options {
+    fn parse(query: &str) -> Result<Self, ApiError> {
+        let number = |key: &str| match first(query, key).as_str() {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!("{key}: {text:?} must be greater than or equal to 0"))
+            }),
+        };
+        let follow = matches!(first(query, "follow").as_str(), "true" | "1");
+        Ok(Self { follow, tail: number("tailLines")?, limit: number("limitBytes")? })
+    }
+}
+
+impl Logs {
+    async fn respond(&self, info: &RequestInfo, query: &str) -> Result<Response<Body>, ApiError> {
+        let RequestInfo { namespace, name, .. } = info;
+        let options = Options::parse(query)?;
+        let missing = || ApiError::not_found(PODS, name);
+        let key = Key::new(kinds::CORE, "pods", namespace, name).map_err(|_| missing())?;
+        let pod = self.store.get(&key).await.map_err(ApiError::internal)?.ok_or_else(missing)?;
+        let pod: Value = serde_json::from_slice(&pod.value).map_err(ApiError::internal)?;
+        let container = container(&pod, name, &first(query, "container"))?;
+        let previous = matches!(first(query, "previous").as_str(), "true" | "1");
+        let file =
+            if previous { format!("{container}.previous.log") } else { format!("{container}.log") };
+        // All three were checked: they are names of objects, or of a container of the pod.
+        let path = self.folder.join(namespace).join(name).join(file);
+        let file = match File::open(&path).await {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ApiError::bad_request(if previous {
+                    format!("previous terminated container {container:?} in pod {name:?} not found")
+                } else {
+                    format!(
+                        "container {container:?} in pod {name:?} is waiting to start: \
+                         ContainerCreating"
+                    )
+                }));
+            }
+            Err(error) => return Err(ApiError::internal(error)),
+        };
+        let mut reading = Reading {
+            file,
+            path,
+            left: options.limit.unwrap_or(usize::MAX),
+            follows: (options.follow && !previous).then(|| Follow {
+                store: Arc::clone(&self.store),
+                pod: key,
+                uid: pod["metadata"]["uid"].clone(),
+                closing: self.closing.clone(),
+            }),
+        };
+        if let Some(lines) = options.tail {
+            reading.seek_last(lines).await.map_err(ApiError::internal)?;
+        }
+        let chunks = stream::unfold(reading, |mut reading| async {
+            let chunk = reading.next().await.transpose()?;
+            Some((chunk, reading))
+        });
+        let response = Response::builder()
+            .status(StatusCode::OK)
+            .header(header::CONTENT_TYPE, "text/plain")
+            .body(Body::from_stream(chunks));
+        response.map_err(ApiError::internal)
+    }
+}
+
+/// The container that is meant: the only one, or the one that is named.
+fn container(pod: &Value, name: &str, asked: &str) -> Result<String, ApiError> {
+    let names = |list: &str| -> Vec<&str> {
+        let list = pod["spec"][list].as_array().map_or(&[][..], Vec::as_slice);
+        list.iter().filter_map(|container| container["name"].as_str()).collect()
+    };
+    let (containers, inits) = (names("containers"), names("initContainers"));
+    let ephemeral = names("ephemeralContainers");
+    if asked.is_empty() {
+        return match containers.as_slice() {
+            [only] => Ok((*only).to_owned()),
+            several => Err(ApiError::bad_request(format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]",
+                several.join(" ")
+            ))),
+        };
+    }
+    if [containers, inits, ephemeral].iter().any(|list| list.contains(&asked)) {
+        return Ok(asked.to_owned());
+    }
+    let why = format!("container {asked} is not valid for pod {name}");
+    Err(ApiError::bad_request(why))
+}
+
+/// One log on its way to the client.
+struct Reading {
+    file: File,
+    path: PathBuf,
+    /// Bytes that may still be sent.
+    left: usize,
+    /// Absent when the end of the file is the end.
+    follows: Option<Follow>,
+}
+
+/// How long a log is followed.
+struct Follow {
+    store: Arc<dyn Storage>,
+    pod: Key,
+    uid: Value,
+    closing: Shutdown,
+}
+
+impl Reading {
+    /// Goes to where the last lines begin.
+    async fn seek_last(&mut self, lines: usize) -> io::Result<()> {
+        let mut at = self.file.seek(SeekFrom::End(0)).await?;
+        // The end of the last line separates it from nothing.
+        let mut ends = 0;
+        let mut buffer = vec![0; CHUNK];
+        let end = at;
+        while at > 0 {
+            let size = at.min(CHUNK as u64);
+            at -= size;
+            let chunk = &mut buffer[..usize::try_from(size).unwrap_or(CHUNK)];
+            self.file.seek(SeekFrom::Start(at)).await?;
+            self.file.read_exact(chunk).await?;
+            for (index, byte) in chunk.iter().enumerate().rev() {
+                let behind = at + index as u64 + 1;
+                if *byte == b'\n' && behind < end {
+                    ends += 1;
+                }
+                if *byte == b'\n' && (ends == lines && behind < end || lines == 0) {
+                    self.file.seek(SeekFrom::Start(behind)).await?;
+                    return Ok(());
+                }
+            }
+        }
+        let start = if lines == 0 { end } else { 0 };
+        self.file.seek(SeekFrom::Start(start)).await?;
+        Ok(())
+    }
+
+    /// What comes next; `None` at the end. Dropped half-way it is not asked again.
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let mut buffer = vec![0; CHUNK.min(self.left)];
+        loop {
+            let read = self.file.read(&mut buffer).await?;
+            if read > 0 || self.left == 0 {
+                self.left -= read;
+                buffer.truncate(read);
+                return Ok((read > 0).then(|| buffer.into()));
+            }
+            let Some(follow) = &self.follows else { return Ok(None) };
+            // Before the look at the file, so that what was written last is read.
+            let goes_on = follow.goes_on().await;
+            if self.turned().await? {
+                continue;
+            }
+            if !goes_on {
+                let read = self.file.read(&mut buffer).await?;
+                self.left -= read;
+                buffer.truncate(read);
+                return Ok((read > 0).then(|| buffer.into()));
+            }
+        }
+    }
+
+    /// Opens the file of the container's next life, which has the same name, when this one ended.
+    async fn turned(&mut self) -> io::Result<bool> {
+        use std::os::unix::fs::MetadataExt;
+        let file = match File::open(&self.path).await {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let (old, new) = (self.file.metadata().await?, file.metadata().await?);
+        if old.ino() == new.ino() {
+            return Ok(false);
+        }
+        // Nobody writes into the old one any more; what came into it since the last look comes first.
+        if self.file.stream_position().await? < old.len() {
+            return Ok(true);
+        }
+        self.file = file;
+        Ok(true)
+    }
+}
+
+impl Follow {
+    /// Waits a moment, or says that the log's pod is gone.
+    async fn goes_on(&self) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = self.closing.triggered() => return false,
+        }
+        match self.store.get(&self.pod).await {
+            Ok(Some(entry)) => {
+                let pod: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+                let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+                pod["metadata"]["uid"] == self.uid && !matches!(phase, "Succeeded" | "Failed")
+            }
+            Ok(None) | Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The keys of one installation: a CA, the server's certificate, those of the administrator and
+//! of the controller, and the key that pods' tokens are signed with.
+//!
+//! Owns the files, which only their owner reads. What is due is made anew at the next start; the
+//! CA lives for ten years, and is made anew when it is over.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, Write},
+    net::IpAddr,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use jiff::Timestamp;
+use rand::RngCore;
+
+use super::Error;
+use crate::{
+    api::names,
+    apiserver::{
+        authn::well_known,
+        certs::leaf::{self, Facts, MakeError, Pair},
+    },
+};
+
+/// User of the administrator's certificate.
+const ADMIN: &str = "navigator-admin";
+
+/// Bytes of the key that tokens are signed with.
+const TOKEN_KEY: usize = 32;
+
+/// User of the controller's certificate: its ServiceAccount on Kubernetes.
+pub(super) fn controller() -> String {
+    format!("system:serviceaccount:{}:{}", names::NAMESPACE, names::CONTROLLER)
+}
+
+/// What is in the folder.
+pub(super) struct Pki {
+    folder: PathBuf,
+    pub(super) ca: Pair,
+    pub(super) server: Pair,
+    pub(super) admin: Pair,
+    pub(super) controller: Pair,
+    pub(super) token_key: Vec<u8>,
+}
+
+impl Pki {
+    /// Reads what is there and makes what is missing or due.
+    pub(super) fn open(folder: &Path, address: IpAddr) -> Result<Self, Error> {
+        let failed = |source| Error::Folder { path: folder.to_owned(), source };
+        let unmade = |source: MakeError| unusable(folder, source);
+        make_own(folder).map_err(failed)?;
+        let now = Timestamp::now().as_second();
+        let mut ca = read_pair(folder, "ca").map_err(failed)?;
+        ca.take_if(|ca| Facts::read(&ca.certificate).is_none_or(|facts| facts.is_expired(now)));
+        // What an older CA signed is worth nothing.
+        let fresh_ca = ca.is_none();
+        let ca = if let Some(ca) = ca {
+            ca
+        } else {
+            let made = leaf::ca().map_err(unmade)?;
+            write_pair(folder, "ca", &made).map_err(failed)?;
+            made
+        };
+        let kept = |name: &str, names: &[String], make: &dyn Fn() -> Result<Pair, MakeError>| {
+            let found = read_pair(folder, name).map_err(failed)?.filter(|pair| {
+                let facts = Facts::read(&pair.certificate);
+                !fresh_ca && facts.is_some_and(|facts| !facts.is_due(now) && facts.covers(names))
+            });
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            let made = make().map_err(unmade)?;
+            write_pair(folder, name, &made).map_err(failed)?;
+            Ok::<_, Error>(made)
+        };
+        let names = [address.to_string(), "127.0.0.1".to_owned(), "localhost".to_owned()];
+        let server = kept("server", &names, &|| leaf::leaf(&ca, &names))?;
+        let masters = Some(well_known::MASTERS);
+        let admin = kept("admin", &[], &|| leaf::client(&ca, ADMIN, masters))?;
+        let controller = controller();
+        let controller = kept("controller", &[], &|| leaf::client(&ca, &controller, None))?;
+        let token_key = token_key(&folder.join("token.key")).map_err(failed)?;
+        Ok(Self { folder: folder.to_owned(), ca, server, admin, controller, token_key })
+    }
+
+    pub(super) fn unusable(
+        &self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        unusable(&self.folder, source)
+    }
+}
+
+fn unusable(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Pki { path: path.to_owned(), source: source.into() }
+}
+
+fn token_key(path: &Path) -> io::Result<Vec<u8>> {
+    if let Some(text) = read(path)?
+        && let Ok(key) = BASE64_STANDARD.decode(text.trim())
+        && key.len() == TOKEN_KEY
+    {
+        return Ok(key);
+    }
+    let mut key = vec![0; TOKEN_KEY];
+    rand::rng().fill_bytes(&mut key);
+    write_own(path, &BASE64_STANDARD.encode(&key))?;
+    Ok(key)
+}
+
+fn read_pair(folder: &Path, name: &str) -> io::Result<Option<Pair>> {
+    let certificate = read(&folder.join(format!("{name}.crt")))?;
+    let key = read(&folder.join(format!("{name}.key")))?;
+    Ok(certificate.zip(key).map(|(certificate, key)| Pair { certificate, key }))
+}
+
+/// The key first: a certificate without its key is made anew.
+fn write_pair(folder: &Path, name: &str, pair: &Pair) -> io::Result<()> {
+    write_own(&folder.join(format!("{name}.key")), &pair.key)?;
+    write_own(&folder.join(format!("{name}.crt")), &pair.certificate)
+}
+
+fn read(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a folder that only its owner looks into, unless it is there.
+pub(super) fn make_own(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Writes a file that only its owner reads; it is there whole or not at all.
+pub(super) fn write_own(path: &Path, text: &str) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
+    let mut file = options.open(&fresh)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)
+}

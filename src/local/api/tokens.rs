@@ -1,0 +1,165 @@
+//! Tokens of pods: signed JSON (JWT, HS256) that says which pod it was made for.
+//!
+//! Nothing about a token is kept, so it is good after a restart. As on Kubernetes it ends with its
+//! pod: one that is gone, or has given its name to another, proves nothing.
+
+use std::sync::Arc;
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::kinds;
+use crate::apiserver::{
+    authn::{ReviewTokens, TokenError, User, well_known},
+    delegate::CallError,
+    storage::{self, Key, Storage},
+};
+
+/// Bytes of a block of SHA-256.
+const BLOCK: usize = 64;
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodClaims {
+    pub(super) namespace: String,
+    pub(super) service_account: String,
+    pub(super) pod_name: String,
+    pub(super) pod_uid: String,
+}
+
+/// Makes tokens and judges them.
+#[derive(Clone)]
+pub(super) struct Tokens {
+    key: Arc<[u8]>,
+    store: Arc<dyn Storage>,
+}
+
+impl Tokens {
+    pub(super) fn new(key: &[u8], store: Arc<dyn Storage>) -> Self {
+        Self { key: key.into(), store }
+    }
+
+    pub(super) fn issue(&self, claims: &PodClaims) -> String {
+        let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+        let head = encode(br#"{"alg":"HS256","typ":"JWT"}"#);
+        let claims = encode(&serde_json::to_vec(claims).expect("claims are strings"));
+        let said = format!("{head}.{claims}");
+        let signature = encode(&self.sign(said.as_bytes()));
+        format!("{said}.{signature}")
+    }
+
+    /// What a token of ours says.
+    fn read(&self, token: &str) -> Option<PodClaims> {
+        let (said, signature) = token.rsplit_once('.')?;
+        let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?;
+        // Digests are compared: how much of them agrees says nothing about the signature.
+        let wanted = self.sign(said.as_bytes());
+        if Sha256::digest(signature) != Sha256::digest(wanted) {
+            return None;
+        }
+        let (_, claims) = said.split_once('.')?;
+        serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
+    }
+
+    /// HMAC (RFC 2104) with SHA-256.
+    fn sign(&self, text: &[u8]) -> [u8; 32] {
+        let pad = |with: u8| {
+            let mut block = [with; BLOCK];
+            block.iter_mut().zip(self.key.iter()).for_each(|(byte, key)| *byte ^= key);
+            block
+        };
+        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text).finalize();
+        Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+    }
+
+    async fn user(&self, token: &str) -> Result<Option<User>, storage::Error> {
+        let Some(claims) = self.read(token) else { return Ok(None) };
+        let PodClaims { namespace, service_account, pod_name, pod_uid } = claims;
+        let pod = Key::new(kinds::CORE, "pods", &namespace, &pod_name);
+        let Ok(pod) = pod else { return Ok(None) };
+        let Some(entry) = self.store.get(&pod).await? else { return Ok(None) };
+        let pod: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        if pod["metadata"]["uid"] != pod_uid.as_str() {
+            return Ok(None);
+        }
+        let extra = [(well_known::POD_NAME, pod_name), (POD_UID, pod_uid)];
+        Ok(Some(User {
+            name: format!("system:serviceaccount:{namespace}:{service_account}"),
+            uid: None,
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+            ],
+            extra: extra.into_iter().map(|(key, value)| (key.to_owned(), vec![value])).collect(),
+        }))
+    }
+}
+
+/// Extra of a ServiceAccount token: which pod of that name it was issued to.
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+impl ReviewTokens for Tokens {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+        Box::pin(async move {
+            let user = self.user(token).await;
+            user.map_err(|error| Arc::new(CallError::from(error).into()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::storage::embedded::{Embedded, History};
+
+    fn claims(uid: &str) -> PodClaims {
+        PodClaims {
+            namespace: "db".into(),
+            service_account: "demo".into(),
+            pod_name: "demo-0".into(),
+            pod_uid: uid.into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_good_for_its_pod_and_no_other() {
+        let backend = redb::backends::InMemoryBackend::new();
+        let store: Arc<dyn Storage> = Arc::new(Embedded::on(backend, History::default()).unwrap());
+        let tokens = Tokens::new(b"key", Arc::clone(&store));
+        let token = tokens.issue(&claims("a"));
+        assert_eq!(tokens.user(&token).await.unwrap(), None, "there is no such pod");
+        let key = Key::new(kinds::CORE, "pods", "db", "demo-0").unwrap();
+        let pod = br#"{"metadata":{"uid":"a"}}"#;
+        store.create(&key, pod.as_slice().into()).await.unwrap();
+        let user = tokens.user(&token).await.unwrap().unwrap();
+        assert_eq!(user.name, "system:serviceaccount:db:demo");
+        assert_eq!(user.extra(well_known::POD_NAME), Some("demo-0"));
+        let other = tokens.issue(&claims("b"));
+        assert_eq!(tokens.user(&other).await.unwrap(), None, "another pod of this name");
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_signed_or_changed_is_nobodys() {
+        let backend = redb::backends::InMemoryBackend::new();
+        let store: Arc<dyn Storage> = Arc::new(Embedded::on(backend, History::default()).unwrap());
+        let tokens = Tokens::new(b"key", Arc::clone(&store));
+        let token = tokens.issue(&claims("a"));
+        assert_eq!(tokens.read(&token), Some(claims("a")));
+        assert_eq!(Tokens::new(b"yek", store).read(&token), None);
+        let (head, rest) = token.split_once('.').unwrap();
+        let (_, signature) = rest.split_once('.').unwrap();
+        let forged = serde_json::to_vec(&claims("b")).unwrap();
+        let forged = BASE64_URL_SAFE_NO_PAD.encode(forged);
+        assert_eq!(tokens.read(&format!("{head}.{forged}.{signature}")), None);
+        for nonsense in ["", ".", "..", "a.b.c", &token[..token.len() - 2]] {
+            assert_eq!(tokens.read(nonsense), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! An API server of one host in this process, and kubectl beside it.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use navigator::{
+    local::api::{self, Config, Identity, Server},
+    runtime::Runtime,
+};
+use serde_json::Value;
+
+/// A server over a folder.
+pub(crate) struct Host {
+    pub(crate) server: Server,
+    pub(crate) runtime: Runtime,
+    pub(crate) folder: PathBuf,
+    kubeconfig: PathBuf,
+    /// Removed with the host that made it.
+    _place: Option<tempfile::TempDir>,
+}
+
+impl Host {
+    pub(crate) async fn start() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("state");
+        let host = Self::over(&folder).await.unwrap();
+        Self { _place: Some(place), ..host }
+    }
+
+    pub(crate) async fn over(folder: &Path) -> Result<Self, api::Error> {
+        let runtime = Runtime::new();
+        let address = ([127, 0, 0, 1], 0).into();
+        let config = Config { dir: folder.to_owned(), address };
+        let server = api::start(config, crate::scheme(), &runtime).await?;
+        let kubeconfig = folder.join("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig(&Identity::Admin)).unwrap();
+        Ok(Self { server, runtime, folder: folder.to_owned(), kubeconfig, _place: None })
+    }
+
+    /// Ends the server and lets go of its folder.
+    pub(crate) async fn stop(&self) {
+        self.runtime.shutdown().trigger();
+        self.runtime.tasks().join().await;
+    }
+
+    /// A file with the credentials of somebody.
+    pub(crate) fn credentials(&self, who: &Identity) -> PathBuf {
+        let path = self.folder.join("somebody.kubeconfig");
+        std::fs::write(&path, self.server.kubeconfig(who)).unwrap();
+        path
+    }
+
+    /// kubectl as the administrator, to be started.
+    pub(crate) fn command(&self, arguments: &str) -> Command {
+        self.command_as(&self.kubeconfig, arguments)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "kubectl is a child of the test")]
+    pub(crate) fn command_as(&self, kubeconfig: &Path, arguments: &str) -> Command {
+        let mut command = Command::new(kubectl());
+        // What it found out about the server is this host's, and no other's.
+        command.env_clear().env("HOME", &self.folder).arg("--kubeconfig").arg(kubeconfig);
+        command.args(arguments.split_whitespace());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// What kubectl prints; it must succeed.
+    pub(crate) async fn kubectl(&self, arguments: &str) -> String {
+        self.with(arguments, "").await
+    }
+
+    /// What kubectl says when it fails, as it must.
+    pub(crate) async fn refused(&self, arguments: &str) -> String {
+        self.refused_as(&self.kubeconfig, arguments, "").await
+    }
+
+    pub(crate) async fn refused_as(&self, who: &Path, arguments: &str, manifest: &str) -> String {
+        let output = run(self.command_as(who, arguments), manifest).await;
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(!output.status.success(), "kubectl {arguments} succeeded: {stdout}{stderr}");
+        stderr
+    }
+
+    /// kubectl with a manifest on its standard input.
+    pub(crate) async fn with(&self, arguments: &str, manifest: &str) -> String {
+        let output = run(self.command(arguments), manifest).await;
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "kubectl {arguments}:\n{stdout}{stderr}");
+        stdout
+    }
+
+    pub(crate) async fn json(&self, arguments: &str) -> Value {
+        serde_json::from_str(&self.kubectl(&format!("{arguments} -o json")).await).unwrap()
+    }
+}
+
+pub(crate) async fn run(mut command: Command, manifest: &str) -> Output {
+    let manifest = manifest.to_owned();
+    let run = move || {
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[expect(clippy::disallowed_methods, reason = "make says where the test bed is")]
+fn kubectl() -> PathBuf {
+    let bed = std::env::var_os("NAVIGATOR_TESTBED").map(PathBuf::from);
+    let bed = bed.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".testbed"));
+    let path = bed.join("bin/kubectl");
+    assert!(path.exists(), "{} is missing: run `make testbed`", path.display());
+    path
+}
