@@ -11,5 +11,6 @@ mod store_docs;
 mod store_migration;
 mod store_tools;
 mod trail;
+mod verbs;
 mod watch_prefix;
 mod whole;
