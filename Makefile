@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
+.PHONY: help deps build image manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -57,12 +57,15 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	$(CARGO) fmt --check
 	$(LINTED) test --no-run --all-targets
 	@# (all targets are those that `cargo test` runs; these are not)
-	$(LINTED) test --no-run --test databases --test inits
+	$(LINTED) test --no-run --test databases --test inits --test install
 
 test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
 	@# (most of these wait for a process: three times as many as cores)
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(LINTED) test
+
+test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl ## what Helm and kustomize make of deploy/, beside the manifest
+	$(LINTED) test --test install
 
 fuzz: deps ## decodes damaged manifests for 60 s
 	$(LINTED) test --test fuzz -- 60
@@ -87,9 +90,16 @@ golden: deps ## rewrites expected outputs; read the diff
 testbed: ## builds a real Kubernetes node's programs from Go modules
 	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc debootstrap=debootstrap mvn=maven python3=python3 xz=xz-utils
 	tests/testbed/build.sh $(TESTBED)
+	tests/testbed/helm.sh $(TESTBED)
 
 $(TESTBED)/bin/etcd:
 	tests/testbed/build.sh $(TESTBED) etcd
+
+$(TESTBED)/bin/kubectl:
+	tests/testbed/build.sh $(TESTBED)
+
+$(TESTBED)/bin/helm:
+	tests/testbed/helm.sh $(TESTBED)
 
 older: deps ## leaves an older release at .cache/older/navigator, to upgrade from
 	scripts/older.sh .cache/older/navigator

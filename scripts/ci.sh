@@ -53,7 +53,7 @@ trap 'exit 130' INT TERM
 
 compile() { step lint make lint; step older make older; }
 prepare() { step testbed make testbed; step images tests/e2e/prepare.sh "$bed"; }
-tests() { step test make test; }
+tests() { step test make test; step test-install make test-install; }
 # Behind the tests: some of those watch the clock.
 image() { step image nice -n 10 make image; }
 e2e() { step e2e tests/e2e/run.sh "$bed"; }

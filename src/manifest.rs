@@ -6,6 +6,8 @@
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
+mod keeper;
+
 use crate::{
     api::{
         GROUP,
@@ -18,6 +20,12 @@ use crate::{
 
 /// Where the embedded store's claim is mounted.
 const STORE_PATH: &str = "/var/lib/navigator";
+
+/// Component of what stays when Navigator is taken away: the store, and what it is in.
+const STORE_COMPONENT: &str = "store";
+
+/// Binds the controller's rights in the one namespace that it looks after.
+const WATCH_BINDING: &str = "navigator-controller-watch";
 
 /// Where the certificates for etcd are mounted.
 const ETCD_TLS_PATH: &str = "/etc/navigator/etcd";
@@ -42,18 +50,28 @@ pub struct Settings {
     /// Image of every role, and of the pilots.
     pub image: String,
     pub store: Store,
+    /// Where it is installed.
+    pub namespace: String,
+    /// The one namespace whose clusters the controller looks after; all of them when absent.
+    pub watch_namespace: Option<String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { image: names::IMAGE.to_owned(), store: Store::Embedded }
+        Self {
+            image: names::IMAGE.to_owned(),
+            store: Store::Embedded,
+            namespace: names::NAMESPACE.to_owned(),
+            watch_namespace: None,
+        }
     }
 }
 
 /// The manifest as YAML documents, in the order in which they are applied.
 pub fn yaml(settings: &Settings, scheme: &Scheme) -> String {
-    let mut text = String::from(
-        "# Installs Navigator into the namespace navigator. Made by `navigator manifest`; edit that, not this.\n",
+    let mut text = format!(
+        "# Installs Navigator into the namespace {}. Made by `navigator manifest`; edit that, not this.\n",
+        settings.namespace
     );
     for object in objects(settings, scheme) {
         text.push_str("---\n");
@@ -64,22 +82,28 @@ pub fn yaml(settings: &Settings, scheme: &Scheme) -> String {
 
 /// The objects of an install, in the order in which they are applied.
 pub fn objects(settings: &Settings, scheme: &Scheme) -> Vec<Value> {
-    let mut objects = vec![object("v1", "Namespace", names::NAMESPACE, None, "namespace")];
-    objects[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
-    objects.extend(apiserver_access());
-    objects.extend(controller_access(scheme));
+    let mut objects = vec![namespace(settings)];
+    objects.extend(apiserver_access(settings));
+    objects.extend(controller_access(settings, scheme));
     objects.extend(user_roles(scheme));
     if settings.store == Store::Embedded {
-        objects.push(store_claim());
+        objects.push(store_claim(settings));
+        objects.extend(keeper::objects(&settings.namespace));
     }
-    objects.push(apiserver_service());
+    objects.push(apiserver_service(settings));
     objects.push(apiserver_deployment(settings));
     if settings.store != Store::Embedded {
-        objects.push(disruption_budget(names::APISERVER, "apiserver"));
+        objects.push(disruption_budget(settings, names::APISERVER, "apiserver"));
     }
     objects.push(controller_deployment(settings));
-    objects.extend(Version::ALL.map(api_service));
+    objects.extend(Version::ALL.map(|version| api_service(settings, version)));
     objects
+}
+
+fn namespace(settings: &Settings) -> Value {
+    let mut namespace = object("v1", "Namespace", &settings.namespace, None, STORE_COMPONENT);
+    namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
+    namespace
 }
 
 fn labels(component: &str) -> Value {
@@ -125,25 +149,26 @@ fn rule(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Valu
 }
 
 fn binding(
-    kind: &str,
+    settings: &Settings,
     name: &str,
     namespace: Option<&str>,
     role: (&str, &str),
     account: &str,
 ) -> Value {
+    let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
     with(
         object(RBAC_V1, kind, name, namespace, account.trim_start_matches("navigator-")),
         json!({
             "roleRef": {"apiGroup": RBAC, "kind": role.0, "name": role.1},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": names::NAMESPACE}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": settings.namespace}],
         }),
     )
 }
 
 /// Identity of the API server and what it may do: delegate authentication and authorization, know
 /// namespaces, register itself, and keep its certificate and its store's identity.
-fn apiserver_access() -> Vec<Value> {
-    let (name, namespace) = (names::APISERVER, Some(names::NAMESPACE));
+fn apiserver_access(settings: &Settings) -> Vec<Value> {
+    let (name, namespace) = (names::APISERVER, Some(settings.namespace.as_str()));
     let api_services: Vec<String> =
         Version::ALL.iter().map(|version| format!("{version}.{GROUP}")).collect();
     let api_services: Vec<&str> = api_services.iter().map(String::as_str).collect();
@@ -165,39 +190,47 @@ fn apiserver_access() -> Vec<Value> {
             object(RBAC_V1, "ClusterRole", name, None, "apiserver"),
             json!({"rules": cluster_rules}),
         ),
-        binding("ClusterRoleBinding", name, None, ("ClusterRole", name), name),
+        binding(settings, name, None, ("ClusterRole", name), name),
         binding(
-            "ClusterRoleBinding",
+            settings,
             "navigator-apiserver:auth-delegator",
             None,
             ("ClusterRole", "system:auth-delegator"),
             name,
         ),
         binding(
-            "RoleBinding",
+            settings,
             "navigator-apiserver:authentication-reader",
             Some("kube-system"),
             ("Role", "extension-apiserver-authentication-reader"),
             name,
         ),
         with(object(RBAC_V1, "Role", name, namespace, "apiserver"), json!({"rules": own_rules})),
-        binding("RoleBinding", name, namespace, ("Role", name), name),
+        binding(settings, name, namespace, ("Role", name), name),
     ]
 }
 
-fn controller_access(scheme: &Scheme) -> Vec<Value> {
-    let name = names::CONTROLLER;
+fn controller_access(settings: &Settings, scheme: &Scheme) -> Vec<Value> {
+    let (name, namespace) = (names::CONTROLLER, Some(settings.namespace.as_str()));
     let rules: Vec<PolicyRule> = rbac::controller_rules(&clusters(scheme));
     vec![
-        object("v1", "ServiceAccount", name, Some(names::NAMESPACE), "controller"),
+        object("v1", "ServiceAccount", name, namespace, "controller"),
         with(object(RBAC_V1, "ClusterRole", name, None, "controller"), json!({"rules": rules})),
-        binding("ClusterRoleBinding", name, None, ("ClusterRole", name), name),
+        controller_binding(settings),
         with(
-            object(RBAC_V1, "Role", name, Some(names::NAMESPACE), "controller"),
-            json!({"rules": rbac::controller_lease_rules()}),
+            object(RBAC_V1, "Role", name, namespace, "controller"),
+            json!({"rules": rbac::controller_install_rules()}),
         ),
-        binding("RoleBinding", name, Some(names::NAMESPACE), ("Role", name), name),
+        binding(settings, name, namespace, ("Role", name), name),
     ]
+}
+
+/// Where the controller holds its rights: everywhere, or in the one namespace that it looks after.
+/// The name differs from that of its other binding, which may be in the same namespace.
+fn controller_binding(settings: &Settings) -> Value {
+    let (name, watched) = (names::CONTROLLER, settings.watch_namespace.as_deref());
+    let binding_name = if watched.is_some() { WATCH_BINDING } else { name };
+    binding(settings, binding_name, watched, ("ClusterRole", name), name)
 }
 
 /// Plurals of the kinds of clusters.
@@ -232,15 +265,16 @@ fn user_roles(scheme: &Scheme) -> Vec<Value> {
     ]
 }
 
-fn store_claim() -> Value {
+fn store_claim(settings: &Settings) -> Value {
+    let claim = object(
+        "v1",
+        "PersistentVolumeClaim",
+        names::APISERVER,
+        Some(&settings.namespace),
+        STORE_COMPONENT,
+    );
     with(
-        object(
-            "v1",
-            "PersistentVolumeClaim",
-            names::APISERVER,
-            Some(names::NAMESPACE),
-            "apiserver",
-        ),
+        claim,
         json!({"spec": {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},
@@ -248,9 +282,9 @@ fn store_claim() -> Value {
     )
 }
 
-fn apiserver_service() -> Value {
+fn apiserver_service(settings: &Settings) -> Value {
     with(
-        object("v1", "Service", names::APISERVER, Some(names::NAMESPACE), "apiserver"),
+        object("v1", "Service", names::APISERVER, Some(&settings.namespace), "apiserver"),
         json!({"spec": {
             "selector": labels("apiserver"),
             "ports": [{"name": "https", "port": 443, "targetPort": "https"}],
@@ -258,7 +292,7 @@ fn apiserver_service() -> Value {
     )
 }
 
-fn api_service(version: Version) -> Value {
+fn api_service(settings: &Settings, version: Version) -> Value {
     let priority = match version {
         Version::V1beta1 | Version::V1 => 20,
         Version::V1alpha1 => 15,
@@ -277,14 +311,14 @@ fn api_service(version: Version) -> Value {
             "version": version.as_str(),
             "groupPriorityMinimum": 1000,
             "versionPriority": priority,
-            "service": {"namespace": names::NAMESPACE, "name": names::APISERVER, "port": 443},
+            "service": {"namespace": settings.namespace, "name": names::APISERVER, "port": 443},
         }}),
     )
 }
 
-fn disruption_budget(name: &str, component: &str) -> Value {
+fn disruption_budget(settings: &Settings, name: &str, component: &str) -> Value {
     with(
-        object("policy/v1", "PodDisruptionBudget", name, Some(names::NAMESPACE), component),
+        object("policy/v1", "PodDisruptionBudget", name, Some(&settings.namespace), component),
         json!({"spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(component)}}}),
     )
 }
@@ -373,11 +407,11 @@ fn apiserver_deployment(settings: &Settings) -> Value {
     container["startupProbe"]["failureThreshold"] = json!(60);
     container["startupProbe"]["periodSeconds"] = json!(1);
     container["readinessProbe"]["periodSeconds"] = json!(2);
-    deployment(names::APISERVER, "apiserver", replicas, &strategy, &container, &volumes)
+    deployment(settings, names::APISERVER, "apiserver", replicas, &strategy, &container, &volumes)
 }
 
 fn controller_deployment(settings: &Settings) -> Value {
-    let container = json!({
+    let mut container = json!({
         "name": "controller",
         "image": settings.image,
         "args": ["controller"],
@@ -395,11 +429,16 @@ fn controller_deployment(settings: &Settings) -> Value {
         },
         "securityContext": restricted(),
     });
+    if let Some(watched) = &settings.watch_namespace {
+        let env = container["env"].as_array_mut().expect("it is built from an array above");
+        env.push(json!({"name": "NAVIGATOR_WATCH_NAMESPACE", "value": watched}));
+    }
     let strategy = json!({"type": "RollingUpdate"});
-    deployment(names::CONTROLLER, "controller", 1, &strategy, &container, &json!([]))
+    deployment(settings, names::CONTROLLER, "controller", 1, &strategy, &container, &json!([]))
 }
 
 fn deployment(
+    settings: &Settings,
     name: &str,
     component: &str,
     replicas: i32,
@@ -408,7 +447,7 @@ fn deployment(
     volumes: &Value,
 ) -> Value {
     with(
-        object("apps/v1", "Deployment", name, Some(names::NAMESPACE), component),
+        object("apps/v1", "Deployment", name, Some(&settings.namespace), component),
         json!({"spec": {
             "replicas": replicas,
             "strategy": strategy,
@@ -464,6 +503,22 @@ mod tests {
     }
 
     #[test]
+    fn a_controller_of_one_namespace_has_rights_nowhere_else() {
+        let watch_namespace = Some("shop".to_owned());
+        let objects =
+            objects(&Settings { watch_namespace, ..Settings::default() }, Scheme::new(&[]));
+        assert!(find(&objects, "ClusterRoleBinding", names::CONTROLLER).is_none());
+        let binding = find(&objects, "RoleBinding", WATCH_BINDING).unwrap();
+        assert_eq!(binding["metadata"]["namespace"], "shop");
+        assert_eq!(binding["subjects"][0]["namespace"], names::NAMESPACE);
+        let role = find(&objects, "ClusterRole", names::CONTROLLER).unwrap();
+        assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+        let spec = &find(&objects, "Deployment", names::CONTROLLER).unwrap()["spec"];
+        let env = spec["template"]["spec"]["containers"][0]["env"].to_string();
+        assert!(env.contains(r#"{"name":"NAVIGATOR_WATCH_NAMESPACE","value":"shop"}"#), "{env}");
+    }
+
+    #[test]
     fn no_role_of_ours_may_escalate() {
         for object in objects(&Settings::default(), Scheme::new(&[])) {
             let text = object["rules"].to_string();
@@ -476,7 +531,7 @@ mod tests {
     #[test]
     fn every_api_service_is_verified() {
         for version in Version::ALL {
-            let service = api_service(version);
+            let service = api_service(&Settings::default(), version);
             assert!(service["spec"].get("insecureSkipTLSVerify").is_none());
         }
     }

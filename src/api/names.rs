@@ -32,6 +32,8 @@ pub mod annotation {
     pub const ADOPT_DATA: &str = "navigator.jetstack.io/adopt-data";
     /// On the record of the store: the id of the store that a person accepts as it is.
     pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";
+    /// `"true"` on the namespace of an install or on its claim: a person lets the store go with it.
+    pub const DELETE_STORE: &str = "navigator.jetstack.io/delete-store";
     /// Identity of our store, on every object that we own.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::complain;
 use crate::{
-    api::names,
+    api::{names, validation::format},
     database::{Databases, scheme},
     error::exit,
     manifest::{self, Settings, Store},
@@ -31,9 +31,15 @@ pub(crate) struct Args {
     /// URLs of the etcd members; needed with `--store etcd`.
     #[arg(long, value_delimiter = ',', required_if_eq("store", "etcd"))]
     etcd_servers: Vec<String>,
-    /// Secret in the namespace navigator with ca.crt, tls.crt and tls.key for etcd.
+    /// Secret in the namespace of the install with ca.crt, tls.crt and tls.key for etcd.
     #[arg(long, requires = "etcd_servers")]
     etcd_secret: Option<String>,
+    /// Namespace of the install; there is one install in a Kubernetes cluster.
+    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE, value_parser = namespace)]
+    namespace: String,
+    /// The one namespace whose clusters are looked after; all of them when absent.
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    watch_namespace: Option<String>,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -48,7 +54,8 @@ enum StoreKind {
 }
 
 pub(crate) fn run(args: Args, databases: Databases) -> u8 {
-    let Args { image, store, etcd_servers, etcd_secret, print_image } = args;
+    let Args { image, store, etcd_servers, etcd_secret, namespace, watch_namespace, print_image } =
+        args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
         Ok(store) => store,
         Err(text) => {
@@ -59,7 +66,8 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     let text = if print_image {
         format!("{image}\n")
     } else {
-        manifest::yaml(&Settings { image, store }, scheme(databases))
+        let settings = Settings { image, store, namespace, watch_namespace };
+        manifest::yaml(&settings, scheme(databases))
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => exit::OK,
@@ -83,5 +91,13 @@ fn store(
             }
             Ok(Store::Etcd { servers, secret })
         }
+    }
+}
+
+/// A name that Kubernetes gives to a namespace.
+fn namespace(text: &str) -> Result<String, String> {
+    match format::dns_label(text).first() {
+        None => Ok(text.to_owned()),
+        Some(problem) => Err(problem.clone()),
     }
 }

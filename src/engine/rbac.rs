@@ -69,7 +69,6 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         rule("", &["namespaces"], &["get"]),
         // By which a namespace that is being deleted hears that our pods are gone.
         rule("", &["namespaces/status"], &["patch"]),
-        named(rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         rule("apps", &["statefulsets"], OWN),
@@ -78,12 +77,17 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Role of the controller in the namespace of the install: the one lease by which controllers take
-/// turns. Leases elsewhere belong to machines and to other controllers.
-pub fn controller_lease_rules() -> Vec<PolicyRule> {
+/// Role of the controller in the namespace of the install: the record of the store's identity, and
+/// the one lease by which controllers take turns. Leases elsewhere belong to machines and to other
+/// controllers.
+pub fn controller_install_rules() -> Vec<PolicyRule> {
     let leases = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
-    // A create names nothing yet, so it cannot be limited to a name.
-    vec![leases(&["create"]), named(leases(&["get", "update"]), names::CONTROLLER)]
+    vec![
+        named(rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),
+        // A create names nothing yet, so it cannot be limited to a name.
+        leases(&["create"]),
+        named(leases(&["get", "update"]), names::CONTROLLER),
+    ]
 }
 
 #[cfg(test)]

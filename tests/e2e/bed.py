@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -147,6 +148,26 @@ def pids(applet, namespace="navigator"):
         if state == "RUNNING" and len(words) > 1 and words[0].endswith(b"navigator") and words[1] == applet.encode():
             found.append(int(pid))
     return sorted(found)
+
+
+def restart(component):
+    """Kills a component of the bed and starts it again as it was; it remembers nothing."""
+    file = RUN / "pid" / component
+    pid = int(file.read_text())
+    command = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")[:-1]
+    os.kill(pid, signal.SIGKILL)
+    wait(f"the end of {component}", lambda: ended(pid) or "it runs", 30, every=0.1)
+    with open(RUN / f"log/{component}.log", "ab") as log:
+        begun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    file.write_text(str(begun.pid))
+
+
+def ended(pid):
+    """Is this process gone, or a zombie that nobody asks for?"""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def keep_logs():

@@ -1,16 +1,32 @@
-"""The installed Navigator: put there, taken away, and how many processes of each role run."""
+"""The installed Navigator: put there in any of three ways, taken away, and how many processes of each role run."""
 import contextlib
+import os
 
-from bed import ROOT, claim, condition_is, get, kubectl, lock, pids, wait
+from bed import BED, ROOT, RUN, claim, condition_is, get, kubectl, lock, pids, run, wait
 
 MANIFEST = ROOT / "deploy/navigator.yaml"
+BASE = ROOT / "deploy/kustomize/base"
+CHART = ROOT / "deploy/helm/navigator"
+# What says that the store may go.
+DELETE_STORE = "navigator.jetstack.io/delete-store=true"
 
 
 def install():
     """As the README tells a user: the manifest, unedited."""
     with lock("install"):
-        kubectl("apply", "-f", MANIFEST)
+        kubectl("apply", "--server-side", "-f", MANIFEST)
         is_installed()
+
+
+def install_by_kustomize():
+    kubectl("apply", "--server-side", "-k", BASE)
+    is_installed()
+
+
+def helm(*args, check=True):
+    """Runs Helm, whose files are the bed's."""
+    os.environ["HELM_CACHE_HOME"] = os.environ["HELM_CONFIG_HOME"] = os.environ["HELM_DATA_HOME"] = str(RUN / "helm")
+    return run(BED / "bin/helm", f"--kubeconfig={RUN / 'admin.kubeconfig'}", "--namespace=navigator", *args, check=check, timeout=300).stdout
 
 
 def is_installed():
@@ -26,6 +42,9 @@ def is_installed():
 
 def remove():
     """All of it, store and all."""
+    for kept in (("namespace", "navigator"), ("pvc", "-n", "navigator", "navigator-apiserver")):
+        if get(*kept):
+            kubectl("annotate", "--overwrite", *kept, DELETE_STORE)
     kubectl("delete", "-f", MANIFEST, "--ignore-not-found", timeout=300)
 
 

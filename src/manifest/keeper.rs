@@ -1,0 +1,66 @@
+//! Keeps the embedded store when Navigator is taken away: kube-apiserver refuses to delete its
+//! claim, and the namespace around it, until somebody says that the store shall go too.
+//!
+//! The databases would run on without it, but nobody would know them any more. What holds in a
+//! request is decided by kube-apiserver alone, so it holds while none of our processes runs.
+
+use serde_json::{Value, json};
+
+use super::{STORE_COMPONENT, object, with};
+use crate::api::names::{self, annotation};
+
+/// Name of the policy and of its binding.
+const KEEPER: &str = "navigator-store-keeper";
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+
+/// The policy and its binding. They come after what they keep: `kubectl delete -f` goes through the
+/// manifest in the order of `kubectl apply`, and must be refused before the policy is gone.
+pub(super) fn objects(namespace: &str) -> [Value; 2] {
+    let (claim, says_yes) = (names::APISERVER, annotation::DELETE_STORE);
+    let allowed = |object: &str| {
+        format!(
+            "(has({object}.metadata.annotations) && '{says_yes}' in {object}.metadata.annotations \
+             && {object}.metadata.annotations['{says_yes}'] == 'true')"
+        )
+    };
+    // Once its namespace goes, a claim cannot stay.
+    let own = allowed("oldObject");
+    let goes = format!(
+        "(namespaceObject != null && has(namespaceObject.metadata.deletionTimestamp)) || {own}"
+    );
+    let is_namespace = format!(
+        "request.resource.resource == 'namespaces' && oldObject.metadata.name == '{namespace}'"
+    );
+    let is_claim = format!(
+        "request.resource.resource == 'persistentvolumeclaims' && oldObject.metadata.name == \
+         '{claim}' && request.namespace == '{namespace}'"
+    );
+    let message = format!(
+        "this would delete the store of Navigator, which knows every database that it runs. To keep \
+         the store, delete everything else; to delete it too, annotate this object with \
+         {says_yes}=true first"
+    );
+    let policy = with(
+        object(ADMISSION, "ValidatingAdmissionPolicy", KEEPER, None, STORE_COMPONENT),
+        json!({"spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["DELETE"],
+                "resources": ["namespaces", "persistentvolumeclaims"],
+            }]},
+            // Asked once without an object for a whole collection, then for each object of it.
+            "matchConditions": [{
+                "name": "is-the-store",
+                "expression": format!("oldObject != null && (({is_namespace}) || ({is_claim}))"),
+            }],
+            "validations": [{"expression": goes, "message": message, "reason": "Forbidden"}],
+        }}),
+    );
+    let binding = with(
+        object(ADMISSION, "ValidatingAdmissionPolicyBinding", KEEPER, None, STORE_COMPONENT),
+        json!({"spec": {"policyName": KEEPER, "validationActions": ["Deny"]}}),
+    );
+    [policy, binding]
+}

@@ -1,0 +1,133 @@
+"""Installed by kustomize, taken away, installed by Helm, upgraded, taken away, installed again, under a Cassandra that runs on.
+
+Whoever takes Navigator away keeps its databases, and what it knew of them: the next install goes on with the same objects,
+pods and processes. Leaves what Helm installed.
+"""
+import time
+from pathlib import Path
+
+from bed import Failed, away, claim, get, kubectl, main, pids, restart, step, wait
+from cluster import Cassandra
+from navigator import CHART, MANIFEST, helm, install_by_kustomize, is_installed, remove
+
+NS = "kept"
+KEPT = Cassandra(NS)
+ROWS = 1_000
+# The garbage collector looks every 30 s which kinds there are.
+COLLECTED = 40
+
+
+def owned():
+    """What the cluster owns of Kubernetes' kinds, and its claims, each by uid."""
+    kinds = ("statefulsets", "services", "pods", "pvc", "serviceaccounts", "roles", "rolebindings", "poddisruptionbudgets")
+    return {kind: KEPT.uids(kind) for kind in kinds}
+
+
+def known():
+    """What the store knows of it."""
+    return {f"{thing['kind']}/{thing['metadata']['name']}": thing["metadata"]["uid"] for thing in KEPT.get("cassandraclusters,pilots")}
+
+
+def processes():
+    """The pilot and its database, and how often the container was started."""
+    (pilot,) = pids("pilot", NS)
+    (database,) = (Path("/proc") / str(pilot) / "task" / str(pilot) / "children").read_text().split()
+    status = next(c for c in KEPT.pod()["status"]["containerStatuses"] if c["name"] == "cassandra")
+    return pilot, int(database), status["restartCount"]
+
+
+def nothing_is_served():
+    wait("no APIService", lambda: not get("apiservice", "-l", "app.kubernetes.io/part-of=navigator") or "still there", 60)
+    wait("no process of ours", lambda: not pids("apiserver") + pids("controller") or "still there", 120)
+    groups = kubectl("api-versions").split()
+    claim("Kubernetes knows our group no more", not [group for group in groups if "navigator" in group], groups)
+
+
+def database_runs_on(before, seconds):
+    """Nobody deletes anything of it, and it serves."""
+    ends, asked = time.monotonic() + seconds, 0
+    while time.monotonic() < ends:
+        now = owned()
+        lost = {kind: set(uids) - set(now[kind]) for kind, uids in before.items()}
+        if any(lost.values()):
+            raise Failed(f"of what the cluster owned, this is gone: {lost}")
+        asked += 1
+        time.sleep(2)
+    KEPT.has_rows(ROWS)
+    claim(f"nothing was deleted in {seconds} s", asked > 5, asked)
+
+
+def uninstalled(before, running):
+    """Without Navigator: what is kept is there, and no collector, old or new, takes an owner that nobody serves for a gone one."""
+    nothing_is_served()
+    claim("the namespace and the store's claim are there",
+          get("namespace", "navigator")["status"]["phase"] == "Active" and get("pvc", "-n", "navigator", "navigator-apiserver"))
+    database_runs_on(before, COLLECTED)
+    restart("controller-manager")
+    database_runs_on(before, COLLECTED)
+    claim("pilot and database are the same processes", processes() == running, (processes(), running))
+
+
+def installed_again(before, objects, running):
+    """The same objects, and nothing was done to the database."""
+    KEPT.ready()
+    claim("the store knows what it knew", known() == objects, (known(), objects))
+    claim("everything is owned as before", owned() == before, (owned(), before))
+    claim("pilot and database are the same processes", processes() == running, (processes(), running))
+    KEPT.has_rows(ROWS)
+
+
+def is_refused(*args):
+    done = kubectl(*args, check=False)
+    claim(f"kubectl {' '.join(map(str, args[:3]))} is refused, with what to do", done.returncode != 0
+          and "navigator.jetstack.io/delete-store=true" in done.stderr, done.stdout + done.stderr)
+    return done.stdout + done.stderr
+
+
+def the_store_is_kept():
+    is_refused("delete", "namespace", "navigator")
+    is_refused("delete", "pvc", "-n", "navigator", "navigator-apiserver")
+    is_refused("delete", "pvc", "-n", "navigator", "--all")
+    claim("other claims and namespaces can be deleted", kubectl("delete", "namespace", "empty"))
+
+
+def job():
+    with step("install by kustomize, and a Cassandra of one node"):
+        remove()
+        install_by_kustomize()
+        kubectl("create", "namespace", NS)
+        KEPT.apply()
+        KEPT.ready()
+        KEPT.write(ROWS)
+        before, objects, running = owned(), known(), processes()
+    with step("the store cannot be deleted by mistake"):
+        kubectl("create", "namespace", "empty")
+        the_store_is_kept()
+    with step("kubectl delete -f of everything; the database runs on"), away("Navigator is removed"):
+        said = is_refused("delete", "-f", MANIFEST)
+        claim("it is refused for the namespace and the claim, and nothing else", said.count("is forbidden") == 2, said)
+        uninstalled(before, running)
+    with step("helm install over what was kept; nothing else has changed"):
+        print(helm("install", "navigator", CHART, "--take-ownership"))
+        is_installed()
+        installed_again(before, objects, running)
+    with step("helm upgrade with other values"):
+        with away("the server is replaced"):
+            helm("upgrade", "navigator", CHART, "--reuse-values", "--set", "controller.replicas=2,log.filter=debug", "--wait", "--timeout=3m")
+            is_installed()
+        claim("two controllers run", len(pids("controller")) == 2, pids("controller"))
+        installed_again(before, objects, running)
+    with step("helm uninstall; the database runs on"), away("Navigator is removed"):
+        print(helm("uninstall", "navigator", "--wait"))
+        uninstalled(before, running)
+    with step("helm install; it finds the database again"):
+        helm("install", "navigator", CHART)
+        is_installed()
+        installed_again(before, objects, running)
+        KEPT.delete()
+        KEPT.pods_are_gone(300)
+        kubectl("delete", "namespace", NS, timeout=500)
+
+
+if __name__ == "__main__":
+    main(job)

@@ -1,0 +1,302 @@
+//! What Helm and kustomize make of `deploy`: the same as `navigator manifest`. Needs both of the
+//! test bed (`make test-install`).
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use navigator::{
+    database, databases,
+    manifest::{self, Settings, Store},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+static BED: LazyLock<PathBuf> = LazyLock::new(|| {
+    #[expect(clippy::disallowed_methods, reason = "tests are told by make where the bed is")]
+    let folder = std::env::var_os("NAVIGATOR_TESTBED").expect("make says where the test bed is");
+    PathBuf::from(folder)
+});
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// What a program of the bed prints, or complains.
+fn call(program: &str, args: &[&str]) -> Result<String, String> {
+    let path = BED.join("bin").join(program);
+    #[expect(clippy::disallowed_methods, reason = "a test runs other programs")]
+    let output = std::process::Command::new(&path).args(args).output().unwrap_or_else(|error| {
+        panic!("{}: {error}; `make test-install` builds it", path.display())
+    });
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        return Ok(text(&output.stdout));
+    }
+    Err(format!("{}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+/// Objects by kind, namespace and name.
+type Objects = BTreeMap<String, Value>;
+
+fn parsed(yaml: &str) -> Objects {
+    let documents = serde_yaml::Deserializer::from_str(yaml);
+    let objects = documents.map(|document| Value::deserialize(document).unwrap());
+    by_name(objects.filter(|object| !object.is_null()))
+}
+
+fn by_name(objects: impl IntoIterator<Item = Value>) -> Objects {
+    let mut named = Objects::new();
+    for mut object in objects {
+        tidy(&mut object);
+        let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let (kind, metadata) = (word(&object["kind"]), &object["metadata"]);
+        let name = format!("{kind} {} {}", word(&metadata["namespace"]), word(&metadata["name"]));
+        assert!(named.insert(name.clone(), object).is_none(), "{name} is there twice");
+    }
+    named
+}
+
+/// An empty list, map or nothing at all mean the same; Helm's own annotations mean nothing to Kubernetes.
+fn tidy(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, _| !key.starts_with("helm.sh/"));
+            fields.values_mut().for_each(tidy);
+            fields.retain(|_, value| {
+                !matches!(value, Value::Null)
+                    && value.as_array().is_none_or(|list| !list.is_empty())
+                    && value.as_object().is_none_or(|map| !map.is_empty())
+            });
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(tidy),
+        _ => {}
+    }
+}
+
+fn manifest(settings: &Settings) -> Objects {
+    by_name(manifest::objects(settings, database::scheme(databases::ALL)))
+}
+
+/// A chart makes no namespace: `--create-namespace` does.
+fn without_namespace(mut objects: Objects) -> Objects {
+    objects.retain(|name, _| !name.starts_with("Namespace "));
+    objects
+}
+
+#[track_caller]
+fn assert_same(left: &Objects, right: &Objects) {
+    let names = |objects: &Objects| objects.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(left), names(right));
+    for (name, object) in left {
+        assert_eq!(
+            serde_json::to_string_pretty(object).unwrap(),
+            serde_json::to_string_pretty(&right[name]).unwrap(),
+            "{name}"
+        );
+    }
+}
+
+fn kustomize(folder: &str) -> Objects {
+    let folder = root(folder);
+    parsed(&call("kubectl", &["kustomize", folder.to_str().unwrap()]).unwrap())
+}
+
+/// What the chart makes of these values.
+fn rendered(values: &Value) -> Result<String, String> {
+    rendered_in("navigator", values)
+}
+
+fn rendered_in(namespace: &str, values: &Value) -> Result<String, String> {
+    let chart = root("deploy/helm/navigator");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, values.to_string()).unwrap();
+    let (chart, file) = (chart.to_str().unwrap(), file.path().to_str().unwrap());
+    call("helm", &["template", "navigator", chart, "--namespace", namespace, "--values", file])
+}
+
+fn helm(values: &Value) -> Objects {
+    parsed(&rendered(values).unwrap())
+}
+
+fn etcd(servers: &[&str], secret: Option<&str>) -> Settings {
+    let servers = servers.iter().map(|&server| server.to_owned()).collect();
+    let secret = secret.map(str::to_owned);
+    Settings { store: Store::Etcd { servers, secret }, ..Settings::default() }
+}
+
+const PLAIN: [&str; 2] = ["http://etcd-0:2379", "http://etcd-1:2379"];
+const TLS: [&str; 2] = ["https://etcd-0:2379", "https://etcd-1:2379"];
+
+#[test]
+fn manifest_chart_and_kustomize_install_the_same() {
+    let printed = manifest(&Settings::default());
+    let applied = parsed(&fs::read_to_string(root("deploy/navigator.yaml")).unwrap());
+    assert_same(&applied, &printed);
+    assert_same(&kustomize("deploy/kustomize/base"), &printed);
+    assert_same(&helm(&json!({})), &without_namespace(printed));
+}
+
+#[test]
+fn they_do_with_etcd_too() {
+    for (component, servers, secret) in
+        [("etcd", PLAIN, None), ("etcd-tls", TLS, Some("navigator-etcd-tls"))]
+    {
+        let printed = manifest(&etcd(&servers, secret));
+        let store = json!({"type": "etcd", "etcd": {"servers": servers, "secretName": secret.unwrap_or("")}});
+        assert_same(&helm(&json!({"store": store})), &without_namespace(printed.clone()));
+
+        let mut built = kustomize(&format!("tests/install/kustomize/{component}"));
+        let map = built.keys().find(|name| name.starts_with("ConfigMap ")).unwrap().clone();
+        let map = built.remove(&map).unwrap();
+        // The URLs take the way over a variable.
+        let server = built.get_mut("Deployment navigator navigator-apiserver").unwrap();
+        let container = &mut server["spec"]["template"]["spec"]["containers"][0];
+        let env = container["env"].as_array_mut().unwrap();
+        let variable = env.pop().unwrap();
+        assert_eq!(variable["valueFrom"]["configMapKeyRef"]["name"], map["metadata"]["name"]);
+        for arg in container["args"].as_array_mut().unwrap() {
+            let name = format!("$({})", variable["name"].as_str().unwrap());
+            *arg = json!(
+                arg.as_str().unwrap().replace(&name, map["data"]["servers"].as_str().unwrap())
+            );
+        }
+        assert_same(&built, &printed);
+    }
+}
+
+#[test]
+fn they_do_for_a_single_namespace_and_in_another_one() {
+    let watch_namespace = Some("shop".to_owned());
+    let printed = manifest(&Settings { watch_namespace, ..Settings::default() });
+    let mut built = kustomize("tests/install/kustomize/single-namespace");
+    built.retain(|name, _| !name.starts_with("ConfigMap "));
+    assert_same(&built, &printed);
+    assert_same(&helm(&json!({"watchNamespace": "shop"})), &without_namespace(printed));
+
+    let printed = manifest(&Settings { namespace: "databases".into(), ..Settings::default() });
+    let rendered = parsed(&rendered_in("databases", &json!({})).unwrap());
+    assert_same(&rendered, &without_namespace(printed));
+}
+
+#[test]
+fn components_are_what_the_chart_adds() {
+    let values = json!({"monitoring": {"enabled": true}, "networkPolicy": {"enabled": true}});
+    let built = kustomize("tests/install/kustomize/extras");
+    assert_same(&helm(&values), &without_namespace(built));
+}
+
+/// A value for each place, other than the default.
+fn other_values() -> BTreeMap<String, Value> {
+    serde_yaml::from_str(&fs::read_to_string(root("tests/install/values.yaml")).unwrap()).unwrap()
+}
+
+fn nested(path: &str, value: &Value) -> Value {
+    path.rsplit('.').fold(value.clone(), |inner, key| json!({key: inner}))
+}
+
+fn merge(into: &mut Value, other: &Value) {
+    match (into, other) {
+        (Value::Object(into), Value::Object(other)) => {
+            for (key, value) in other {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, other) => *into = other.clone(),
+    }
+}
+
+/// What a value needs beside it to mean something.
+fn around(path: &str) -> Value {
+    let store = json!({"store": {"type": "etcd", "etcd": {"servers": PLAIN}}});
+    match path {
+        "apiserver.replicas"
+        | "store.etcd.servers"
+        | "store.etcd.secretName"
+        | "podDisruptionBudget.enabled" => store,
+        "tls.caBundle" => json!({"tls": {"secretName": "tls"}}),
+        "monitoring.labels" | "monitoring.interval" => json!({"monitoring": {"enabled": true}}),
+        "store.type" => json!({"store": {"etcd": {"servers": PLAIN}}}),
+        _ => json!({}),
+    }
+}
+
+#[test]
+fn every_value_changes_the_install_and_is_on_the_page() {
+    let page = fs::read_to_string(root("docs/install.md")).unwrap();
+    let (_, table) = page.split_once("<!-- values:").unwrap();
+    let (table, _) = table.split_once("<!-- end of values -->").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let others = other_values();
+    assert_eq!(
+        rows.map(str::to_owned).collect::<BTreeSet<_>>(),
+        others.keys().cloned().collect(),
+        "tests/install/values.yaml holds another value for each of the page"
+    );
+    for (path, value) in others {
+        let mut with = around(&path);
+        // The type by itself is refused, with servers and without it too.
+        let without = if path == "store.type" { json!({}) } else { with.clone() };
+        merge(&mut with, &nested(&path, &value));
+        let (without, with) = (rendered(&without).unwrap(), rendered(&with).unwrap());
+        assert!(parsed(&without) != parsed(&with), "{path}: {value} changes nothing");
+    }
+}
+
+#[test]
+fn helm_lints_the_chart_with_all_values_at_once() {
+    let chart = root("deploy/helm/navigator");
+    let mut all = json!({});
+    for (path, value) in other_values() {
+        merge(&mut all, &nested(&path, &value));
+    }
+    for values in [json!({}), all] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, values.to_string()).unwrap();
+        let (chart, file) = (chart.to_str().unwrap(), file.path().to_str().unwrap());
+        call("helm", &["lint", "--strict", chart, "--values", file]).unwrap();
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_would_not_work() {
+    for (values, says) in [
+        (json!({"replicaCount": 3}), "replicaCount"),
+        (json!({"controller": {"replica": 2}}), "replica"),
+        (json!({"controller": {"replicas": "two"}}), "controller/replicas"),
+        (json!({"apiserver": {"replicas": 2}}), "apiserver/replicas"),
+        (json!({"store": {"type": "cupboard"}}), "store/type"),
+        (json!({"store": {"type": "etcd"}}), "store/etcd/servers"),
+        (
+            json!({"store": {"type": "etcd", "etcd": {"servers": ["etcd:2379"]}}}),
+            "store/etcd/servers",
+        ),
+        (json!({"store": {"type": "etcd", "etcd": {"servers": TLS}}}), "store/etcd/secretName"),
+        (json!({"store": {"etcd": {"servers": PLAIN}}}), "store/etcd/servers"),
+        (json!({"store": {"embedded": {"size": "big"}}}), "store/embedded/size"),
+        (json!({"image": {"digest": "sha256:abc"}}), "image/digest"),
+        (json!({"image": {"pullPolicy": "Sometimes"}}), "image/pullPolicy"),
+        (json!({"tls": {"caBundle": "QQ=="}}), "tls/secretName"),
+        (json!({"watchNamespace": "Shop"}), "watchNamespace"),
+        (json!({"log": {"format": "xml"}}), "log/format"),
+        (json!({"controller": {"extraArgs": ["namespace=x"]}}), "controller/extraArgs"),
+        (json!({"controller": {"leaderElection": {"leaseDurationSeconds": 0}}}), "leaderElection"),
+    ] {
+        let told = rendered(&values).err().unwrap_or_else(|| panic!("{values} is rendered"));
+        assert!(told.contains("values don't meet the specifications of the schema"), "{told}");
+        assert!(told.contains(says), "{values} is refused without a word of {says:?}: {told}");
+    }
+}
+
+#[test]
+fn an_uninstall_by_helm_keeps_the_claim() {
+    let text = rendered(&json!({})).unwrap();
+    let claim = text.split("---\n").find(|part| part.contains("kind: PersistentVolumeClaim"));
+    assert!(claim.unwrap().contains("helm.sh/resource-policy: keep"), "{claim:?}");
+    assert_eq!(text.matches("resource-policy").count(), 1, "nothing else stays");
+}

@@ -1,0 +1,238 @@
+//! The kustomize folder: the manifest as a base, and components that change it.
+
+use navigator::{
+    api::names::{self, label},
+    manifest::{self, Settings},
+};
+use serde_json::{Value, json};
+
+use super::{etcd, objects};
+use crate::scheme;
+
+const MADE: &str =
+    "# Written by `make golden` from tests/it/install/kustomize.rs; edit that, not this.\n";
+
+/// Every file of the folder.
+pub(super) fn files() -> Vec<(String, String)> {
+    let mut files = vec![
+        (
+            "base/kustomization.yaml".to_owned(),
+            kustomization(
+                "Kustomization",
+                &json!({
+                    "resources": ["navigator.yaml"],
+                    // In the order of the manifest, also when it is deleted.
+                    "sortOptions": {"order": "fifo"},
+                }),
+            ),
+        ),
+        ("base/navigator.yaml".to_owned(), manifest::yaml(&Settings::default(), scheme())),
+    ];
+    let mut component = |name: &str, fields: &Value| {
+        let text = kustomization("Component", fields);
+        files.push((format!("components/{name}/kustomization.yaml"), text));
+    };
+    component("etcd", &etcd_component(None));
+    component("etcd-tls", &etcd_component(Some(ETCD_SECRET)));
+    component("single-namespace", &single_namespace());
+    for name in ["monitoring", "network-policy"] {
+        component(name, &json!({"resources": ["objects.yaml"]}));
+    }
+    for (name, added) in [
+        ("etcd", changes(&with_etcd(None)).added),
+        ("etcd-tls", changes(&with_etcd(None)).added),
+        ("single-namespace", changes(&watching()).added),
+        ("monitoring", component_objects("monitoring")),
+        ("network-policy", component_objects("network-policy")),
+    ] {
+        let mut text = MADE.to_owned();
+        for object in added {
+            text.push_str("---\n");
+            text.push_str(&serde_yaml::to_string(&object).unwrap());
+        }
+        files.push((format!("components/{name}/objects.yaml"), text));
+    }
+    files
+}
+
+fn kustomization(kind: &str, fields: &Value) -> String {
+    let version = if kind == "Component" { "v1alpha1" } else { "v1beta1" };
+    let mut all = json!({"apiVersion": format!("kustomize.config.k8s.io/{version}"), "kind": kind});
+    all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    format!("{MADE}{}", serde_yaml::to_string(&all).unwrap())
+}
+
+/// What a user of the etcd components brings: a ConfigMap with the URLs and a Secret with certificates.
+const ETCD_CONFIG_MAP: &str = "navigator-etcd";
+const ETCD_SECRET: &str = "navigator-etcd-tls";
+const SERVERS: &str = "NAVIGATOR_ETCD_SERVERS";
+/// What a user of the component for a single namespace brings: a ConfigMap with its name.
+const WATCH_CONFIG_MAP: &str = "navigator-watch";
+/// Stands where that name comes.
+const WATCHED: &str = "set-by-a-replacement";
+
+/// The URLs are expanded from a variable.
+fn with_etcd(secret: Option<&str>) -> Settings {
+    Settings { store: etcd(&format!("$({SERVERS})"), secret), ..Settings::default() }
+}
+
+fn watching() -> Settings {
+    Settings { watch_namespace: Some(WATCHED.to_owned()), ..Settings::default() }
+}
+
+/// What other settings change.
+struct Changes {
+    gone: Vec<Value>,
+    changed: Vec<(Value, Value)>,
+    added: Vec<Value>,
+}
+
+fn changes(settings: &Settings) -> Changes {
+    let same = |one: &Value, other: &Value| {
+        one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
+    };
+    let (before, after) = (objects(&Settings::default()), objects(settings));
+    let mut changes = Changes { gone: vec![], changed: vec![], added: vec![] };
+    for object in &before {
+        match after.iter().find(|other| same(object, other)) {
+            None => changes.gone.push(object.clone()),
+            Some(other) if other != object => {
+                changes.changed.push((object.clone(), other.clone()));
+            }
+            Some(_) => {}
+        }
+    }
+    let is_new = |object: &Value| !before.iter().any(|other| same(object, other));
+    changes.added = after.into_iter().filter(is_new).collect();
+    changes
+}
+
+/// What makes of the manifest that of `--store etcd`.
+fn etcd_component(secret: Option<&str>) -> Value {
+    let mut changes = changes(&with_etcd(secret));
+    for (_, deployment) in &mut changes.changed {
+        assert_eq!(deployment["metadata"]["name"], names::APISERVER);
+        let env = &mut deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        env.as_array_mut().unwrap().push(json!({"name": SERVERS, "valueFrom": {
+            "configMapKeyRef": {"name": ETCD_CONFIG_MAP, "key": "servers"},
+        }}));
+    }
+    json!({"patches": patches(&changes), "resources": ["objects.yaml"]})
+}
+
+/// What makes of the manifest that of `--watch-namespace`, with the name in a ConfigMap.
+fn single_namespace() -> Value {
+    let changes = changes(&watching());
+    let binding = &changes.added[0]["metadata"]["name"];
+    let variable = "spec.template.spec.containers.[name=controller].env.[name=NAVIGATOR_WATCH_NAMESPACE].value";
+    json!({
+        "patches": patches(&changes),
+        "resources": ["objects.yaml"],
+        "replacements": [{
+            "source": {"kind": "ConfigMap", "name": WATCH_CONFIG_MAP, "fieldPath": "data.namespace"},
+            "targets": [
+                {
+                    "select": {"kind": "RoleBinding", "name": binding},
+                    "fieldPaths": ["metadata.namespace"],
+                },
+                {
+                    "select": {"kind": "Deployment", "name": names::CONTROLLER},
+                    "fieldPaths": [variable],
+                },
+            ],
+        }],
+    })
+}
+
+fn patches(changes: &Changes) -> Vec<Value> {
+    let target =
+        |object: &Value| json!({"kind": object["kind"], "name": object["metadata"]["name"]});
+    let patch = |target: Value, patch: Value| json!({"target": target, "patch": serde_yaml::to_string(&patch).unwrap()});
+    let changed = changes.changed.iter().map(|(before, after)| {
+        let steps = serde_json::to_value(json_patch::diff(before, after)).unwrap();
+        patch(target(before), steps)
+    });
+    let gone = changes.gone.iter().map(|object| {
+        let mut whole = json!({"$patch": "delete"});
+        for key in ["apiVersion", "kind"] {
+            whole[key] = object[key].clone();
+        }
+        whole["metadata"] = json!({"name": object["metadata"]["name"]});
+        patch(target(object), whole)
+    });
+    changed.chain(gone).collect()
+}
+
+/// Objects that a component adds to an install, and the chart where its values say so.
+pub(super) fn component_objects(component: &str) -> Vec<Value> {
+    match component {
+        "network-policy" => vec![
+            network_policy(names::APISERVER, "apiserver", "https"),
+            network_policy(names::CONTROLLER, "controller", "metrics"),
+        ],
+        "monitoring" => monitors(),
+        other => panic!("no component {other}"),
+    }
+}
+
+fn object(api_version: &str, kind: &str, name: &str, component: &str) -> Value {
+    json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": names::NAMESPACE,
+            "labels": selector(component),
+        },
+    })
+}
+
+fn selector(component: &str) -> Value {
+    json!({
+        label::K8S_NAME: "navigator",
+        label::K8S_COMPONENT: component,
+        label::K8S_PART_OF: "navigator",
+    })
+}
+
+/// Lets everybody reach one port. kube-apiserver comes from the addresses of the control plane,
+/// which no selector names.
+fn network_policy(name: &str, component: &str, port: &str) -> Value {
+    let mut policy = object("networking.k8s.io/v1", "NetworkPolicy", name, component);
+    policy["spec"] = json!({
+        "podSelector": {"matchLabels": selector(component)},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"port": port, "protocol": "TCP"}]}],
+    });
+    policy
+}
+
+/// For the Prometheus operator. A database's pods are where its users are, in any namespace.
+fn monitors() -> Vec<Value> {
+    const VERSION: &str = "monitoring.coreos.com/v1";
+    let mut server = object(VERSION, "ServiceMonitor", names::APISERVER, "apiserver");
+    server["spec"] = json!({
+        "selector": {"matchLabels": selector("apiserver")},
+        "endpoints": [{
+            "port": "https",
+            "scheme": "https",
+            "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+            "tlsConfig": {
+                "ca": {"secret": {"name": names::TLS_SECRET, "key": "ca.crt"}},
+                "serverName": format!("{}.{}.svc", names::APISERVER, names::NAMESPACE),
+            },
+        }],
+    });
+    let mut controller = object(VERSION, "PodMonitor", names::CONTROLLER, "controller");
+    controller["spec"] = json!({
+        "selector": {"matchLabels": selector("controller")},
+        "podMetricsEndpoints": [{"port": "metrics"}],
+    });
+    let mut pilots = object(VERSION, "PodMonitor", "navigator-pilots", "pilot");
+    pilots["spec"] = json!({
+        "namespaceSelector": {"any": true},
+        "selector": {"matchExpressions": [{"key": label::HAS_PILOT, "operator": "Exists"}]},
+        "podMetricsEndpoints": [{"port": "prometheus"}],
+    });
+    vec![server, controller, pilots]
+}
