@@ -3,8 +3,12 @@
 FROM scratch
 LABEL org.opencontainers.image.title="navigator" \
       org.opencontainers.image.description="Runs databases on Kubernetes: API server, controller and pilots in one binary" \
+      org.opencontainers.image.url="https://github.com/jetstack/navigator" \
       org.opencontainers.image.source="https://github.com/jetstack/navigator" \
+      org.opencontainers.image.documentation="https://github.com/jetstack/navigator/tree/master/docs" \
+      org.opencontainers.image.vendor="Jetstack" \
       org.opencontainers.image.licenses="Apache-2.0"
+# Version, revision and time of a build are labels too: `make image` knows them.
 COPY navigator /navigator
 USER 65532:65532
 ENTRYPOINT ["/navigator"]

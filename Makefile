@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -13,8 +13,13 @@ PROFILE  ?= release
 TESTBED  ?= $(CURDIR)/.testbed
 TARGET   := x86_64-unknown-linux-gnu
 OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+DENY     := 0.20.2
 JOLOKIA  := .cache/jolokia-agent-jvm-2.2.9.jar
 IMAGE     = $$(bin/navigator manifest --print-image)
+# Of the commit, so that one commit makes one image.
+LABELS    = --label org.opencontainers.image.version=$$(bin/navigator version --output json | sed -n 's/.*"version": *"\([^"]*\)".*/\1/p') \
+            --label org.opencontainers.image.revision=$$(git rev-parse HEAD) \
+            --label org.opencontainers.image.created=$$(TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)
 BUILDAH  := buildah --storage-driver vfs --root $(CURDIR)/.cache/buildah/root --runroot $(CURDIR)/.cache/buildah/run
 export NAVIGATOR_TESTBED := $(TESTBED)
 
@@ -42,10 +47,21 @@ build: deps ## leaves the static binary at bin/navigator
 image: build ## leaves the image at bin/navigator-image.tar
 	@scripts/need.sh buildah=buildah
 	@rm -f bin/navigator-image.tar
-	$(BUILDAH) bud --isolation chroot --quiet --timestamp 0 -f Dockerfile -t $(IMAGE) bin
+	$(BUILDAH) bud --isolation chroot --quiet --timestamp 0 -f Dockerfile -t $(IMAGE) $(LABELS) bin
 	$(BUILDAH) push --quiet $(IMAGE) docker-archive:bin/navigator-image.tar:$(IMAGE)
 	@rm -rf .cache/buildah
 	@echo "bin/navigator-image.tar: $(IMAGE)"
+
+sbom: build ## leaves what the binary consists of at bin/navigator.cdx.json (CycloneDX)
+	scripts/sbom.py bin/navigator bin/navigator.cdx.json
+
+licenses: ## holds every crate against deny.toml: licences, sources, banned ones
+	@scripts/need.sh python3=python3
+	@scripts/sbom.py
+
+deny: ## the same and known vulnerabilities by cargo-deny; needs github.com
+	@[ -x .cache/deny/bin/cargo-deny ] || $(CARGO) install --locked --root .cache/deny cargo-deny@$(DENY)
+	PATH="$(CURDIR)/.cache/deny/bin:$$PATH" $(CARGO) deny check
 
 manifest: build ## rewrites deploy/navigator.yaml
 	bin/navigator manifest >deploy/navigator.yaml

@@ -51,7 +51,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-compile() { step lint make lint; step older make older; }
+compile() { step licenses make licenses; step lint make lint; step older make older; }
 prepare() { step testbed make testbed; step images tests/e2e/prepare.sh "$bed"; }
 tests() { step test make test; step test-install make test-install; }
 # Behind the tests: some of those watch the clock.

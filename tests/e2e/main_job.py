@@ -19,7 +19,9 @@ ROWS = 10_000
 
 def the_image_holds_one_file():
     with tarfile.open(ROOT / "bin/navigator-image.tar") as archive:
-        layers = json.load(archive.extractfile("manifest.json"))[0]["Layers"]
+        described = json.load(archive.extractfile("manifest.json"))[0]
+        labels = json.load(archive.extractfile(described["Config"]))["config"]["Labels"]
+        layers = described["Layers"]
         names = []
         for layer in layers:
             member = archive.getmember(layer)
@@ -27,6 +29,10 @@ def the_image_holds_one_file():
                 member = archive.getmember(str((ROOT / layer).parent.joinpath(member.linkname).resolve().relative_to(ROOT)))
             with tarfile.open(fileobj=archive.extractfile(member)) as files:
                 names += [entry.name for entry in files if not entry.isdir()]
+    version = run(ROOT / "bin/navigator", "manifest", "--print-image").stdout.strip().rpartition(":")[2]
+    said = {key.removeprefix("org.opencontainers.image."): value for key, value in labels.items()}
+    claim("its labels name version, revision, time, source and licence", said.get("version") == version
+          and all(said.get(key) for key in ("revision", "created", "source", "licenses")), labels)
     claim("the image's archive holds one file", [name.lstrip("./") for name in names] == ["navigator"], names)
 
 
