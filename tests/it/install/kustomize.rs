@@ -21,8 +21,6 @@ pub(super) fn files() -> Vec<(String, String)> {
                 "Kustomization",
                 &json!({
                     "resources": ["navigator.yaml"],
-                    // In the order of the manifest, also when it is deleted.
-                    "sortOptions": {"order": "fifo"},
                 }),
             ),
         ),
