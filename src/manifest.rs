@@ -347,8 +347,10 @@ fn probe(path: &str, port: &str, scheme: &str) -> Value {
     json!({"httpGet": {"path": path, "port": port, "scheme": scheme}, "timeoutSeconds": 5})
 }
 
+/// With the default that Kubernetes adds: a reference counts as one field, and who applies it without
+/// that would differ from whoever applied it before.
 fn from_field(name: &str, path: &str) -> Value {
-    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+    json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
 }
 
 fn apiserver_deployment(settings: &Settings) -> Value {

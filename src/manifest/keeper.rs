@@ -44,12 +44,19 @@ pub(super) fn objects(namespace: &str) -> [Value; 2] {
         object(ADMISSION, "ValidatingAdmissionPolicy", KEEPER, None, STORE_COMPONENT),
         json!({"spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["DELETE"],
-                "resources": ["namespaces", "persistentvolumeclaims"],
-            }]},
+            // With Kubernetes' defaults: all of it counts as one field of whoever applies it.
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {},
+                "objectSelector": {},
+                "resourceRules": [{
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["DELETE"],
+                    "resources": ["namespaces", "persistentvolumeclaims"],
+                    "scope": "*",
+                }],
+            },
             // Asked once without an object for a whole collection, then for each object of it.
             "matchConditions": [{
                 "name": "is-the-store",
