@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod build;
+pub mod catalogue;
 pub mod deadline;
 pub mod events;
 pub mod leader;

@@ -108,14 +108,18 @@ pub fn pools(hub: &Value) -> &[Value] {
     hub.pointer("/spec/nodePools").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// Nodes that the pools of a cluster ask for.
+pub fn wanted(hub: &Value) -> i64 {
+    pools(hub)
+        .iter()
+        .map(|pool| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1))
+        .fold(0, i64::saturating_add)
+}
+
 /// `ready/desired`, as `kubectl get statefulsets` counts.
 fn nodes(hub: &Value) -> String {
     let ready = hub.pointer("/status/readyReplicas").and_then(Value::as_i64).unwrap_or(0);
-    let desired: i64 = pools(hub)
-        .iter()
-        .map(|pool| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1))
-        .fold(0, i64::saturating_add);
-    format!("{ready}/{desired}")
+    format!("{ready}/{}", wanted(hub))
 }
 
 /// A field of the condition Ready; its status is `Unknown` while nobody wrote the condition.

@@ -3,9 +3,11 @@
 //! Anybody who reaches it may connect, so a caller costs little: one request each, and not for
 //! long; where too many connect, the oldest makes room, so that whoever comes is heard.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, net::IpAddr, sync::Arc, time::Duration};
 
-use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
+use axum::{
+    Extension, Router, extract::State, http::StatusCode, response::IntoResponse, routing::get,
+};
 use futures::{
     StreamExt,
     future::{AbortHandle, abortable},
@@ -21,6 +23,7 @@ use tokio::{
     net::TcpListener,
     time::{sleep, timeout},
 };
+use tower::Layer;
 
 use super::{Readiness, Shutdown};
 
@@ -44,6 +47,10 @@ pub fn router(stuck: Stuck, readiness: Readiness, metrics: Registry) -> Router {
         .with_state(Admin { stuck, readiness, metrics })
 }
 
+/// Who asks; an extension of every request that [`serve`] hands on.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
 /// Callers at a time: the kubelet, Prometheus and a few people.
 const CALLERS: usize = 32;
 /// From the connection to the end of the answer.
@@ -63,8 +70,8 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
         tokio::select! {
             () = shutdown.triggered() => return,
             accepted = listener.accept() => {
-                let stream = match accepted {
-                    Ok((stream, _)) => stream,
+                let (stream, from) = match accepted {
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         // Of one caller, or of all: no descriptor is free.
                         tracing::debug!(%error, "Connection cannot be accepted");
@@ -78,7 +85,8 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
                     oldest.abort();
                 }
                 number += 1;
-                let service = TowerToHyperService::new(router.clone());
+                let peer = Extension(Peer(from.ip()));
+                let service = TowerToHyperService::new(peer.layer(router.clone()));
                 let call = http.serve_connection(TokioIo::new(stream), service);
                 let (call, handle) = abortable(timeout(LIMIT, call));
                 callers.push_back((number, handle));

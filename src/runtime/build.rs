@@ -1,17 +1,22 @@
 //! What this binary is.
 
-use prometheus::{IntGaugeVec, Opts, Registry};
+use prometheus::{IntGaugeVec, Opts, Registry, core::Collector};
 
 /// Version of this build, without a leading `v`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Adds `navigator_build_info{version}`, which is always 1.
+/// Adds [`collector`] to a new registry.
 pub(crate) fn register(registry: &Registry) {
+    registry.register(collector()).expect("a new registry holds no metric of this name");
+}
+
+/// `navigator_build_info{version}`, which is always 1.
+pub(crate) fn collector() -> Box<dyn Collector> {
     let info = IntGaugeVec::new(
         Opts::new("navigator_build_info", "Version of this binary; the value is always 1."),
         &["version"],
     )
     .expect("the metric's name and labels are valid");
     info.with_label_values(&[VERSION]).set(1);
-    registry.register(Box::new(info)).expect("a new registry holds no metric of this name");
+    Box::new(info)
 }

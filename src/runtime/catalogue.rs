@@ -1,0 +1,39 @@
+//! Which metrics a part tells, with or without series: for the reference, and for those who check
+//! that a name they go by exists.
+
+use prometheus::{core::Collector, proto::MetricType};
+
+/// A metric, as whoever scrapes knows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Described {
+    pub name: String,
+    pub type_: &'static str,
+    pub labels: Vec<String>,
+    pub help: String,
+}
+
+/// The metrics of these collectors, in their order.
+pub fn described(collectors: &[Box<dyn Collector>]) -> Vec<Described> {
+    collectors.iter().flat_map(|collector| of(collector.as_ref())).collect()
+}
+
+fn of(collector: &dyn Collector) -> Vec<Described> {
+    let families = collector.collect();
+    let type_of = |name: &str| {
+        let family = families.iter().find(|family| family.name() == name);
+        match family.map(prometheus::proto::MetricFamily::get_field_type) {
+            Some(MetricType::COUNTER) => "counter",
+            Some(MetricType::GAUGE) => "gauge",
+            Some(MetricType::HISTOGRAM) => "histogram",
+            Some(MetricType::SUMMARY) => "summary",
+            Some(MetricType::UNTYPED) | None => "untyped",
+        }
+    };
+    let described = |desc: &prometheus::core::Desc| Described {
+        name: desc.fq_name.clone(),
+        type_: type_of(&desc.fq_name),
+        labels: desc.variable_labels.clone(),
+        help: desc.help.clone(),
+    };
+    collector.desc().into_iter().map(described).collect()
+}
