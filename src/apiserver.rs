@@ -29,3 +29,21 @@ pub mod storage;
 pub mod store_tools;
 pub mod url;
 pub mod view;
+
+use crate::{
+    api::scheme::Scheme,
+    runtime::{
+        build,
+        catalogue::{Described, described},
+    },
+};
+
+/// What the API server tells Prometheus.
+pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
+    let mut collectors = metrics::Metrics::new().collectors();
+    collectors.extend(storage::timed::StoreMetrics::new().collectors());
+    collectors.push(build::collector());
+    let mut all = handlers::metrics::catalogue(scheme);
+    all.extend(described(&collectors));
+    all
+}

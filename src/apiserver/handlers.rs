@@ -4,7 +4,7 @@
 //! [`RequestInfo`], so that what was authorized is what is done. Expects [`User`], `RequestInfo`
 //! and [`Warnings`] in the request's extensions; the filters put them there.
 
-mod metrics;
+pub(super) mod metrics;
 mod read;
 mod watch;
 mod write;

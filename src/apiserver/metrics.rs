@@ -77,6 +77,12 @@ impl Metrics {
     }
 
     pub fn register(&self, registry: &Registry) {
+        for collector in self.collectors() {
+            registry.register(collector).expect("every metric has a name of its own");
+        }
+    }
+
+    pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
         let Self {
             inflight,
             rejected,
@@ -91,7 +97,7 @@ impl Metrics {
             audit_errors,
             certificate_expiry,
         } = self;
-        let collectors: [Box<dyn Collector>; 12] = [
+        vec![
             Box::new(inflight.clone()),
             Box::new(rejected.clone()),
             Box::new(terminations.clone()),
@@ -104,10 +110,7 @@ impl Metrics {
             Box::new(audit_events.clone()),
             Box::new(audit_errors.clone()),
             Box::new(certificate_expiry.clone()),
-        ];
-        for collector in collectors {
-            registry.register(collector).expect("every metric has a name of its own");
-        }
+        ]
     }
 }
 

@@ -26,7 +26,10 @@ use super::{
     identity::{self, Guard},
     metrics::Metrics,
     serve,
-    storage::{Storage, embedded, etcd},
+    storage::{
+        Storage, embedded, etcd,
+        timed::{StoreMetrics, Timed},
+    },
 };
 use crate::{
     api::scheme::Scheme,
@@ -223,6 +226,9 @@ async fn install(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
     )?;
+    let timing = StoreMetrics::new();
+    timing.register(rt.metrics());
+    let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     guard.until_decided().await;
     let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![

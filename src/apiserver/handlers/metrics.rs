@@ -17,13 +17,21 @@ use crate::{
         scheme::Scheme,
     },
     apiserver::{options::first, request_info::RequestInfo},
-    runtime::admin,
+    runtime::{
+        admin,
+        catalogue::{Described, described},
+    },
 };
 
 const BUCKETS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
+
+/// What is told of requests.
+pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<Described> {
+    described(&RequestMetrics::new(scheme).collectors())
+}
 
 pub(super) struct RequestMetrics {
     scheme: &'static Scheme,
@@ -35,7 +43,15 @@ pub(super) struct RequestMetrics {
 
 impl RequestMetrics {
     pub(super) fn register(registry: &Registry, scheme: &'static Scheme) -> Self {
-        let metrics = Self {
+        let metrics = Self::new(scheme);
+        for collector in metrics.collectors() {
+            registry.register(collector).expect("every metric has a name of its own");
+        }
+        metrics
+    }
+
+    fn new(scheme: &'static Scheme) -> Self {
+        Self {
             scheme,
             total: IntCounterVec::new(
                 Opts::new(
@@ -84,18 +100,17 @@ impl RequestMetrics {
                 &["group", "version", "kind"],
             )
             .expect("the metric's name and labels are valid"),
-        };
-        let Self { scheme: _, total, duration, long_running, watch_events } = &metrics;
-        let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
+        }
+    }
+
+    fn collectors(&self) -> Vec<Box<dyn prometheus::core::Collector>> {
+        let Self { scheme: _, total, duration, long_running, watch_events } = self;
+        vec![
             Box::new(total.clone()),
             Box::new(duration.clone()),
             Box::new(long_running.clone()),
             Box::new(watch_events.clone()),
-        ];
-        for collector in collectors {
-            registry.register(collector).expect("every metric has a name of its own");
-        }
-        metrics
+        ]
     }
 
     /// Begins to count a request.
