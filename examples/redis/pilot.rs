@@ -60,6 +60,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     unseen: "PrimaryKnown",
     has_data,
     preparation: None,
+    gauges: &[],
     agents: &[],
     make: |_, data, volume| {
         Arc::new(Server {

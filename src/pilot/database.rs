@@ -30,10 +30,19 @@ pub struct DrivenDatabase {
     pub has_data: fn(&Path) -> bool,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
+    /// What its driver may tell in [`Observation::gauges`](crate::pilot::driver::Observation).
+    pub gauges: &'static [Gauge],
     /// Files that `navigator install` puts beside the program, for the driver to use.
     pub agents: &'static [Agent],
     /// Makes its driver from its configuration folder, its data directory and the way to that.
     pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
+}
+
+/// A figure of the database; `navigator_` stands before its name on the wire.
+#[derive(Debug)]
+pub struct Gauge {
+    pub name: &'static str,
+    pub help: &'static str,
 }
 
 /// A file that comes with the program.
@@ -86,6 +95,7 @@ pub(super) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     unseen: "PeersUp",
     has_data: |_| false,
     preparation: None,
+    gauges: &[],
     agents: &[],
     make: |_, _, _| unreachable!("no test of this runs a database"),
 };

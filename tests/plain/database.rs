@@ -64,6 +64,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     unseen: "PeersUp",
     has_data: |_| false,
     preparation: None,
+    gauges: &[],
     agents: &[],
     make: |_, data, _| Arc::new(Plain { place: data.parent().map(Path::to_owned).unwrap() }),
 };

@@ -76,6 +76,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     unseen: "PeersUp",
     has_data,
     preparation: None,
+    gauges: observe::GAUGES,
     agents: &[Agent { name: AGENT_JAR, bytes: JOLOKIA }],
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
 };

@@ -60,6 +60,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |_| false,
     unseen: "HealthNotRed",
     has_data,
+    gauges: observe::GAUGES,
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",

@@ -10,6 +10,7 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::utils::Backoff as _;
+use prometheus::IntGauge;
 use serde_json::{Map, Value, json};
 use tokio::{
     sync::watch,
@@ -45,11 +46,13 @@ pub async fn run(
     mut wanted: watch::Receiver<PilotStatus>,
     mut seen: intent::Receiver,
     mut namesake: namesake::Receiver,
+    heartbeat: IntGauge,
     shutdown: Shutdown,
 ) {
     let breaker = cluster.breaker().clone();
     let mut reporter = Reporter {
         cluster,
+        heartbeat,
         server: PilotStatus::default(),
         revision: None,
         backoff: Backoff::default(),
@@ -91,6 +94,8 @@ pub async fn run(
 
 struct Reporter {
     cluster: Cluster,
+    /// When the API last took something of us.
+    heartbeat: IntGauge,
     /// The status as the server has it.
     server: PilotStatus,
     /// uid and resourceVersion of the object that `server` was read from.
@@ -161,6 +166,7 @@ impl Reporter {
             Ok(pilot) => {
                 self.backoff.reset();
                 self.troubled = false;
+                self.heartbeat.set(Timestamp::now().as_second());
                 self.accept(&pilot);
                 self.next_write = now + PACE;
                 if report {
@@ -296,10 +302,12 @@ mod tests {
         let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
         let (_wanted, wanted) = watch::channel(status);
         let minutes = Duration::from_secs(305);
+        let beat = IntGauge::new("beat", "beat").unwrap();
+        let before = Timestamp::now().as_second();
         drop(
             tokio::time::timeout(
                 minutes,
-                run(cluster, wanted, seen, namesake::alone(), Shutdown::new()),
+                run(cluster, wanted, seen, namesake::alone(), beat.clone(), Shutdown::new()),
             )
             .await,
         );
@@ -307,6 +315,7 @@ mod tests {
         let (beats, reports): (Vec<&Value>, Vec<&Value>) =
             tried.iter().partition(|status| status.get("lastHeartbeatTime").is_some());
         assert!((9..=11).contains(&beats.len()), "{tried:?}");
+        assert!(beat.get() >= before, "the last one that was taken");
         assert!((8..=20).contains(&reports.len()), "tried again, and ever less often: {tried:?}");
     }
 

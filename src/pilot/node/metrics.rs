@@ -1,13 +1,28 @@
 //! The pilot's own figures.
 
-use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
-use crate::pilot::driver::Role;
+use crate::{
+    pilot::driver::Role,
+    runtime::{
+        build,
+        catalogue::{Described, described},
+    },
+};
+
+/// What every pilot tells Prometheus, whatever database it runs.
+pub fn catalogue() -> Vec<Described> {
+    let mut collectors = Metrics::new().collectors();
+    collectors.push(build::collector());
+    described(&collectors)
+}
 
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pub ready: IntGauge,
     role: IntGaugeVec,
+    pub up: IntGauge,
+    pub heartbeat: IntGauge,
     pub starts: IntCounter,
     pub crashes: IntCounter,
     pub preflight_failures: IntCounter,
@@ -21,27 +36,64 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn register(registry: &Registry) -> Self {
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help).expect("the name is valid");
-            registry.register(Box::new(gauge.clone())).expect("the registry is new");
-            gauge
-        };
-        let counter = |name: &str, help: &str| {
-            let counter = IntCounter::new(name, help).expect("the name is valid");
-            registry.register(Box::new(counter.clone())).expect("the registry is new");
-            counter
-        };
+        let metrics = Self::new();
+        for collector in metrics.collectors() {
+            registry.register(collector).expect("the registry is new");
+        }
+        metrics
+    }
+
+    pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let Self {
+            ready,
+            role,
+            up,
+            heartbeat,
+            starts,
+            crashes,
+            preflight_failures,
+            hangs,
+            storage_capacity,
+            storage_used,
+            leader,
+            leader_changes,
+            events_dropped,
+        } = self;
+        vec![
+            Box::new(ready.clone()),
+            Box::new(role.clone()),
+            Box::new(up.clone()),
+            Box::new(heartbeat.clone()),
+            Box::new(starts.clone()),
+            Box::new(crashes.clone()),
+            Box::new(hangs.clone()),
+            Box::new(preflight_failures.clone()),
+            Box::new(storage_capacity.clone()),
+            Box::new(storage_used.clone()),
+            Box::new(leader.clone()),
+            Box::new(leader_changes.clone()),
+            Box::new(events_dropped.clone()),
+            Box::new(crate::runtime::log::dropped()),
+        ]
+    }
+
+    pub(super) fn new() -> Self {
+        let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("the name is valid");
+        let counter =
+            |name: &str, help: &str| IntCounter::new(name, help).expect("the name is valid");
         let role = Opts::new(
             "navigator_pilot_role",
             "1 for the role of the node among those that hold the same data.",
         );
-        let role = IntGaugeVec::new(role, &["role"]).expect("the name is valid");
-        registry.register(Box::new(role.clone())).expect("the registry is new");
-        let dropped = crate::runtime::log::dropped();
-        registry.register(Box::new(dropped)).expect("the registry is new");
         Self {
             ready: gauge("navigator_pilot_ready", "1 while the node serves clients."),
-            role,
+            role: IntGaugeVec::new(role, &["role"]).expect("the name is valid"),
+            up: gauge("navigator_pilot_process_up", "1 while the database's process runs."),
+            heartbeat: gauge(
+                "navigator_pilot_heartbeat_timestamp_seconds",
+                "When the API last took what the pilot reports, as Unix time; 0 before the first \
+                 report.",
+            ),
             starts: counter("navigator_pilot_process_starts_total", "Starts of the database."),
             crashes: counter(
                 "navigator_pilot_process_crashes_total",

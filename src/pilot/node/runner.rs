@@ -132,6 +132,7 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     {
         intents.send_replace(Some(Intent { pilot, remembered }));
     }
+    let metrics = Metrics::register(rt.metrics());
     let namesake = match &cluster {
         Some(cluster) => {
             let (holder, namesake) = watch::channel(Holder::Open);
@@ -139,7 +140,9 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
             let watch = namesake::run(own, cluster.clone(), seen, holder, rt.shutdown());
             rt.tasks().spawn("namesake", watch);
             let (seen, held) = (intent.clone(), namesake.clone());
-            let report = reporter::run(cluster.clone(), wanted, seen, held, rt.shutdown());
+            let heartbeat = metrics.heartbeat.clone();
+            let report =
+                reporter::run(cluster.clone(), wanted, seen, held, heartbeat, rt.shutdown());
             rt.tasks().spawn("reporter", report);
             namesake
         }
@@ -148,7 +151,6 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     let (messages, inbox) = mpsc::channel(QUEUE);
     let data = settings.data.clone();
     let driver = (settings.database.make)(settings.config.clone(), data, volume.clone());
-    let metrics = Metrics::register(rt.metrics());
     let instance = settings.instance();
     let settings = Arc::new(settings);
     let ctx = Context {

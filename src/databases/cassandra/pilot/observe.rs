@@ -16,7 +16,10 @@ use crate::{
         kind::{CassandraPeer, PilotCassandraStatus},
         names::{self, port},
     },
-    pilot::driver::{JOINED_EMPTY, Observation},
+    pilot::{
+        database::Gauge,
+        driver::{JOINED_EMPTY, Observation},
+    },
 };
 
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
@@ -156,6 +159,25 @@ fn blockers(facts: &Facts, ranges: &Ranges) -> Vec<(&'static str, String)> {
     found
 }
 
+/// What [`gauges`] may tell.
+pub(super) const GAUGES: &[Gauge] = &[
+    Gauge {
+        name: "cassandra_bootstrap_received_bytes",
+        help: "What the node received as it joined.",
+    },
+    Gauge { name: "cassandra_heap_used_bytes", help: "Use of the heap." },
+    Gauge { name: "cassandra_live_nodes", help: "Nodes that this one sees up, itself among them." },
+    Gauge { name: "cassandra_load_bytes", help: "Data that the node holds." },
+    Gauge {
+        name: "cassandra_stream_received_bytes",
+        help: "Received by the streams that are open.",
+    },
+    Gauge { name: "cassandra_stream_sent_bytes", help: "Sent by the streams that are open." },
+    Gauge { name: "cassandra_streams", help: "Streams that are open." },
+    Gauge { name: "cassandra_tokens", help: "Tokens that the node owns." },
+    Gauge { name: "cassandra_unreachable_nodes", help: "Nodes that this one sees down." },
+];
+
 fn gauges(facts: &Facts, bootstrap_bytes: Option<i64>) -> BTreeMap<&'static str, f64> {
     #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
     let number = |value: i64| value as f64;
@@ -205,6 +227,8 @@ mod tests {
         let facts = Facts::parse(&answers("NORMAL"));
         let (seen, blockers) = summarize(&facts, &Ranges::default(), Some(1234));
         assert!(seen.serving && blockers.is_empty());
+        let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
+        assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
         assert_eq!(seen.health, Some(Health::Green));
         assert_eq!(seen.node_id.as_deref(), Some("id-1"));
         assert_eq!(seen.endpoints[0].host, "127.0.1.1");

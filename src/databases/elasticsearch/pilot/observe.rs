@@ -14,7 +14,10 @@ use crate::{
         kind::{PilotElasticsearchStatus, PluginStatus},
         names,
     },
-    pilot::driver::{Error, Observation},
+    pilot::{
+        database::Gauge,
+        driver::{Error, Observation},
+    },
 };
 
 /// What one round of questions brought.
@@ -224,6 +227,15 @@ fn shards(indices: &Value) -> Vec<Shard> {
     found
 }
 
+/// The gauges of an [`Observation`].
+pub(super) const GAUGES: &[Gauge] = &[
+    Gauge { name: "elasticsearch_documents", help: "Documents that the node holds." },
+    Gauge { name: "elasticsearch_heap_used_bytes", help: "Use of the heap." },
+    Gauge { name: "elasticsearch_nodes", help: "Nodes of the cluster, as this one sees it." },
+    Gauge { name: "elasticsearch_shards", help: "Shards on the node." },
+    Gauge { name: "elasticsearch_store_bytes", help: "Data that the node holds." },
+];
+
 /// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
 /// `installed`: plugins that we installed, which the spec may name otherwise than they do.
 pub(super) fn summarize(
@@ -404,6 +416,8 @@ mod tests {
         let facts = facts();
         let (seen, blockers) = summarize(&facts, &[]);
         assert!(seen.serving && blockers.is_empty(), "{blockers:?}");
+        let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
+        assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
         assert_eq!(seen.cluster_id.as_deref(), Some("u"));
         assert_eq!(
             seen.detail.get::<PilotElasticsearchStatus>(names::NAMES.word).unwrap().documents,

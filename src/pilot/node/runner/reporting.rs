@@ -122,6 +122,8 @@ impl Reporting {
         let facts = &self.facts;
         let ready = report::is_ready(state);
         ctx.metrics.ready.set(ready.into());
+        let up = matches!(state.life, Life::Up(_) | Life::Stopping { .. });
+        ctx.metrics.up.set(up.into());
         ctx.metrics.set_role(facts.observation.role.filter(|_| matches!(state.life, Life::Up(_))));
         let gauges: BTreeMap<String, f64> = facts
             .observation
