@@ -84,7 +84,8 @@ fn parse(argv: Vec<OsString>, databases: Databases) -> Result<Asked, clap::Error
 
 const PILOT: &str = "pilot";
 
-fn command(databases: Databases) -> clap::Command {
+/// All that can be typed.
+pub fn command(databases: Databases) -> clap::Command {
     Cli::command().mut_subcommand(PILOT, |pilot| pilot::with(pilot, databases))
 }
 

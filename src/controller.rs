@@ -10,15 +10,18 @@ pub mod desired;
 mod ensure;
 mod events;
 mod execute;
+mod fleet;
 mod heard;
 mod metrics;
 mod namespaces;
 pub(crate) mod observe;
+pub mod page;
 mod pilots;
 mod plan;
 mod queue;
 mod reconcile;
 pub(crate) mod resources;
+mod seen;
 mod status;
 mod stores;
 mod teardown;
@@ -28,7 +31,11 @@ pub(crate) mod testing;
 mod tests;
 mod write;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
@@ -44,6 +51,7 @@ pub use self::{
     desired::{
         Desired, Existing, ManagedDatabase, NodeLabel, Reach, Reports, Secured, Service, Settings,
     },
+    seen::{Seen, SeenCluster, SeenPilot, Source},
 };
 use self::{
     context::Context,
@@ -57,7 +65,8 @@ use crate::{
     api::{names, v1beta1},
     error::chain,
     runtime::{
-        Runtime, Shutdown, admin,
+        Runtime, Shutdown, admin, build,
+        catalogue::{Described, described},
         deadline::bounded,
         leader::{self, Claim, Elector, KubernetesLease},
     },
@@ -79,8 +88,10 @@ pub struct Config {
     pub retry_period: Duration,
     /// After this time without heartbeat, a Pilot that nobody wants is deleted.
     pub pilot_gc_after: Duration,
-    /// Address of metrics and health.
+    /// Address of metrics, health and the status page.
     pub admin: SocketAddr,
+    /// Who may read the status page.
+    pub page: page::Readers,
     /// Tells controllers apart: pod name and a random part.
     pub identity: String,
 }
@@ -132,12 +143,13 @@ pub async fn run(
     let address = config.admin;
     let listener =
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let admin = admin::serve(
-        listener,
-        admin::router(stuck(&queue), runtime.readiness().clone(), runtime.metrics().clone()),
-        runtime.shutdown(),
-    );
-    runtime.tasks().spawn_vital("admin", admin);
+    let window = Arc::new(OnceLock::new());
+    let seen = seen(&window, &runtime, &metrics);
+    fleet::register(runtime.metrics(), Arc::clone(&seen));
+    let router =
+        admin::router(stuck(&queue), runtime.readiness().clone(), runtime.metrics().clone());
+    let router = router.merge(page::router(seen, config.page));
+    runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
 
     // A candidate that waits for the lead is ready too: a rollout of two must not wait for it.
     let shutdown = runtime.shutdown();
@@ -154,6 +166,8 @@ pub async fn run(
         () = shutdown.triggered() => return Ok(()),
     }
     info!("Caches are filled");
+    // Nobody else fills it.
+    drop(window.set((stores.clone(), heard.clone())));
 
     // Outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
@@ -183,6 +197,9 @@ pub async fn run(
         }
     }
     metrics.leader.set(1);
+    if let Claim::Held { transition, .. } = *claim.borrow() {
+        metrics.transitions.set(transition.into());
+    }
 
     let ctx = Arc::new(Context {
         events: Events::new(client.clone(), config.identity.clone()),
@@ -226,6 +243,27 @@ pub async fn run(
     term_over.trigger();
     shutdown.trigger();
     ended
+}
+
+/// What the controller tells Prometheus.
+pub fn metrics_catalogue() -> Vec<Described> {
+    let mut collectors = Metrics::new().collectors();
+    collectors.push(fleet::collector(Arc::new(|| Seen::nothing(Vec::new()))));
+    collectors.push(build::collector());
+    described(&collectors)
+}
+
+/// What those who only look are shown; nothing until the caches are filled.
+fn seen(window: &Arc<OnceLock<(Stores, Heard)>>, runtime: &Runtime, metrics: &Metrics) -> Source {
+    let (window, readiness) = (Arc::clone(window), runtime.readiness().clone());
+    let leader = metrics.leader.clone();
+    Arc::new(move || {
+        if let Some((stores, heard)) = window.get() {
+            return Seen::through(stores, heard, leader.get() == 1);
+        }
+        let waiting = readiness.waiting_for();
+        Seen::nothing(waiting.into_iter().map(str::to_owned).collect())
+    })
 }
 
 /// Does the work, and drops it as soon as `over`. A reconcile may be dropped anywhere: the next

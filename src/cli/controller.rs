@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::{complain, logging};
 use crate::{
     api::names,
-    controller::{self, Config},
+    controller::{self, Config, page::Readers},
     database::{Databases, controllers},
     error::{chain, exit},
     runtime::{Runtime, build, signals},
@@ -82,7 +82,11 @@ pub(crate) struct Args {
     /// Seconds without heartbeat after which a Pilot that no cluster wants is deleted.
     #[arg(long, env = "NAVIGATOR_PILOT_GC_AFTER", value_name = "SECONDS", default_value_t = 3600)]
     pilot_gc_after: u64,
-    /// Address of metrics and health.
+    /// Who may read the status page at `/` of that address: `local` (who connects from this machine
+    /// or pod, as `kubectl port-forward` does), `all` or `nobody`.
+    #[arg(long, env = "NAVIGATOR_STATUS_PAGE", value_name = "READERS", default_value = "local")]
+    status_page: Readers,
+    /// Address of metrics, health and the status page.
     #[arg(long, env = "NAVIGATOR_ADMIN_ADDRESS", value_name = "ADDRESS:PORT", default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), names::port::METRICS))]
     admin_address: SocketAddr,
     /// Name of this controller among others; a random part is added.
@@ -162,6 +166,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
         leader_elect_renew_deadline: renew,
         leader_elect_retry_period: retry,
         pilot_gc_after,
+        status_page,
         admin_address,
         pod_name,
         logging: _,
@@ -186,6 +191,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
         retry_period: Duration::from_secs(retry),
         pilot_gc_after: Duration::from_secs(pilot_gc_after),
         admin: admin_address,
+        page: status_page,
         identity: format!("{pod_name}_{}", uuid::Uuid::new_v4()),
     };
     Ok((config, kubeconfig))

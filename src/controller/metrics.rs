@@ -1,6 +1,8 @@
 //! What the controller counts.
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, core::Collector,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -10,13 +12,34 @@ pub(crate) struct Metrics {
     pub(crate) steps: IntCounterVec,
     /// `navigator_controller_leader`
     pub(crate) leader: IntGauge,
+    /// `navigator_controller_leader_transitions`
+    pub(crate) transitions: IntGauge,
     /// `navigator_controller_queue_depth`
     pub(crate) queue_depth: IntGauge,
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &Registry) -> Self {
-        let metrics = Self {
+        let metrics = Self::new();
+        for collector in metrics.collectors() {
+            registry.register(collector).expect("the registry holds no metric of this name");
+        }
+        metrics
+    }
+
+    pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let Self { reconcile_seconds, steps, leader, transitions, queue_depth } = self;
+        vec![
+            Box::new(reconcile_seconds.clone()),
+            Box::new(steps.clone()),
+            Box::new(leader.clone()),
+            Box::new(transitions.clone()),
+            Box::new(queue_depth.clone()),
+        ]
+    }
+
+    pub(super) fn new() -> Self {
+        Self {
             reconcile_seconds: HistogramVec::new(
                 HistogramOpts::new(
                     "navigator_controller_reconcile_seconds",
@@ -32,21 +55,17 @@ impl Metrics {
             .expect("the metric's name and labels are valid"),
             leader: IntGauge::new("navigator_controller_leader", "1 while this process leads.")
                 .expect("the metric's name is valid"),
+            transitions: IntGauge::new(
+                "navigator_controller_leader_transitions",
+                "Times that the lead had changed hands when this process took it; 0 while it does \
+                 not lead.",
+            )
+            .expect("the metric's name is valid"),
             queue_depth: IntGauge::new(
                 "navigator_controller_queue_depth",
                 "Clusters that are due for a look.",
             )
             .expect("the metric's name is valid"),
-        };
-        let Self { reconcile_seconds, steps, leader, queue_depth } = metrics.clone();
-        for collector in [
-            Box::new(reconcile_seconds) as Box<dyn prometheus::core::Collector>,
-            Box::new(steps),
-            Box::new(leader),
-            Box::new(queue_depth),
-        ] {
-            registry.register(collector).expect("the registry holds no metric of this name");
         }
-        metrics
     }
 }

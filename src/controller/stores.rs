@@ -48,6 +48,7 @@ use crate::{
     runtime::{Runtime, Shutdown, readiness},
 };
 
+#[derive(Clone)]
 pub(crate) struct Stores {
     /// Clusters of each database.
     clusters: Vec<(&'static ManagedDatabase, Store<DynamicObject>)>,
@@ -127,6 +128,17 @@ impl Stores {
     /// The databases whose clusters are reconciled.
     pub(crate) fn databases(&self) -> impl Iterator<Item = &'static ManagedDatabase> {
         self.clusters.iter().map(|(database, _)| *database)
+    }
+
+    /// Clusters of every database.
+    pub(crate) fn all_clusters(
+        &self,
+    ) -> impl Iterator<Item = (&'static ManagedDatabase, Arc<DynamicObject>)> {
+        let of = |(database, store): &(&'static ManagedDatabase, Store<DynamicObject>)| {
+            let database = *database;
+            store.state().into_iter().map(move |cluster| (database, cluster))
+        };
+        self.clusters.iter().flat_map(of)
     }
 
     /// A cluster, as the caches know it.

@@ -11,6 +11,7 @@ mod example;
 mod golden;
 mod install;
 mod local;
+mod page;
 mod pilot;
 mod rooms;
 mod serve;

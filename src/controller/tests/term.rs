@@ -120,6 +120,7 @@ fn config() -> Config {
         retry_period: Duration::from_secs(2),
         pilot_gc_after: Duration::from_secs(3600),
         admin: "127.0.0.1:0".parse().unwrap(),
+        page: super::super::page::Readers::Nobody,
         identity: "controller-0".to_owned(),
     }
 }

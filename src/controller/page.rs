@@ -1,0 +1,249 @@
+//! The status page: clusters, nodes, operations and what holds them up, on one screen.
+//!
+//! Owns the two paths and who may read them. Everything comes from a [`Source`], so no request
+//! leaves for it, and nothing can be changed by it. The page is one file without anything from
+//! elsewhere; what it shows is `/status.json`, told by `status`.
+
+mod status;
+
+use std::{
+    net::IpAddr,
+    str::FromStr,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::seen::{Seen, Source};
+use crate::runtime::admin::Peer;
+
+/// Who may read the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readers {
+    /// Whoever connects from this machine, or from within the pod: in Kubernetes, who may forward
+    /// a port of it.
+    #[default]
+    Local,
+    /// Whoever reaches the port.
+    All,
+    Nobody,
+}
+
+impl FromStr for Readers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "local" => Ok(Self::Local),
+            "all" => Ok(Self::All),
+            "nobody" => Ok(Self::Nobody),
+            _ => Err(format!("{text:?} is not one of local, all, nobody")),
+        }
+    }
+}
+
+const PAGE: &str = include_str!("page/page.html");
+
+/// An answer is made once for all who ask within this time: whoever asks costs little.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// `/` and `/status.json`.
+pub fn router(source: Source, readers: Readers) -> Router {
+    let answers = Arc::new(Answers { source, last: Mutex::new(None) });
+    Router::new()
+        .route("/", get(async || html()))
+        .route("/status.json", get(json))
+        .with_state(answers)
+        .layer(middleware::from_fn_with_state(readers, admit))
+}
+
+/// What `/status.json` says of all that was seen.
+pub fn json_of(seen: &Seen) -> Vec<u8> {
+    serde_json::to_vec(&status::status(seen)).expect("keys are texts, and nothing of it can fail")
+}
+
+struct Answers {
+    source: Source,
+    last: Mutex<Option<(Instant, Bytes)>>,
+}
+
+async fn json(State(answers): State<Arc<Answers>>) -> Response {
+    let body = {
+        let mut last = answers.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((at, body)) if at.elapsed() < RECENT => body.clone(),
+            _ => {
+                let body = Bytes::from(json_of(&(answers.source)()));
+                last.insert((Instant::now(), body)).1.clone()
+            }
+        }
+    };
+    let mut headers = guarded();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    (headers, body).into_response()
+}
+
+fn html() -> Response {
+    let mut headers = guarded();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    (headers, PAGE).into_response()
+}
+
+/// What keeps browsers from doing more with an answer than showing it.
+fn guarded() -> HeaderMap {
+    static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+        HeaderValue::from_str(&policy()).expect("hashes in base64 are visible ASCII")
+    });
+    HeaderMap::from_iter([
+        (header::CONTENT_SECURITY_POLICY, POLICY.clone()),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            HeaderValue::from_static("same-origin"),
+        ),
+    ])
+}
+
+/// Only the page's own script and style, which are known by their hashes, and requests back here.
+fn policy() -> String {
+    let hash = |tag: &str| {
+        let (from, to) = (format!("<{tag}>"), format!("</{tag}>"));
+        let inside = PAGE.split_once(&from).and_then(|(_, rest)| rest.split_once(&to));
+        let digest = Sha256::digest(inside.map_or("", |(inside, _)| inside));
+        format!("'sha256-{}'", BASE64_STANDARD.encode(digest))
+    };
+    format!(
+        "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        hash("script"),
+        hash("style")
+    )
+}
+
+async fn admit(State(readers): State<Readers>, request: Request, next: Next) -> Response {
+    let refusal = match readers {
+        Readers::All => None,
+        Readers::Nobody => Some((StatusCode::NOT_FOUND, "the status page is turned off\n")),
+        Readers::Local if is_local(&request) => None,
+        Readers::Local => Some((
+            StatusCode::FORBIDDEN,
+            "the status page answers whoever connects from this machine or pod: forward the port, \
+             and ask for localhost\n",
+        )),
+    };
+    match refusal {
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// From this machine, and meant for it: a name that somebody let point here is another site's.
+fn is_local(request: &Request) -> bool {
+    let peer = request.extensions().get::<Peer>();
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    peer.is_some_and(|Peer(address)| address.to_canonical().is_loopback())
+        && host.is_some_and(means_local)
+}
+
+fn means_local(host: &str) -> bool {
+    let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let address = name.parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn code(readers: Readers, peer: Option<&str>, host: &str, path: &str) -> u16 {
+        let router = router(Arc::new(|| Seen::nothing(Vec::new())), readers);
+        let mut request =
+            Request::get(path).header(header::HOST, host).body(Body::empty()).unwrap();
+        request.extensions_mut().extend(
+            peer.map(|peer| Peer(peer.parse().unwrap()))
+                .map(|peer| {
+                    let mut extensions = http::Extensions::new();
+                    extensions.insert(peer);
+                    extensions
+                })
+                .unwrap_or_default(),
+        );
+        router.oneshot(request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn only_who_connects_from_here_and_asks_for_here_reads_the_page() {
+        for path in ["/", "/status.json"] {
+            for (peer, host, wanted) in [
+                (Some("127.0.0.1"), "localhost:8080", 200),
+                (Some("::1"), "[::1]:8080", 200),
+                (Some("::ffff:127.0.0.1"), "127.0.0.1", 200),
+                (Some("10.0.0.7"), "localhost:8080", 403),
+                (Some("127.0.0.1"), "10.0.0.7:8080", 403),
+                // A name of the attacker's that resolves to us.
+                (Some("127.0.0.1"), "rebound.example:8080", 403),
+                (Some("127.0.0.1"), "localhost.example", 403),
+                (Some("127.0.0.1"), "", 403),
+                (None, "localhost", 403),
+            ] {
+                assert_eq!(code(Readers::Local, peer, host, path).await, wanted, "{peer:?} {host}");
+            }
+            assert_eq!(code(Readers::All, Some("10.0.0.7"), "x", path).await, 200);
+            assert_eq!(code(Readers::Nobody, Some("127.0.0.1"), "localhost", path).await, 404);
+        }
+    }
+
+    #[tokio::test]
+    async fn many_who_ask_cost_one_look() {
+        let looks = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let source: Source = Arc::new(move || {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Seen::nothing(Vec::new())
+        });
+        tokio::time::pause();
+        let router = router(source, Readers::All);
+        let ask = async || {
+            let request = Request::get("/status.json").body(Body::empty()).unwrap();
+            assert_eq!(router.clone().oneshot(request).await.unwrap().status(), 200);
+        };
+        for _ in 0..10 {
+            ask().await;
+        }
+        assert_eq!(looks.load(std::sync::atomic::Ordering::Relaxed), 1);
+        tokio::time::advance(RECENT).await;
+        ask().await;
+        assert_eq!(looks.load(std::sync::atomic::Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn the_page_has_one_script_and_one_style_and_nothing_from_elsewhere() {
+        assert_eq!(PAGE.matches("<script").count(), 1);
+        assert_eq!(PAGE.matches("<script>").count(), 1);
+        assert_eq!(PAGE.matches("<style>").count(), 1);
+        for word in
+            [" style=", " onclick", "innerHTML", "http://", "https://", " src=", "@import", "url("]
+        {
+            assert!(!PAGE.contains(word), "{word}");
+        }
+    }
+}
