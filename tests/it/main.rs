@@ -11,6 +11,7 @@ mod example;
 mod golden;
 mod install;
 mod local;
+mod monitoring;
 mod page;
 mod pilot;
 mod rooms;
