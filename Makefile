@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -116,6 +116,19 @@ $(TESTBED)/bin/kubectl:
 
 $(TESTBED)/bin/helm:
 	tests/testbed/helm.sh $(TESTBED)
+
+test-page: ## the status page in a headless Chromium
+	@scripts/need.sh chromium=chromium python3=python3 /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
+	tests/page/browser.py
+
+pictures: ## rewrites the pictures of docs/images
+	@scripts/need.sh chromium=chromium python3=python3 /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
+	tests/page/browser.py --pictures docs/images
+
+test-monitoring: ## alerts and dashboards, by promtool
+	@scripts/need.sh python3=python3
+	scripts/promtool.sh .cache/promtool
+	tests/monitoring/run.sh .cache/promtool
 
 older: deps ## leaves an older release at .cache/older/navigator, to upgrade from
 	scripts/older.sh .cache/older/navigator
