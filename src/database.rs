@@ -1,7 +1,7 @@
 //! What one database brings: a part for each role. Its folder says it, and the command line hands
 //! the list to the roles.
 
-use crate::{api, controller, pilot};
+use crate::{api, controller, pilot, plugin};
 
 /// A database that Navigator runs.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +12,8 @@ pub struct Database {
     pub controller: &'static controller::ManagedDatabase,
     /// How a node of it is run.
     pub pilot: &'static pilot::database::DrivenDatabase,
+    /// How people ask for it.
+    pub shown: &'static plugin::ShownDatabase,
 }
 
 /// The databases of one program.
@@ -26,4 +28,9 @@ pub fn scheme(databases: Databases) -> &'static api::scheme::Scheme {
 /// What a controller looks after.
 pub fn controllers(databases: Databases) -> Vec<&'static controller::ManagedDatabase> {
     databases.iter().map(|database| database.controller).collect()
+}
+
+/// What `kubectl navigator` shows.
+pub fn shown(databases: Databases) -> Vec<&'static plugin::ShownDatabase> {
+    databases.iter().map(|database| database.shown).collect()
 }

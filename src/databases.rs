@@ -13,10 +13,12 @@ pub const ALL: Databases = &[
         api: &elasticsearch::api::DATABASE,
         controller: &elasticsearch::controller::DATABASE,
         pilot: &elasticsearch::pilot::DATABASE,
+        shown: &elasticsearch::shown::DATABASE,
     },
     Database {
         api: &cassandra::api::DATABASE,
         controller: &cassandra::controller::DATABASE,
         pilot: &cassandra::pilot::DATABASE,
+        shown: &cassandra::shown::DATABASE,
     },
 ];

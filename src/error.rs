@@ -8,6 +8,8 @@ pub mod exit {
     pub const OK: u8 = 0;
     /// The role failed.
     pub const FAILURE: u8 = 1;
+    /// What was asked about is not ready, or may not be done now.
+    pub const NOT_READY: u8 = 3;
     /// Unusable arguments or settings; nothing was touched (EX_USAGE of sysexits.h).
     pub const USAGE: u8 = 64;
     /// A task panicked (EX_SOFTWARE).

@@ -1,8 +1,8 @@
 //! Navigator runs databases: an API server that owns the types, a controller that decides
 //! when, and pilots, PID 1 beside every database process, that know how.
 //!
-//! Imports go one way: `main → {cli, databases} → database → {apiserver, controller, pilot, manifest}
-//! → {engine, runtime} → api`. Roles never import each other, and only `databases` names a database. `tests/it/architecture.rs` draws these
+//! Imports go one way: `main → {cli, databases} → database → {apiserver, controller, pilot,
+//! plugin, manifest} → {engine, runtime} → api`. Roles never import each other, and only `databases` names a database. `tests/it/architecture.rs` draws these
 //! arrows.
 
 pub mod api;
@@ -14,6 +14,7 @@ pub mod apiserver;
 pub mod controller;
 pub mod manifest;
 pub mod pilot;
+pub mod plugin;
 
 pub mod local;
 

@@ -5,6 +5,7 @@ pub(crate) mod controller;
 pub(crate) mod kind;
 pub(crate) mod pilot;
 pub(crate) mod resp;
+pub(crate) mod shown;
 pub(crate) mod succession;
 pub(crate) mod view;
 
@@ -15,7 +16,12 @@ use navigator::database::Database;
 const ALL: &[Database] = &[
     navigator::databases::ALL[0],
     navigator::databases::ALL[1],
-    Database { api: &kind::DATABASE, controller: &controller::DATABASE, pilot: &pilot::DATABASE },
+    Database {
+        api: &kind::DATABASE,
+        controller: &controller::DATABASE,
+        pilot: &pilot::DATABASE,
+        shown: &shown::DATABASE,
+    },
 ];
 
 pub(crate) fn main() -> ExitCode {

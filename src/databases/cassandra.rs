@@ -9,5 +9,6 @@ pub mod kind;
 pub mod names;
 pub mod pilot;
 pub mod settings;
+pub mod shown;
 pub mod v1alpha1;
 pub mod validation;

@@ -1,0 +1,19 @@
+//! Redis, as people ask for it with `kubectl navigator`.
+
+use navigator::plugin::{Predicate, ShownDatabase};
+
+use super::kind::{NAMES, RedisNode};
+
+pub(crate) const DATABASE: ShownDatabase = ShownDatabase {
+    names: &NAMES,
+    shell: &["redis-cli"],
+    load: |_| None,
+    remark: |status| Some(status.part::<RedisNode>()?.role),
+    predicates: &[
+        Predicate { name: "PrimaryKnown", sentence: "no primary answers" },
+        Predicate {
+            name: "ReplicaInSync",
+            sentence: "no replica has what this node, the primary, has",
+        },
+    ],
+};

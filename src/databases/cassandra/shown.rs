@@ -1,0 +1,30 @@
+//! Cassandra, as people ask for it with `kubectl navigator`.
+
+use super::{kind::CassandraNode, names::NAMES};
+use crate::plugin::{Load, Predicate, ShownDatabase};
+
+pub const DATABASE: ShownDatabase = ShownDatabase {
+    names: &NAMES,
+    // It comes with the database, and speaks to the node that it runs on.
+    shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
+    load: |status| Some(Load::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
+    remark: |status| status.part::<CassandraNode>()?.operation_mode.filter(|mode| mode != "NORMAL"),
+    predicates: &[
+        Predicate {
+            name: "RangesKeepQuorum",
+            sentence: "a range would lose its quorum; or: it is the last node",
+        },
+        Predicate {
+            name: "PeersUp",
+            sentence: "another node is down, as seen from this one; or: it answers clients and \
+                       does not say how it is",
+        },
+        Predicate { name: "RingSettled", sentence: "a node joins, leaves or moves" },
+        Predicate { name: "StreamsIdle", sentence: "data are being streamed" },
+        Predicate { name: "SchemaAgreement", sentence: "live nodes have several schema versions" },
+        Predicate {
+            name: "JoinedEmpty",
+            sentence: "it joined a ring that holds data and received nothing; it is not ready",
+        },
+    ],
+};

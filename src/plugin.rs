@@ -1,0 +1,59 @@
+//! `kubectl navigator`: what people ask of clusters, and the few things that they change, through
+//! the API alone.
+//!
+//! Owns how people name clusters and nodes, what is read for each question, and how answers look.
+//! Leaves flags, the kubeconfig and other programs to `cli`. Screens are rendered from objects
+//! and a time that are handed in, and so the same objects always give the same screen.
+
+pub mod bundle;
+pub mod change;
+pub mod check;
+pub mod error;
+pub mod find;
+pub mod logs;
+pub mod predicates;
+pub mod status;
+pub mod text;
+
+use crate::api::{database_names::DatabaseNames, v1beta1::PilotStatus};
+
+/// A database, as people ask for it.
+#[derive(Debug)]
+pub struct ShownDatabase {
+    pub names: &'static DatabaseNames,
+    /// Its own client: a program in its container and its first arguments. What people type
+    /// follows.
+    pub shell: &'static [&'static str],
+    /// How much a node holds, as the database itself counts.
+    pub load: fn(&PilotStatus) -> Option<Load>,
+    /// What sets a node apart from the others just now, in a word or two.
+    pub remark: fn(&PilotStatus) -> Option<String>,
+    /// Rules that its pilots report as reasons not to stop a node.
+    pub predicates: &'static [Predicate],
+}
+
+/// How much a node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    Bytes(i64),
+    Documents(i64),
+}
+
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.write_str(&text::bytes(*bytes)),
+            Self::Documents(1) => f.write_str("1 doc"),
+            Self::Documents(documents) => write!(f, "{documents} docs"),
+        }
+    }
+}
+
+/// A rule that holds a step up while it is not met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Predicate {
+    /// Its name in `status.operation.blockedBy` and `spec.updateStrategy.skipPredicates`.
+    pub name: &'static str,
+    /// Why a node may not stop while it holds.
+    pub sentence: &'static str,
+}

@@ -1,0 +1,319 @@
+//! `report`: what somebody who helps from afar needs, in one archive without secrets.
+//!
+//! Secrets and ConfigMaps of others are never read. What is read passes [`redact`] before it is
+//! written. A part that cannot be read is named in `errors.txt`, and the rest is worth having.
+
+pub mod archive;
+pub mod redact;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, ListParams, LogParams},
+};
+use serde_json::{Value, json};
+
+use self::archive::Archive;
+use super::{
+    error::{Error, said},
+    find::{Found, Session, Wanted, name_of},
+    status,
+    text::Style,
+};
+use crate::{
+    api::{GROUP, names, printer::text},
+    runtime::build,
+};
+
+/// What is gathered.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// One cluster; all of the namespace when absent.
+    pub cluster: Option<Wanted>,
+    /// Namespace of Navigator itself.
+    pub install: String,
+    /// Last lines of each log.
+    pub tail: i64,
+    /// Bytes of all files before they are packed; logs are left out beyond it.
+    pub most: usize,
+}
+
+/// Bytes of one log.
+const LOG_BYTES: i64 = 2 << 20;
+
+/// An archive and what could not be put into it.
+pub struct Bundle {
+    pub archive: Archive,
+    pub problems: Vec<String>,
+}
+
+/// A collection that is read as it is.
+struct Collection {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+}
+
+const fn collection(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+) -> Collection {
+    Collection { group, version, kind, plural }
+}
+
+/// What belongs to clusters. Of pods and claims, those of their nodes.
+const OF_CLUSTERS: &[Collection] = &[
+    collection("apps", "v1", "StatefulSet", "statefulsets"),
+    collection("", "v1", "Pod", "pods"),
+    collection("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    collection("", "v1", "Service", "services"),
+    collection("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+];
+
+/// What belongs to the install.
+const OF_INSTALL: &[Collection] =
+    &[collection("apps", "v1", "Deployment", "deployments"), collection("", "v1", "Pod", "pods")];
+
+/// By which the manifest marks what is ours.
+const LABEL: &str = "/metadata/labels/app.kubernetes.io~1name";
+const OURS: &str = "navigator";
+
+const API_SERVICES: Collection =
+    collection("apiregistration.k8s.io", "v1", "APIService", "apiservices");
+
+impl Session {
+    /// Gathers it all. Fails only where there is no cluster to speak of.
+    pub async fn bundle(&self, settings: &Settings, folder: &str) -> Result<Bundle, Error> {
+        let found = match &settings.cluster {
+            Some(wanted) => vec![self.cluster(wanted).await?],
+            None => self.all(Some(&self.namespace)).await?,
+        };
+        let mut gathering = Gathering {
+            session: self,
+            settings,
+            bundle: Bundle {
+                archive: Archive::new(folder, self.now.as_second()),
+                problems: Vec::new(),
+            },
+        };
+        gathering.versions().await;
+        let mut pods = Vec::new();
+        for one in &found {
+            pods.extend(gathering.cluster(one).await);
+        }
+        gathering.collections(&found, &pods).await;
+        gathering.install().await;
+        for pod in &pods {
+            gathering.log(&self.namespace, pod, "logs").await;
+        }
+        gathering.finish(&found);
+        Ok(gathering.bundle)
+    }
+}
+
+struct Gathering<'a> {
+    session: &'a Session,
+    settings: &'a Settings,
+    bundle: Bundle,
+}
+
+impl Gathering<'_> {
+    fn problem(&mut self, what: &str, why: &str) {
+        self.bundle.problems.push(redact::text(&format!("{what}: {why}")));
+    }
+
+    fn put(&mut self, path: &str, value: &Value) {
+        let mut value = value.clone();
+        redact::value(&mut value);
+        match serde_yaml::to_string(&value) {
+            Ok(text) => self.bundle.archive.add(path, text.as_bytes()),
+            Err(error) => self.problem(path, &error.to_string()),
+        }
+    }
+
+    async fn versions(&mut self) {
+        let kubernetes = match self.session.client.apiserver_version().await {
+            Ok(info) => json!(info),
+            Err(error) => {
+                self.problem("version of Kubernetes", &said(&error));
+                Value::Null
+            }
+        };
+        let plugin = format!("v{}", build::VERSION);
+        self.put("versions.yaml", &json!({"plugin": plugin, "kubernetes": kubernetes}));
+    }
+
+    /// The cluster itself, its Pilots and its screen. Returns the names of its pods.
+    async fn cluster(&mut self, found: &Found) -> Vec<String> {
+        let place = format!("clusters/{}-{}", found.kind.singular(), found.name());
+        self.put(&format!("{place}/cluster.yaml"), &found.object);
+        let wanted =
+            Wanted { kind: Some(found.kind.singular().to_owned()), name: found.name().to_owned() };
+        let picture = match self.session.picture(&wanted).await {
+            Ok(picture) => picture,
+            Err(error) => {
+                self.problem(&place, &error.shown());
+                return Vec::new();
+            }
+        };
+        let style = Style { colour: false, width: None };
+        let screen = picture.screen(self.session.now, true, style);
+        let screen = redact::text(&screen);
+        self.bundle.archive.add(&format!("{place}/status.txt"), screen.as_bytes());
+        self.put(&format!("{place}/pilots.yaml"), &json!(picture.pilots));
+        let told = status::told(&picture.events, usize::MAX);
+        let line = |told: &status::Told| {
+            let type_ = if told.warning { "Warning" } else { "Normal" };
+            format!(
+                "{} {type_} {} {} x{}: {}\n",
+                told.last, told.reason, told.about, told.count, told.message
+            )
+        };
+        let told: String = told.iter().map(line).collect();
+        let told = redact::text(&told);
+        self.bundle.archive.add(&format!("{place}/events.txt"), told.as_bytes());
+        picture.pilots.iter().map(|pilot| name_of(pilot).to_owned()).collect()
+    }
+
+    async fn list(&self, namespace: Option<&str>, of: &Collection) -> Result<Vec<Value>, String> {
+        let api_version = match of.group {
+            "" => of.version.to_owned(),
+            group => format!("{group}/{}", of.version),
+        };
+        let resource = ApiResource {
+            group: of.group.to_owned(),
+            version: of.version.to_owned(),
+            api_version,
+            kind: of.kind.to_owned(),
+            plural: of.plural.to_owned(),
+        };
+        let client = self.session.client.clone();
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        let list = api.list(&ListParams::default()).await.map_err(|error| said(&error))?;
+        Ok(list.items.iter().map(|object| json!(object)).collect())
+    }
+
+    async fn collections(&mut self, found: &[Found], pods: &[String]) {
+        let namespace = self.session.namespace.clone();
+        for of in OF_CLUSTERS {
+            match self.list(Some(&namespace), of).await {
+                Ok(mut items) => {
+                    items.retain(|item| belongs(item, found, pods));
+                    self.put(&format!("kubernetes/{}.yaml", of.plural), &json!(items));
+                }
+                Err(why) => self.problem(of.plural, &why),
+            }
+        }
+    }
+
+    async fn install(&mut self) {
+        let namespace = self.settings.install.clone();
+        let mut pods = Vec::new();
+        for of in OF_INSTALL {
+            match self.list(Some(&namespace), of).await {
+                Ok(mut items) => {
+                    // Databases may run beside us.
+                    items.retain(|item| text(item, LABEL) == OURS);
+                    if of.kind == "Pod" {
+                        pods.extend(items.iter().map(|pod| text(pod, "/metadata/name").to_owned()));
+                    }
+                    self.put(&format!("navigator/{}.yaml", of.plural), &json!(items));
+                }
+                Err(why) => self.problem(&format!("{} of {namespace}", of.plural), &why),
+            }
+        }
+        match self.list(None, &API_SERVICES).await {
+            Ok(mut items) => {
+                items.retain(|item| text(item, "/spec/group") == GROUP);
+                self.put("navigator/apiservices.yaml", &json!(items));
+            }
+            Err(why) => self.problem("apiservices", &why),
+        }
+        for pod in pods {
+            self.log(&namespace, &pod, "navigator/logs").await;
+        }
+    }
+
+    /// The log of a pod's first container, and of the one before it, where there was one.
+    async fn log(&mut self, namespace: &str, pod: &str, folder: &str) {
+        let pods: Api<Pod> = Api::namespaced(self.session.client.clone(), namespace);
+        let container = match pods.get(pod).await {
+            Ok(pod) => pod.spec.and_then(|spec| spec.containers.into_iter().next()),
+            Err(error) => return self.problem(&format!("pod {pod}"), &said(&error)),
+        };
+        let Some(container) = container else { return };
+        for previous in [false, true] {
+            if self.bundle.archive.bytes() >= self.settings.most {
+                return self.problem(&format!("log of {pod}"), "left out: the report is full");
+            }
+            let params = LogParams {
+                container: Some(container.name.clone()),
+                limit_bytes: Some(LOG_BYTES),
+                tail_lines: Some(self.settings.tail),
+                previous,
+                ..LogParams::default()
+            };
+            let end = if previous { ".previous.log" } else { ".log" };
+            match pods.logs(pod, &params).await {
+                Ok(log) => {
+                    let log = redact::text(&log);
+                    self.bundle.archive.add(&format!("{folder}/{pod}{end}"), log.as_bytes());
+                }
+                // Most containers have had no other before them.
+                Err(_) if previous => {}
+                Err(error) => self.problem(&format!("log of {pod}"), &said(&error)),
+            }
+        }
+    }
+
+    fn finish(&mut self, found: &[Found]) {
+        let clusters: Vec<String> = found.iter().map(Found::reference).collect();
+        let problems = self.bundle.problems.join("\n");
+        let text = format!(
+            "Report of `kubectl navigator report`, v{}, {}.\nNamespace {}: {}.\n\n\
+             Secrets are not in it. Values whose names or forms look like those of secrets were\n\
+             replaced by {}; look before you pass it on all the same.\n",
+            build::VERSION,
+            self.session.now,
+            self.session.namespace,
+            if clusters.is_empty() { "no clusters".to_owned() } else { clusters.join(", ") },
+            redact::REDACTED,
+        );
+        self.bundle.archive.add("README.txt", text.as_bytes());
+        if !problems.is_empty() {
+            self.bundle.archive.add("errors.txt", format!("{problems}\n").as_bytes());
+        }
+    }
+}
+
+/// Does an object belong to one of these clusters, or to one of these nodes?
+fn belongs(object: &Value, found: &[Found], pods: &[String]) -> bool {
+    let name = text(object, "/metadata/name");
+    let is_node = |pod: &String| {
+        name == pod || name.strip_suffix(pod.as_str()).is_some_and(|claim| claim.ends_with('-'))
+    };
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let is_owned = owners.into_iter().flatten().any(|owner| {
+        found.iter().any(|found| {
+            text(owner, "/uid") == text(&found.object, "/metadata/uid")
+                && !text(owner, "/uid").is_empty()
+        })
+    });
+    is_owned || pods.iter().any(is_node)
+}
+
+/// Folder and file name of a report, without `.tar.gz`.
+pub fn default_name(session: &Session, cluster: Option<&Wanted>) -> String {
+    let what = cluster.map_or(session.namespace.as_str(), |wanted| wanted.name.as_str());
+    let time = session.now.strftime("%Y%m%dT%H%M%SZ");
+    format!("navigator-report-{what}-{time}")
+}
+
+/// Where Navigator is installed, unless somebody says otherwise.
+pub const INSTALL: &str = names::NAMESPACE;

@@ -1,0 +1,101 @@
+//! A gzipped tar archive, made in memory: the few fields of POSIX' ustar form that files need.
+
+use std::io::{self, Write};
+
+use flate2::{Compression, write::GzEncoder};
+
+const BLOCK: usize = 512;
+/// The form keeps so much of a name, and so much of the folders before it.
+const NAME: usize = 100;
+const PREFIX: usize = 155;
+
+pub struct Archive {
+    folder: String,
+    time: i64,
+    encoder: GzEncoder<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Archive {
+    /// All files lie in `folder` and are of `time`, in seconds since the epoch.
+    pub fn new(folder: &str, time: i64) -> Self {
+        let encoder = GzEncoder::new(Vec::new(), Compression::default());
+        Self { folder: folder.to_owned(), time, encoder, bytes: 0 }
+    }
+
+    /// Bytes of all files so far.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn add(&mut self, path: &str, content: &[u8]) {
+        let header = header(&format!("{}/{path}", self.folder), content.len(), self.time);
+        let padding = [0; BLOCK];
+        let padding = &padding[..content.len().next_multiple_of(BLOCK) - content.len()];
+        for part in [&header[..], content, padding] {
+            self.encoder.write_all(part).expect("memory takes what is written to it");
+        }
+        self.bytes += content.len();
+    }
+
+    /// The packed archive.
+    pub fn finish(mut self) -> io::Result<Vec<u8>> {
+        self.encoder.write_all(&[0; 2 * BLOCK])?;
+        self.encoder.finish()
+    }
+}
+
+fn header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
+    let (prefix, name) = split(path);
+    let mut header = [0; BLOCK];
+    let mut put =
+        |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, name);
+    put(100, "0000600\0");
+    put(108, "0000000\0");
+    put(116, "0000000\0");
+    put(124, &format!("{size:011o}\0"));
+    put(136, &format!("{:011o}\0", time.max(0)));
+    // The sum counts its own field as spaces.
+    put(148, "        ");
+    put(156, "0");
+    put(257, "ustar\x0000");
+    put(345, prefix);
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
+}
+
+/// Folders and name, each as long as the form takes. Names of Kubernetes' objects are ASCII.
+fn split(path: &str) -> (&str, &str) {
+    let (prefix, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let end = |text: &str, most: usize| {
+        (0..=text.len().min(most)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    };
+    (&prefix[..end(prefix, PREFIX)], &name[..end(name, NAME)])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn files_lie_in_blocks_behind_their_headers() {
+        let mut archive = Archive::new("report", 1_700_000_000);
+        archive.add("a/b.txt", b"hello");
+        archive.add("empty", b"");
+        assert_eq!(archive.bytes(), 5);
+        let packed = archive.finish().unwrap();
+        let mut raw = Vec::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut raw).unwrap();
+        // Header, content, header, and two empty blocks at the end.
+        assert_eq!(raw.len(), 5 * BLOCK);
+        assert_eq!(&raw[0..6], b"b.txt\0");
+        assert_eq!(&raw[345..354], b"report/a\0");
+        assert_eq!(&raw[124..136], b"00000000005\0");
+        assert_eq!(&raw[BLOCK..BLOCK + 6], b"hello\0");
+        assert_eq!(&raw[2 * BLOCK..2 * BLOCK + 6], b"empty\0");
+    }
+}

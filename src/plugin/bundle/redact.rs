@@ -1,0 +1,241 @@
+//! Takes secrets out of what leaves the cluster: values by the names that they stand under, and in
+//! texts what follows such a name.
+//!
+//! Rather too much than too little: what is taken out says so, and its name stays.
+
+use serde_json::Value;
+
+pub const REDACTED: &str = "REDACTED";
+
+/// Parts of names under which secrets stand.
+const SECRET: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "passwort",
+    "secret",
+    "token",
+    "credential",
+    "apikey",
+    "api_key",
+    "api-key",
+    "accesskey",
+    "access_key",
+    "access-key",
+    "privatekey",
+    "private_key",
+    "private-key",
+    "authorization",
+    "bearer",
+];
+/// What such a name says when it only names where a secret lies, or is a number of something.
+const HARMLESS: &[&str] = &["name", "names", "ref", "tokens", "path", "file", "type"];
+
+/// Is what stands under this name a secret?
+fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    SECRET.iter().any(|part| name.contains(part)) && !HARMLESS.iter().any(|end| name.ends_with(end))
+}
+
+/// Takes secrets out of an object.
+pub fn value(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            // Who wrote which field when: long, and of no use to a reader.
+            fields.remove("managedFields");
+            // `{name: PASSWORD, value: x}`, as environments are written.
+            let named = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
+            for (name, inner) in fields.iter_mut() {
+                let secret = is_secret(name) || (named && name == "value");
+                match inner {
+                    Value::String(_) | Value::Number(_) if secret => {
+                        *inner = REDACTED.into();
+                    }
+                    // What was applied is the whole object once more, as text.
+                    Value::String(words) if name.ends_with("last-applied-configuration") => {
+                        *words = applied(words);
+                    }
+                    inner => self::value(inner),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(self::value),
+        Value::String(words) => *words = text(words),
+        _ => {}
+    }
+}
+
+fn applied(words: &str) -> String {
+    match serde_json::from_str::<Value>(words) {
+        Ok(mut object) => {
+            value(&mut object);
+            object.to_string()
+        }
+        Err(_) => REDACTED.to_owned(),
+    }
+}
+
+/// Takes secrets out of a text: what follows a telling name and `=` or `:`, the credentials of
+/// URLs and of Authorization headers, and keys in PEM form.
+pub fn text(words: &str) -> String {
+    let mut out = String::with_capacity(words.len());
+    let mut in_key = false;
+    for line in words.split_inclusive('\n') {
+        if line.contains("-----BEGIN") && line.contains("PRIVATE KEY") {
+            in_key = true;
+            out.push_str(REDACTED);
+            out.push('\n');
+        }
+        if in_key {
+            in_key = !line.contains("-----END");
+            continue;
+        }
+        out.push_str(&urls(&assignments(line)));
+    }
+    out
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+/// `password=x`, `"password": "x"`, `-Dkey.password=x`, `Authorization: Basic x`.
+fn assignments(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(['=', ':']) {
+        let (before, after) = rest.split_at(at);
+        let sign = &after[..1];
+        let after = &after[1..];
+        out.push_str(before);
+        out.push_str(sign);
+        let name: String = before
+            .trim_end_matches(['"', '\'', '\\', ' '])
+            .chars()
+            .rev()
+            .take_while(|c| is_word(*c))
+            .collect();
+        let name: String = name.chars().rev().collect();
+        rest = after;
+        if !is_secret(&name) {
+            continue;
+        }
+        let start = after.len() - after.trim_start_matches(['"', '\'', '\\', ' ']).len();
+        let (quote, value) = after.split_at(start);
+        // `Authorization: Basic …`: the scheme may stay.
+        let scheme = ["Basic ", "Bearer ", "basic ", "bearer "];
+        let scheme =
+            scheme.into_iter().find(|scheme| value.starts_with(scheme)).unwrap_or_default();
+        let value = &value[scheme.len()..];
+        let quoted = quote.contains(['"', '\'']);
+        let end = value.find(|c: char| {
+            matches!(c, '"' | '\'' | '\\' | '\n')
+                || (!quoted && matches!(c, ' ' | ',' | ';' | '&' | '}' | ')' | '\t'))
+        });
+        let end = end.unwrap_or(value.len());
+        out.push_str(quote);
+        out.push_str(scheme);
+        if end > 0 {
+            out.push_str(REDACTED);
+        }
+        rest = &value[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// `https://user:password@host`
+fn urls(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end =
+            after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
+        rest = match after[..end].rfind('@') {
+            Some(user) => {
+                out.push_str(REDACTED);
+                &after[user..]
+            }
+            None => after,
+        };
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_under_telling_names_go_and_the_rest_stays() {
+        let applied = json!({"spec": {"config": {"password": "hunter2"}, "replicas": 3}});
+        let mut object = json!({
+            "metadata": {
+                "managedFields": [{"manager": "x"}],
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": applied.to_string()},
+            },
+            "spec": {
+                "numTokens": 16,
+                "config": {
+                    "xpack.security.transport.ssl.keystore.secure_password": "hunter2",
+                    "client_encryption_options": {"keystore_password": "hunter2", "enabled": true},
+                    "api_key": 42,
+                    "cluster.name": "demo",
+                },
+                "jvm": {"options": ["-Djavax.net.ssl.keyStorePassword=hunter2", "-Xss512k"]},
+                "podTemplate": {"spec": {
+                    "imagePullSecrets": [{"name": "registry"}],
+                    "automountServiceAccountToken": false,
+                    "volumes": [{"name": "tls", "secret": {"secretName": "demo-tls"}}],
+                    "containers": [{"name": "c", "env": [
+                        {"name": "DB_PASSWORD", "value": "hunter2"},
+                        {"name": "HOME", "value": "/root"},
+                        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                    ]}],
+                }},
+            },
+        });
+        value(&mut object);
+        let text = object.to_string();
+        assert!(!text.contains("hunter2") && !text.contains("42"), "{text}");
+        assert!(!text.contains("managedFields"), "{text}");
+        for kept in [
+            r#""numTokens":16"#,
+            r#""cluster.name":"demo""#,
+            r#""secretName":"demo-tls""#,
+            r#""value":"/root""#,
+            r#"{"key":"k","name":"s"}"#,
+            r#""name":"registry""#,
+            "-Xss512k",
+            "-Djavax.net.ssl.keyStorePassword=REDACTED",
+            r#"\"replicas\":3"#,
+        ] {
+            assert!(text.contains(kept), "{kept} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn texts_lose_what_follows_a_telling_name() {
+        for (given, wanted) in [
+            ("a password=hunter2, b=1", "a password=REDACTED, b=1"),
+            (r#"{"password": "hunter 2", "b": 1}"#, r#"{"password": "REDACTED", "b": 1}"#),
+            (r#"{\"password\":\"hunter2\"}"#, r#"{\"password\":\"REDACTED\"}"#),
+            ("Authorization: Basic aHVudGVyMg==\n", "Authorization: Basic REDACTED\n"),
+            ("GET http://u:hunter2@es:9200/_cat?a=b", "GET http://REDACTED@es:9200/_cat?a=b"),
+            ("INFO 12:00:01 started: all is well", "INFO 12:00:01 started: all is well"),
+            ("num_tokens: 16", "num_tokens: 16"),
+            ("password=", "password="),
+            (
+                "x\n-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\ny",
+                "x\nREDACTED\ny",
+            ),
+        ] {
+            assert_eq!(text(given), wanted);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The few things that people change: a field or two of a cluster's spec, or of one Pilot's.
+//!
+//! Nothing is read and written back: each change is a patch that says only what is meant, and a
+//! node pool is named by its name and its place at once.
+
+use http::Request;
+use kube::{Resource, api::DynamicObject, client::Body};
+use serde_json::{Value, json};
+
+use super::{
+    error::Error,
+    find::{Found, Session, Wanted, name_of, node},
+};
+use crate::api::{
+    GROUP,
+    printer::text,
+    v1beta1::{Pilot, PilotIntent},
+};
+
+/// Who the server is told has changed a field.
+const MANAGER: &str = "kubectl-navigator";
+
+/// What a change did.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// `examplecluster.navigator.jetstack.io/demo`.
+    pub reference: String,
+    /// The object as it is now, or would be.
+    pub object: Value,
+    /// What the server warned of.
+    pub warnings: Vec<String>,
+    /// False when the object was like that before.
+    pub changed: bool,
+}
+
+/// A change in the form in which it is sent.
+enum Patch {
+    Merge(Value),
+    Json(Value),
+}
+
+/// What is wanted of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// One ordered restart of all nodes.
+    Restart,
+    Paused(bool),
+    Stopped(bool),
+    Version(String),
+    /// So many nodes in this pool.
+    Replicas {
+        pool: String,
+        replicas: u32,
+    },
+}
+
+impl Session {
+    /// Carries a change of a cluster out, or lets the server say what it would do.
+    pub async fn change(
+        &self,
+        found: &Found,
+        change: &Change,
+        dry_run: bool,
+    ) -> Result<Changed, Error> {
+        let patch = match change {
+            Change::Restart => {
+                merge(&json!({"restartedAt": self.now.strftime("%FT%TZ").to_string()}))
+            }
+            Change::Paused(paused) => merge(&json!({"paused": paused})),
+            Change::Stopped(stopped) => merge(&json!({"stopped": stopped})),
+            Change::Version(version) => merge(&json!({"version": version})),
+            Change::Replicas { pool, replicas } => scale(found, pool, *replicas)?,
+        };
+        let resource = Self::resource(found.kind);
+        let path = DynamicObject::url_path(&resource, Some(found.namespace()));
+        let (object, warnings) = self.patch(path, found.name(), &patch, dry_run).await?;
+        let changed = differs(&found.object, &object);
+        Ok(Changed { reference: found.reference(), object, warnings, changed })
+    }
+
+    /// Says what shall be done with one node.
+    pub async fn tell(
+        &self,
+        pilot: &Pilot,
+        intent: &PilotIntent,
+        dry_run: bool,
+    ) -> Result<Changed, Error> {
+        let namespace = pilot.metadata.namespace.as_deref();
+        let path = <Pilot as Resource>::url_path(&(), namespace);
+        let patch = merge(&json!({"phase": intent.as_str()}));
+        let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
+        let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
+        let changed = differs(&json!(pilot), &object);
+        Ok(Changed { reference, object, warnings, changed })
+    }
+
+    /// The node that is meant, and its cluster.
+    pub async fn member(&self, wanted: &Wanted, name: &str) -> Result<(Found, Pilot), Error> {
+        let found = self.cluster(wanted).await?;
+        let pilots = self.pilots(&found).await?;
+        let pilot = node(found.name(), &pilots, name)?.clone();
+        Ok((found, pilot))
+    }
+
+    /// The object, and what the server warned of: kube's own calls drop that.
+    async fn patch(
+        &self,
+        path: String,
+        name: &str,
+        patch: &Patch,
+        dry_run: bool,
+    ) -> Result<(Value, Vec<String>), Error> {
+        let dry = if dry_run { "&dryRun=All" } else { "" };
+        let (form, body) = match patch {
+            Patch::Merge(body) => ("application/merge-patch+json", body),
+            Patch::Json(body) => ("application/json-patch+json", body),
+        };
+        let request = Request::patch(format!("{path}/{name}?fieldManager={MANAGER}{dry}"))
+            .header(http::header::CONTENT_TYPE, form)
+            .header(http::header::ACCEPT, "application/json")
+            .body(Body::from(body.to_string().into_bytes()))
+            .map_err(kube::Error::HttpError)?;
+        let response = self.client.send(request).await?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect_bytes().await?;
+        if !parts.status.is_success() {
+            let status = serde_json::from_slice(&body).unwrap_or_else(|_| kube::core::Status {
+                code: parts.status.as_u16(),
+                message: String::from_utf8_lossy(&body).into_owned(),
+                ..kube::core::Status::default()
+            });
+            return Err(Error::Server(kube::Error::Api(Box::new(status))));
+        }
+        let warnings = parts.headers.get_all("warning").iter();
+        let warnings = warnings.filter_map(|value| warning(value.to_str().ok()?)).collect();
+        let object = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+        Ok((object, warnings))
+    }
+}
+
+fn merge(spec: &Value) -> Patch {
+    Patch::Merge(json!({ "spec": spec }))
+}
+
+/// Pools are a list to a patch: the one that is meant is tested for its name before it is changed.
+fn scale(found: &Found, pool: &str, replicas: u32) -> Result<Patch, Error> {
+    let pools = found.pools();
+    let Some(at) = pools.iter().position(|(name, _)| *name == pool) else {
+        return Err(Error::NoPool {
+            cluster: found.name().to_owned(),
+            pool: pool.to_owned(),
+            pools: pools.into_iter().map(|(name, _)| name.to_owned()).collect(),
+        });
+    };
+    let path = format!("/spec/nodePools/{at}");
+    let patch = json!([
+        {"op": "test", "path": format!("{path}/name"), "value": pool},
+        {"op": "add", "path": format!("{path}/replicas"), "value": replicas},
+    ]);
+    Ok(Patch::Json(patch))
+}
+
+/// Was anything written? A dry run writes nothing, so what is wanted is compared.
+fn differs(before: &Value, after: &Value) -> bool {
+    before.get("spec") != after.get("spec")
+        || text(before, "/metadata/resourceVersion") != text(after, "/metadata/resourceVersion")
+}
+
+/// The text of a Warning header: `299 - "text"`.
+fn warning(header: &str) -> Option<String> {
+    let quoted = header.split_once('"')?.1;
+    let text = quoted.strip_suffix('"').unwrap_or(quoted);
+    Some(text.replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_what_stands_in_quotes() {
+        assert_eq!(warning("299 - \"say \\\"so\\\"\"").as_deref(), Some("say \"so\""));
+        assert_eq!(warning("nonsense"), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! What may go wrong between a question and its answer, in words for the person who asked.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use crate::error::{chain, exit};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What was typed cannot be meant.
+    #[error("{0}")]
+    Usage(String),
+    #[error("there is no cluster {name:?} in namespace {namespace:?}")]
+    NoCluster { name: String, namespace: String },
+    #[error("{name:?} is the name of several clusters: say {}", .known.join(" or "))]
+    Ambiguous { name: String, known: Vec<String> },
+    #[error("{kind:?} is no kind of cluster; there are {}", .known.join(", "))]
+    UnknownKind { kind: String, known: Vec<String> },
+    #[error("cluster {cluster:?} has no node {node:?}; it has {}", listed(.nodes))]
+    NoNode { cluster: String, node: String, nodes: Vec<String> },
+    #[error("{node:?} may be each of {}: say more of its name", .nodes.join(", "))]
+    AmbiguousNode { node: String, nodes: Vec<String> },
+    #[error("cluster {cluster:?} has no node pool {pool:?}; it has {}", listed(.pools))]
+    NoPool { cluster: String, pool: String, pools: Vec<String> },
+    #[error(
+        "Kubernetes does not serve navigator.jetstack.io; `kubectl navigator install check` says why"
+    )]
+    NotInstalled,
+    /// A rule forbids it now; it may be allowed later.
+    #[error("{0}")]
+    Held(String),
+    #[error("no answer within {} s (--timeout)", .0.as_secs())]
+    Timeout(Duration),
+    #[error("{}", said(.0))]
+    Server(#[source] kube::Error),
+    #[error("failed to write {path:?}")]
+    WriteFile { path: PathBuf, source: io::Error },
+    #[error("failed to write to standard output")]
+    Write(#[source] io::Error),
+    #[error("failed to read the log of {pod}")]
+    ReadLog { pod: String, source: io::Error },
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl Error {
+    /// What the process ends with.
+    pub fn exit(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::UnknownKind { .. } => exit::USAGE,
+            Self::Held(_) => exit::NOT_READY,
+            _ => exit::FAILURE,
+        }
+    }
+
+    /// The error as it is shown, with its causes.
+    pub fn shown(&self) -> String {
+        match self {
+            // Says its causes itself.
+            Self::Server(_) => self.to_string(),
+            error => chain(error).to_string(),
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// What a server said, as kubectl words it.
+pub fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.reason.is_empty() => {
+            format!("from server: {}", status.message)
+        }
+        kube::Error::Api(status) => format!("from server ({}): {}", status.reason, status.message),
+        error => format!("failed to ask Kubernetes: {}", chain(error)),
+    }
+}

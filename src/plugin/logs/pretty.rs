@@ -1,0 +1,161 @@
+//! JSON lines of logs as lines for people. A line that is none stays as it is.
+
+use serde_json::{Map, Value};
+
+use crate::plugin::text::{Cell, Screen, Style, Tone, cell, clean};
+
+/// Names under which programs log the same thing; the first that is there counts.
+const TIME: &[&str] = &["timestamp", "@timestamp", "ts", "time"];
+const LEVEL: &[&str] = &["level", "log.level", "severity"];
+const MESSAGE: &[&str] = &["message", "msg"];
+const FROM: &[&str] = &["target", "component", "log.logger", "logger"];
+/// A line of the program that the logging one watches.
+const RECORD: &str = "record";
+/// Lines of a stack trace, each on a line of its own below.
+const TRACE: &[&str] = &["stacktrace", "error.stack_trace"];
+
+/// A line as people read it, with its end. It may become several.
+pub fn pretty(line: &str, style: Style) -> String {
+    let mut screen = Screen::new(Style { width: None, ..style });
+    match object(line) {
+        Some(fields) => draw(&mut screen, fields, None),
+        None => screen.line(&[clean(line).into()]),
+    }
+    screen.finish()
+}
+
+/// A JSON object that is a line of a log: it says something.
+fn object(line: &str) -> Option<Map<String, Value>> {
+    let line = line.trim();
+    if !line.starts_with('{') {
+        return None;
+    }
+    let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return None };
+    let says = MESSAGE.iter().any(|name| fields.contains_key(*name));
+    (says || fields.contains_key(RECORD)).then_some(fields)
+}
+
+fn draw(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<String>) {
+    let time = take(&mut fields, TIME).map(|time| short_time(&time)).or(outer);
+    match fields.remove(RECORD) {
+        Some(Value::Object(inner)) => return draw(screen, inner, time),
+        Some(Value::String(inner)) => {
+            if let Some(inner) = object(&inner) {
+                return draw(screen, inner, time);
+            }
+            let time = time.map(|time| cell(format!("{time} "), Tone::Faint));
+            let parts: Vec<Cell> = time.into_iter().chain([inner.into()]).collect();
+            return screen.line(&parts);
+        }
+        Some(other) => {
+            fields.insert(RECORD.to_owned(), other);
+        }
+        None => {}
+    }
+    let level = take(&mut fields, LEVEL).unwrap_or_default().to_uppercase();
+    let message = take(&mut fields, MESSAGE).unwrap_or_default();
+    let from = take(&mut fields, FROM);
+    let traces: Vec<Value> = TRACE.iter().filter_map(|name| fields.remove(*name)).collect();
+    let tone = match level.as_str() {
+        "ERROR" | "FATAL" | "CRITICAL" => Tone::Bad,
+        "WARN" | "WARNING" => Tone::Care,
+        "DEBUG" | "TRACE" => Tone::Faint,
+        _ => Tone::Good,
+    };
+    let mut parts = Vec::new();
+    parts.extend(time.map(|time| cell(format!("{time} "), Tone::Faint)));
+    parts.push(cell(format!("{level:<5} "), tone));
+    parts.push(message.into());
+    for (name, value) in &fields {
+        parts.push(cell(format!(" {name}="), Tone::Faint));
+        parts.push(field(value).into());
+    }
+    parts.extend(from.map(|from| cell(format!(" ({from})"), Tone::Faint)));
+    screen.line(&parts);
+    for trace in traces {
+        let lines: Vec<String> = match trace {
+            Value::Array(lines) => lines.iter().map(field).collect(),
+            other => field(&other).lines().map(str::to_owned).collect(),
+        };
+        for line in lines {
+            screen.paragraph(4, &line, Tone::Faint);
+        }
+    }
+}
+
+fn take(fields: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
+    let name = names.iter().find(|name| fields.contains_key(**name))?;
+    fields.remove(*name).map(|value| field(&value))
+}
+
+/// A value without quotes where none are needed.
+fn field(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A time to the millisecond: what is finer only takes room.
+fn short_time(time: &str) -> String {
+    let Some((whole, fraction)) = time.split_once(['.', ',']) else { return time.to_owned() };
+    let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+    let (fraction, zone) = fraction.split_at(digits);
+    format!("{whole}.{}{zone}", &fraction[..digits.min(3)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(line: &str) -> String {
+        pretty(line, Style::default())
+    }
+
+    #[test]
+    fn lines_of_ours_and_of_others_read_alike() {
+        for (line, wanted) in [
+            (
+                r#"{"timestamp":"2026-11-22T12:33:46.123456Z","level":"INFO","message":"Planned step","name":"demo","step":"Raise","target":"navigator::controller"}"#,
+                "2026-11-22T12:33:46.123Z INFO  Planned step name=demo step=Raise (navigator::controller)\n",
+            ),
+            (
+                r#"{"@timestamp":"2026-11-22T12:33:46,12+01:00","log.level":"warn","message":"slow","took":3,"log.logger":"o.e.n"}"#,
+                "2026-11-22T12:33:46.12+01:00 WARN  slow took=3 (o.e.n)\n",
+            ),
+            (
+                r#"{"level":"ERROR","message":"failed","stacktrace":["a","  at b"]}"#,
+                "ERROR failed\n    a\n      at b\n",
+            ),
+        ] {
+            assert_eq!(plain(line), wanted);
+        }
+    }
+
+    #[test]
+    fn what_the_database_says_is_shown_as_it_said_it() {
+        assert_eq!(
+            plain(r#"{"ts":"2026-11-22T12:33:46Z","record":"INFO  [main] up"}"#),
+            "2026-11-22T12:33:46Z INFO  [main] up\n"
+        );
+        let inner = r#"{"timestamp":"T","record":{"level":"INFO","message":"up"}}"#;
+        assert_eq!(plain(inner), "T INFO  up\n");
+        let quoted = r#"{"record":"{\"level\":\"INFO\",\"message\":\"up\"}"}"#;
+        assert_eq!(plain(quoted), "INFO  up\n");
+    }
+
+    #[test]
+    fn other_lines_stay_as_they_are() {
+        for line in ["INFO  [main] 12:00 up", "{not json", "{}", "[1]", "", r#"{"a":1}"#] {
+            assert_eq!(plain(line), format!("{line}\n"));
+        }
+        assert_eq!(plain("a\u{1b}[2Jb"), "a [2Jb\n");
+    }
+
+    #[test]
+    fn levels_have_colours_on_a_terminal() {
+        let style = Style { colour: true, width: None };
+        let line = pretty(r#"{"level":"ERROR","message":"no"}"#, style);
+        assert_eq!(line, "\u{1b}[31mERROR \u{1b}[0mno\n");
+    }
+}

@@ -1,0 +1,257 @@
+//! The closed list of predicates, and which of them hold in a cluster now.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    Predicate, ShownDatabase,
+    find::{Found, name_of},
+    text::{Screen, Style, Table, Tone, cell},
+};
+use crate::api::{
+    printer::human_duration,
+    schema::SKIPPABLE_PREDICATES,
+    v1beta1::{Pilot, PilotIntent, PilotPhase},
+};
+
+/// Rules that are the same for all databases.
+pub const SHARED: &[Predicate] = &[
+    Predicate {
+        name: "PeersReady",
+        sentence: "a pilot of the cluster has not reported for a minute",
+    },
+    Predicate {
+        name: "DiskHeadroom",
+        sentence: "the data volume is full, so the database would not start again",
+    },
+    Predicate {
+        name: OUTLIVES,
+        sentence: "the data are in the pod, which the step would delete, and nobody says that \
+                   other nodes have copies of all of it",
+    },
+    Predicate {
+        name: "CanaryHeld",
+        sentence: "updateStrategy.canary is reached: remove it to go on, or revert the spec",
+    },
+    Predicate {
+        name: "PhaseHeld",
+        sentence: "a person wrote spec.phase of a Pilot: set it back to Running",
+    },
+];
+
+const OUTLIVES: &str = "DataOutlivesPod";
+
+/// A pilot reports at least this often.
+const SILENT_AFTER: i64 = 60;
+
+/// How a cluster's `spec.updateStrategy.skipPredicates` skips it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// By its name, or by `*`.
+    Yes,
+    ByName,
+    ByStar,
+    Never,
+}
+
+impl Skip {
+    pub fn of(name: &str) -> Self {
+        match name {
+            // These are words of a person already.
+            "CanaryHeld" | "PhaseHeld" => Self::Never,
+            OUTLIVES => Self::ByName,
+            name if SKIPPABLE_PREDICATES.contains(&name) => Self::Yes,
+            _ => Self::ByStar,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::ByName => "by name",
+            Self::ByStar => "by *",
+            Self::Never => "no",
+        }
+    }
+}
+
+/// The whole list: those of every database with the kind of their clusters, then what all share.
+/// Rules of the same name and words are one.
+pub fn all<'a>(databases: &[&'a ShownDatabase]) -> Vec<(Option<&'a str>, Predicate)> {
+    let own = databases.iter().flat_map(|database| {
+        database.predicates.iter().map(|predicate| (Some(database.names.kind), *predicate))
+    });
+    own.chain(SHARED.iter().map(|predicate| (None, *predicate))).collect()
+}
+
+/// A predicate that holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub name: String,
+    /// The node that may not stop.
+    pub node: Option<String>,
+    pub since: Option<Time>,
+    pub message: String,
+    /// The cluster's spec says that steps do not wait for it.
+    pub skipped: bool,
+}
+
+/// What speaks against stopping a node of this cluster now, as its pilots judge it and as its
+/// controller last said.
+pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
+    let skips: BTreeSet<&str> = found
+        .object
+        .pointer("/spec/updateStrategy/skipPredicates")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let skipped = |name: &str| match Skip::of(name) {
+        Skip::Yes | Skip::ByStar => skips.contains(name) || skips.contains("*"),
+        Skip::ByName => skips.contains(name),
+        Skip::Never => false,
+    };
+    let stopped = found.object.pointer("/spec/stopped").and_then(Value::as_bool) == Some(true);
+    let held = |name: &str, node: Option<&str>, since: Option<Time>, message: String| Held {
+        skipped: skipped(name),
+        name: name.to_owned(),
+        node: node.map(str::to_owned),
+        since,
+        message,
+    };
+    let mut all = Vec::new();
+    for pilot in pilots {
+        let node = Some(name_of(pilot));
+        let intent = pilot.spec.phase.clone().unwrap_or_default();
+        for blocker in &pilot.status.blockers {
+            all.push(held(
+                &blocker.predicate,
+                node,
+                blocker.since.clone(),
+                blocker.message.clone(),
+            ));
+        }
+        // Who was told to stop has nothing to report.
+        let away = matches!(intent, PilotIntent::Stopped | PilotIntent::Decommissioned);
+        let heard = pilot.status.last_heartbeat_time.clone();
+        let silent = heard.as_ref().is_none_or(|time| ago(time, now) > SILENT_AFTER);
+        let unknown = pilot.status.phase == Some(PilotPhase::Unknown);
+        if (silent || unknown) && !away {
+            let message = match &heard {
+                Some(time) => {
+                    format!("its pilot last reported {} ago", human_duration(ago(time, now)))
+                }
+                None => "its pilot has not reported yet".to_owned(),
+            };
+            all.push(held("PeersReady", node, heard, message));
+        }
+        let by_hand = match intent {
+            PilotIntent::Stopped => !stopped,
+            // The controller tells nodes to leave.
+            PilotIntent::Running | PilotIntent::Decommissioned => false,
+            PilotIntent::Fenced | PilotIntent::Other(_) => true,
+        };
+        if by_hand {
+            let message = format!("somebody set its spec.phase to {intent}");
+            all.push(held("PhaseHeld", node, None, message));
+        }
+    }
+    let operation = found.status().operation.unwrap_or_default();
+    for block in operation.blocked_by {
+        let step = block.step.as_deref().unwrap_or_default();
+        let node = step.split_once('/').map(|(_, node)| node);
+        let known = all.iter().any(|one| {
+            one.name == block.predicate && (node.is_none() || one.node.as_deref() == node)
+        });
+        // A phase that is held is named by the step that waits for it.
+        if !known {
+            let message = block.message.unwrap_or_default();
+            all.push(held(&block.predicate, node, block.since, message));
+        }
+    }
+    all
+}
+
+/// Seconds since then.
+pub(super) fn ago(time: &Time, now: Timestamp) -> i64 {
+    now.as_second() - time.0.as_second()
+}
+
+/// The list as a table.
+pub fn list(databases: &[&ShownDatabase], style: Style) -> String {
+    let mut table =
+        Table::new(&[("PREDICATE", 0), ("OF", 0), ("SKIP", 1), ("A STEP WAITS WHILE", 0)]);
+    for (kind, predicate) in all(databases) {
+        table.push(vec![
+            cell(predicate.name, Tone::Title),
+            kind.unwrap_or("all").into(),
+            Skip::of(predicate.name).word().into(),
+            predicate.sentence.into(),
+        ]);
+    }
+    let mut screen = Screen::new(style);
+    screen.table(0, &table);
+    screen.finish()
+}
+
+pub fn list_json(databases: &[&ShownDatabase]) -> Value {
+    let one = |(kind, predicate): (Option<&str>, Predicate)| {
+        json!({
+            "name": predicate.name,
+            "kind": kind,
+            "skip": Skip::of(predicate.name).word(),
+            "message": predicate.sentence,
+        })
+    };
+    json!({"predicates": all(databases).into_iter().map(one).collect::<Vec<_>>()})
+}
+
+/// Those that hold, as a table; one sentence where none does.
+pub fn held_table(held: &[Held], now: Timestamp, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    if held.is_empty() {
+        screen.line(&[cell("No predicate holds: every node may stop now.", Tone::Good)]);
+        return screen.finish();
+    }
+    let mut table =
+        Table::new(&[("PREDICATE", 0), ("NODE", 0), ("FOR", 1), ("SKIPPED", 2), ("WHY", 0)]);
+    for one in held {
+        let tone = if one.skipped { Tone::Faint } else { Tone::Care };
+        table.push(vec![
+            cell(&one.name, tone),
+            one.node.clone().unwrap_or_default().into(),
+            one.since
+                .as_ref()
+                .map(|time| human_duration(ago(time, now)))
+                .unwrap_or_default()
+                .into(),
+            if one.skipped { "yes" } else { "no" }.into(),
+            one.message.as_str().into(),
+        ]);
+    }
+    screen.table(0, &table);
+    screen.finish()
+}
+
+pub fn held_json(found: &Found, held: &[Held]) -> Value {
+    let one = |held: &Held| {
+        json!({
+            "name": held.name,
+            "node": held.node,
+            "since": held.since,
+            "message": held.message,
+            "skipped": held.skipped,
+        })
+    };
+    json!({
+        "cluster": {
+            "kind": found.kind.kind(),
+            "namespace": found.namespace(),
+            "name": found.name(),
+        },
+        "holding": held.iter().map(one).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,85 @@
+//! `status`: one screen that says how a cluster is, what is being done to it, and what that waits
+//! for.
+
+mod events;
+mod screen;
+
+use k8s_openapi::api::core::v1::Event;
+use serde_json::{Value, json};
+
+pub use self::events::{Told, told};
+use super::{
+    ShownDatabase,
+    error::Error,
+    find::{Found, Session, Wanted, name_of},
+    text::Style,
+};
+use crate::api::v1beta1::Pilot;
+
+/// What is read of one cluster.
+#[derive(Clone)]
+pub struct Picture {
+    pub found: Found,
+    pub database: Option<&'static ShownDatabase>,
+    pub pilots: Vec<Pilot>,
+    /// Those about the cluster and its nodes.
+    pub events: Vec<Event>,
+}
+
+impl Session {
+    /// Reads all that the screen of one cluster shows.
+    pub async fn picture(&self, wanted: &Wanted) -> Result<Picture, Error> {
+        let found = self.cluster(wanted).await?;
+        let pilots = self.pilots(&found).await?;
+        let events = self.events(&found, &pilots).await?;
+        Ok(Picture { database: self.database(found.kind), found, pilots, events })
+    }
+
+    /// Events about a cluster and its nodes. None where the person may not read
+    /// events: the screen is worth having without them.
+    async fn events(&self, found: &Found, pilots: &[Pilot]) -> Result<Vec<Event>, Error> {
+        let nodes: Vec<&str> = pilots.iter().map(name_of).collect();
+        let all = match events::read(&self.client, found.namespace()).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
+            all => all?,
+        };
+        let about = all
+            .into_iter()
+            .filter(|event| events::is_about(event, found.kind.kind(), found.name(), &nodes))
+            .collect();
+        Ok(about)
+    }
+}
+
+impl Picture {
+    pub fn is_ready(&self) -> bool {
+        self.found.is_ready()
+    }
+
+    /// The screen. `wide` shows more of everything.
+    pub fn screen(&self, now: k8s_openapi::jiff::Timestamp, wide: bool, style: Style) -> String {
+        screen::draw(self, now, wide, style)
+    }
+
+    /// What was read, for programs.
+    pub fn json(&self) -> Value {
+        json!({"cluster": self.found.object, "pilots": self.pilots, "events": self.events})
+    }
+}
+
+/// Several clusters, a row each, as `kubectl get` shows one kind of them.
+pub fn list(
+    found: &[Found],
+    now: k8s_openapi::jiff::Timestamp,
+    namespaces: bool,
+    wide: bool,
+    style: Style,
+) -> String {
+    screen::list(found, now, namespaces, wide, style)
+}
+
+/// The same for programs.
+pub fn list_json(found: &[Found]) -> Value {
+    let items: Vec<&Value> = found.iter().map(|found| &found.object).collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}

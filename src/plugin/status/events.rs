@@ -1,0 +1,151 @@
+//! Events about a cluster and its nodes.
+
+use std::collections::HashSet;
+
+use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
+use kube::{Api, Client, api::ListParams};
+
+/// Events of a page, and pages: a namespace with more is asked no further. Events go after an
+/// hour, so these are many.
+const PAGE: u32 = 500;
+const PAGES: usize = 8;
+
+/// The events of a namespace. Field selectors cannot say "one of these objects", and a question
+/// for each node would be more.
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<Vec<Event>, kube::Error> {
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let (mut events, mut token) = (Vec::new(), None);
+    for _ in 0..PAGES {
+        let mut params = ListParams::default().limit(PAGE);
+        params.continue_token = token;
+        let page = api.list(&params).await?;
+        events.extend(page.items);
+        token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if token.is_none() {
+            break;
+        }
+    }
+    Ok(events)
+}
+
+/// Is it about the cluster, or about a Pilot, pod or claim of one of its nodes?
+pub(super) fn is_about(event: &Event, kind: &str, name: &str, nodes: &[&str]) -> bool {
+    let object = &event.involved_object;
+    let about = object.name.as_deref().unwrap_or_default();
+    match object.kind.as_deref().unwrap_or_default() {
+        "Pilot" | "Pod" => nodes.contains(&about),
+        "PersistentVolumeClaim" => nodes
+            .iter()
+            .any(|node| about.strip_suffix(node).is_some_and(|claim| claim.ends_with('-'))),
+        other => other == kind && about == name,
+    }
+}
+
+/// When it was seen last; the beginning of time where nobody says.
+pub(super) fn last_seen(event: &Event) -> Timestamp {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let precise = series.or(event.event_time.as_ref()).map(|time| time.0);
+    let coarse = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref());
+    let made = event.metadata.creation_timestamp.as_ref();
+    // Whichever is the latest: a series leaves the older fields as they were.
+    [precise, coarse.map(|time| time.0), made.map(|time| time.0)]
+        .into_iter()
+        .flatten()
+        .max()
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// An event as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub last: Timestamp,
+    pub warning: bool,
+    pub reason: String,
+    pub about: String,
+    pub message: String,
+    pub count: i32,
+}
+
+/// The latest `most`, oldest first. What one object tells twice in the same words is one.
+pub fn told(events: &[Event], most: usize) -> Vec<Told> {
+    let mut seen = HashSet::new();
+    let mut told: Vec<Told> = Vec::new();
+    let mut events: Vec<&Event> = events.iter().collect();
+    events.sort_by_key(|event| last_seen(event));
+    for event in events.into_iter().rev() {
+        let object = &event.involved_object;
+        let name = object.name.clone().unwrap_or_default();
+        let message = event.message.clone().unwrap_or_default();
+        let reason = event.reason.clone().unwrap_or_default();
+        if !seen.insert((name.clone(), reason.clone(), message.clone())) {
+            continue;
+        }
+        let series = event.series.as_ref().and_then(|series| series.count);
+        told.push(Told {
+            last: last_seen(event),
+            warning: event.type_.as_deref() == Some("Warning"),
+            reason,
+            about: name,
+            message,
+            count: series.or(event.count).unwrap_or(1).max(1),
+        });
+        if told.len() == most {
+            break;
+        }
+    }
+    told.reverse();
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(kind: &str, name: &str, reason: &str, at: &str) -> Event {
+        serde_json::from_value(json!({
+            "metadata": {"name": "x"},
+            "involvedObject": {"kind": kind, "name": name},
+            "reason": reason, "message": "m", "lastTimestamp": at,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn events_of_other_clusters_are_not_shown() {
+        let nodes = ["ex-demo-ring-0"];
+        let about = |kind: &str, name: &str| {
+            is_about(
+                &event(kind, name, "R", "2026-11-20T10:00:00Z"),
+                "ExampleCluster",
+                "demo",
+                &nodes,
+            )
+        };
+        assert!(about("ExampleCluster", "demo"));
+        assert!(!about("ExampleCluster", "demo2"));
+        assert!(!about("OtherCluster", "demo"));
+        assert!(about("Pilot", "ex-demo-ring-0"));
+        assert!(about("Pod", "ex-demo-ring-0"));
+        assert!(!about("Pod", "ex-demo-ring-1"));
+        assert!(about("PersistentVolumeClaim", "example-data-ex-demo-ring-0"));
+        assert!(!about("PersistentVolumeClaim", "example-datax-demo-ring-0"));
+    }
+
+    #[test]
+    fn the_latest_are_told_once_each() {
+        let events = [
+            event("Pod", "a", "One", "2026-11-20T10:00:00Z"),
+            event("Pod", "a", "Two", "2026-11-20T10:00:01Z"),
+            event("Pod", "a", "Two", "2026-11-20T10:00:02Z"),
+            event("Pod", "b", "Two", "2026-11-20T10:00:03Z"),
+        ];
+        let reasons = |most: usize| -> Vec<String> {
+            let told = told(&events, most);
+            told.iter().map(|told| format!("{}/{}", told.about, told.reason)).collect()
+        };
+        assert_eq!(reasons(9), ["a/One", "a/Two", "b/Two"]);
+        assert_eq!(reasons(2), ["a/Two", "b/Two"]);
+    }
+}
