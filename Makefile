@@ -75,7 +75,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	@# (all targets are those that `cargo test` runs; these are not)
 	$(LINTED) test --no-run --test databases --test inits --test install
 
-test: lint $(TESTBED)/bin/etcd ## format, lints, unit, conformance, HTTP surface, process tests
+test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
 	@# (most of these wait for a process: three times as many as cores)
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(LINTED) test
@@ -102,14 +102,16 @@ kill-store: deps ## kills the embedded store a thousand times under load
 
 golden: deps ## rewrites expected outputs; read the diff
 	UPDATE_GOLDEN=1 $(LINTED) test
+	@scripts/need.sh python3=python3
+	scripts/screenshot.py tests/golden/plugin/status-upgrade.ansi docs/images/plugin-status.svg "kubectl navigator status demo"
 
 testbed: ## builds a real Kubernetes node's programs from Go modules
 	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc debootstrap=debootstrap mvn=maven python3=python3 xz=xz-utils
 	tests/testbed/build.sh $(TESTBED)
 	tests/testbed/helm.sh $(TESTBED)
 
-$(TESTBED)/bin/etcd:
-	tests/testbed/build.sh $(TESTBED) etcd
+$(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl:
+	tests/testbed/build.sh $(TESTBED) $(@F)
 
 $(TESTBED)/bin/kubectl:
 	tests/testbed/build.sh $(TESTBED)

@@ -7,6 +7,7 @@ mod install;
 mod logging;
 mod manifest;
 mod pilot;
+mod plugin;
 mod version;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -30,6 +31,7 @@ enum Applet {
     Apiserver(Box<apiserver::Args>),
     Manifest(manifest::Args),
     Pilot(pilot::Args),
+    Plugin(plugin::Args),
     Install(install::Args),
     Version(version::Args),
 }
@@ -62,6 +64,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
             Applet::Apiserver(args) => apiserver::run(*args, databases),
             Applet::Manifest(args) => manifest::run(args, databases),
             Applet::Pilot(args) => pilot::run(args.into(), databases),
+            Applet::Plugin(args) => plugin::run(args, databases),
             Applet::Install(args) => install::run(&args, databases),
             Applet::Version(args) => version::run(&args),
         },
@@ -83,6 +86,7 @@ fn parse(argv: Vec<OsString>, databases: Databases) -> Result<Asked, clap::Error
 }
 
 const PILOT: &str = "pilot";
+const PLUGIN: &str = "plugin";
 
 /// All that can be typed.
 pub fn command(databases: Databases) -> clap::Command {

@@ -2,14 +2,23 @@
 
 use std::{ffi::OsString, path::Path};
 
-use super::PILOT;
+use super::{PILOT, PLUGIN};
+
+/// The plugin's word for "what may follow these words".
+pub(crate) const COMPLETE: &str = "__complete";
 
 /// Roles that a link to the binary may be named after, with `navigator-` before them.
 const ROLES: [&str; 2] = ["apiserver", "controller"];
 
 /// The subcommands that a link of this file name stands for: `navigator-apiserver`,
-/// `navigator-pilot-NAME` and `pilot-NAME` of one of these databases.
+/// `navigator-pilot-NAME` and `pilot-NAME` of one of these databases, and the names by which
+/// kubectl calls a plugin and asks it what may follow.
 fn stands_for(link: &str, databases: &[&'static str]) -> Option<Vec<&'static str>> {
+    match link {
+        "kubectl-navigator" => return Some(vec![PLUGIN]),
+        "kubectl_complete-navigator" => return Some(vec![PLUGIN, COMPLETE]),
+        _ => {}
+    }
     let role = link.strip_prefix("navigator-");
     if let Some(role) = ROLES.into_iter().find(|known| role == Some(*known)) {
         return Some(vec![role]);
@@ -51,6 +60,9 @@ mod tests {
             ("pilot-example", "navigator pilot example"),
             ("pilot-nobody --help", "pilot-nobody --help"),
             ("pilot", "pilot"),
+            ("/x/kubectl-navigator status demo", "navigator plugin status demo"),
+            ("kubectl_complete-navigator status d", "navigator plugin __complete status d"),
+            ("kubectl-navigator-old status", "kubectl-navigator-old status"),
             ("navigator pilot example", "navigator pilot example"),
             ("/x/navigator-apiserver.old run", "/x/navigator-apiserver.old run"),
             ("apiserver run", "apiserver run"),

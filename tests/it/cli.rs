@@ -69,6 +69,7 @@ fn a_link_is_its_applet() {
         ("navigator-controller", "--pilot-image"),
         ("pilot-cassandra", "--pilot-name"),
         ("pilot-elasticsearch", "--pilot-name"),
+        ("kubectl-navigator", "predicates"),
     ] {
         let output = called(link, &["--help"]);
         assert!(text(&output.stdout).contains(part), "{link}: {output:?}");

@@ -14,6 +14,7 @@ mod local;
 mod monitoring;
 mod page;
 mod pilot;
+mod plugin;
 mod rooms;
 mod serve;
 mod storage;

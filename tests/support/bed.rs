@@ -96,6 +96,17 @@ impl Bed {
         path
     }
 
+    /// A kubeconfig of somebody who may do everything.
+    pub(crate) fn admin(&self) -> PathBuf {
+        let path = self.world.folder.path().join("admin.kubeconfig");
+        std::fs::write(&path, kubeconfig(&self.world.kube.url, ADMIN)).unwrap();
+        path
+    }
+
+    pub(crate) fn client(&self) -> kube::Client {
+        self.admin.clone()
+    }
+
     pub(crate) fn pilots(&self) -> Api<Pilot> {
         Api::namespaced(self.admin.clone(), NAMESPACE)
     }

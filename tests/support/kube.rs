@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, watch};
 use super::client::{Client, SERVICE};
 
 /// Resources that it keeps, by the last part of their collections' paths.
-const COLLECTIONS: [(&str, &str, &str); 7] = [
+const COLLECTIONS: [(&str, &str, &str); 14] = [
     ("configmaps", "v1", "ConfigMap"),
     ("events", "v1", "Event"),
     ("pods", "v1", "Pod"),
@@ -30,6 +30,21 @@ const COLLECTIONS: [(&str, &str, &str); 7] = [
     ("namespaces", "v1", "Namespace"),
     ("apiservices", "apiregistration.k8s.io/v1", "APIService"),
     ("statefulsets", "apps/v1", "StatefulSet"),
+    ("deployments", "apps/v1", "Deployment"),
+    ("services", "v1", "Service"),
+    ("persistentvolumeclaims", "v1", "PersistentVolumeClaim"),
+    ("poddisruptionbudgets", "policy/v1", "PodDisruptionBudget"),
+    ("storageclasses", "storage.k8s.io/v1", "StorageClass"),
+    (
+        "validatingwebhookconfigurations",
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+    ),
+    (
+        "mutatingwebhookconfigurations",
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+    ),
 ];
 
 /// A running server; everything about it can be changed while it runs.
@@ -45,6 +60,8 @@ pub(crate) struct Kube {
 struct Inner {
     revision: u64,
     objects: BTreeMap<String, Value>,
+    /// Paths of pods → what they logged.
+    logs: BTreeMap<String, String>,
     /// Token → user of the TokenReview's answer.
     tokens: BTreeMap<String, Value>,
     /// `user verb resource-or-path`
@@ -90,6 +107,11 @@ impl Kube {
 
     pub(crate) fn put(&self, collection: &str, name: &str, object: Value) {
         self.store(&format!("{collection}/{name}"), object);
+    }
+
+    /// What a pod has logged.
+    pub(crate) fn set_log(&self, pod: &str, log: &str) {
+        self.lock().logs.insert(pod.to_owned(), log.to_owned());
     }
 
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
@@ -252,6 +274,17 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
         return status(503, "ServiceUnavailable");
     }
     let plural = path.rsplit('/').next().unwrap_or_default();
+    if path == "/version" {
+        let info = json!({
+            "major": "1", "minor": "34", "gitVersion": "v1.34.4", "gitCommit": "", "buildDate": "",
+            "gitTreeState": "", "goVersion": "", "compiler": "", "platform": "linux/amd64",
+        });
+        return reply_json(StatusCode::OK, &info);
+    }
+    if let Some(pod) = path.strip_suffix("/log") {
+        let log = kube.lock().logs.get(pod).cloned().filter(|_| !query.contains("previous=true"));
+        return log.map_or_else(|| status(404, "NotFound"), IntoResponse::into_response);
+    }
     match plural {
         "tokenreviews" => {
             if *kube.hold.borrow() {
@@ -262,6 +295,15 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
             return review_token(&kube, &body);
         }
         "subjectaccessreviews" => return review_access(&kube, &body),
+        "selfsubjectaccessreviews" => {
+            let header = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
+            let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+            let user = kube.lock().tokens.get(token).cloned().unwrap_or_default();
+            let mut review: Value = serde_json::from_slice(&body).unwrap();
+            review["spec"]["user"] = user["username"].clone();
+            review["spec"]["groups"] = user["groups"].clone();
+            return review_access(&kube, &review.to_string().into());
+        }
         _ => {}
     }
     let collection = COLLECTIONS.iter().find(|(own, ..)| *own == plural);
@@ -367,7 +409,9 @@ fn review_access(kube: &Kube, body: &Bytes) -> Response {
         (text(&path["verb"]), text(&path["path"]))
     };
     let asked = format!("{} {verb} {what}", text(&spec["user"]));
-    let allowed = state.allowed.contains(&asked);
+    let masters =
+        spec["groups"].as_array().is_some_and(|all| all.contains(&json!("system:masters")));
+    let allowed = masters || state.allowed.contains(&asked);
     review["status"] = json!({"allowed": allowed, "reason": if allowed { "" } else { "told so" }});
     state.reviews.push(review.clone());
     reply_json(StatusCode::CREATED, &review)

@@ -1,0 +1,463 @@
+//! The words of `kubectl navigator`.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::{api::names, cli::manifest, plugin::find::Wanted};
+
+/// Asks about database clusters that Navigator runs, and changes them.
+///
+/// A cluster is NAME, or KIND/NAME where clusters of two databases have one name. A node is the
+/// name of its Pilot, or the end of it: `ring-0`. Data go to standard output, talk to standard
+/// error.
+///
+/// Exit codes: 0 done, 1 failed, 3 not ready or not allowed now, 64 unusable arguments.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-navigator", version, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  kubectl navigator status demo
+  kubectl navigator restart demo && kubectl navigator status demo
+  kubectl navigator upgrade demo 5.0.6 --check")]
+pub(super) struct Plugin {
+    #[command(flatten)]
+    pub(super) common: Common,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Common flags")]
+#[group(skip)]
+pub(super) struct Common {
+    /// Namespace of the cluster; the context's own when absent.
+    #[arg(long, short, global = true, value_name = "NAMESPACE")]
+    pub(super) namespace: Option<String>,
+    /// Context of the kubeconfig.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(super) context: Option<String>,
+    /// File that says how to reach Kubernetes; else KUBECONFIG, ~/.kube/config, or the pod's own
+    /// identity.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Seconds to wait for answers, for example 30 or 30s.
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
+    timeout: u64,
+    /// Colours: on a terminal that wants them (NO_COLOR), always or never.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    pub(super) color: Colour,
+}
+
+impl Common {
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Form {
+    /// Form of the answer; a table or a sentence when absent.
+    #[arg(long, short, value_enum)]
+    pub(super) output: Option<Output>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    Json,
+    Yaml,
+    /// The table with more of everything.
+    Wide,
+    /// Names alone.
+    Name,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Colour {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DryRun {
+    None,
+    /// The server says what it would do, and does nothing.
+    Server,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Status(Status),
+    Logs(Logs),
+    Shell(Shell),
+    Restart(Restart),
+    /// Leaves a cluster as it is, whatever its spec says; its status is still observed.
+    ///
+    /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator pause demo
+  kubectl navigator pause demo --namespace shop --dry-run server")]
+    Pause(OfCluster),
+    /// Carries a paused cluster's spec out again.
+    ///
+    /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator resume demo
+  kubectl navigator resume demo -o json")]
+    Resume(OfCluster),
+    /// Stops all databases of a cluster cleanly; volumes and sizes are kept.
+    ///
+    /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator stop demo
+  kubectl navigator stop demo && kubectl wait --for=jsonpath={.status.phase}=Stopped …/demo")]
+    Stop(OfCluster),
+    /// Starts the databases of a stopped cluster.
+    ///
+    /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator start demo
+  kubectl navigator start demo -n shop")]
+    Start(OfCluster),
+    Fence(Fence),
+    Scale(Scale),
+    Upgrade(Upgrade),
+    /// Lists the rules that hold steps up, or those that hold in a cluster now.
+    ///
+    /// Exit codes: 0 none holds (or the list), 1 failed, 3 some hold, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator predicates
+  kubectl navigator predicates demo -o json")]
+    Predicates {
+        /// The cluster; the whole list when absent.
+        name: Option<Wanted>,
+        #[command(flatten)]
+        form: Form,
+    },
+    Report(Report),
+    /// Installs Navigator, or looks whether it is installed.
+    #[command(arg_required_else_help = true)]
+    #[command(after_help = "Examples:
+  kubectl navigator install generate | kubectl apply --server-side -f -
+  kubectl navigator install check")]
+    Install {
+        #[command(subcommand)]
+        what: Install,
+    },
+    /// Prints a script by which a shell completes `kubectl-navigator`.
+    ///
+    /// kubectl itself completes `kubectl navigator` where a link kubectl_complete-navigator to
+    /// this program is on the PATH.
+    ///
+    /// Exit codes: 0 printed, 1 standard output failed, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  source <(kubectl navigator completion bash)
+  kubectl navigator completion fish > ~/.config/fish/completions/kubectl-navigator.fish
+  ln -s kubectl-navigator /usr/local/bin/kubectl_complete-navigator")]
+    Completion {
+        #[arg(value_enum)]
+        shell: ShellName,
+    },
+    /// Prints the versions of this plugin, of Navigator and of Kubernetes.
+    ///
+    /// Exit codes: 0 printed, 1 Kubernetes does not answer, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator version
+  kubectl navigator version --client -o json")]
+    Version {
+        /// This plugin's alone; asks nobody.
+        #[arg(long)]
+        client: bool,
+        #[command(flatten)]
+        form: Form,
+    },
+}
+
+/// Says on one screen how a cluster is, what is being done to it, and what that waits for.
+///
+/// Without a name: a row for each cluster.
+///
+/// Exit codes: 0 Ready, 1 failed, 3 not Ready, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator status demo
+  kubectl navigator status --all-namespaces
+  until kubectl navigator status demo >/dev/null; do sleep 5; done")]
+pub(super) struct Status {
+    /// The cluster; all of the namespace when absent.
+    pub(super) name: Option<Wanted>,
+    /// Clusters of all namespaces.
+    #[arg(long, short = 'A', conflicts_with = "name")]
+    pub(super) all_namespaces: bool,
+    #[command(flatten)]
+    pub(super) form: Form,
+}
+
+/// Shows what the nodes of a cluster log, each line behind the node's name.
+///
+/// Exit codes: 0 read to the end, 1 a log could not be read, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:
+  kubectl navigator logs demo --follow --pretty
+  kubectl navigator logs demo ring-0 --tail 100
+  kubectl logs deployment/navigator-controller -n navigator | kubectl navigator logs pretty")]
+pub(super) struct Logs {
+    #[command(subcommand)]
+    pub(super) what: Option<LogsFilter>,
+    /// The cluster.
+    #[arg(required = true)]
+    pub(super) name: Option<Wanted>,
+    /// One node; all of them when absent.
+    pub(super) node: Option<String>,
+    /// Goes on until it is interrupted, also when nodes restart.
+    #[arg(long, short)]
+    pub(super) follow: bool,
+    /// JSON lines become lines for people.
+    #[arg(long)]
+    pub(super) pretty: bool,
+    /// The last lines of each node only.
+    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(super) tail: Option<i64>,
+    /// Lines of the last seconds only.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) since: Option<u64>,
+    /// Lines of the container before the one that runs.
+    #[arg(long, conflicts_with = "follow")]
+    pub(super) previous: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum LogsFilter {
+    /// Makes lines for people of the JSON lines on standard input.
+    ///
+    /// Exit codes: 0 read to the end, 1 failed, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl logs deployment/navigator-apiserver -n navigator | kubectl navigator logs pretty
+  kubectl navigator logs pretty < old.log")]
+    Pretty,
+}
+
+/// Opens the database's own client inside a node, through `kubectl exec`.
+///
+/// What follows `--` goes to the client. Without a node: the first that is ready.
+///
+/// Exit codes: the client's own, 1 no node to go to, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator shell demo
+  kubectl navigator shell demo ring-1 -- -e 'DESCRIBE KEYSPACES'
+  kubectl navigator shell search -- _cat/shards?v")]
+pub(super) struct Shell {
+    /// The cluster.
+    pub(super) name: Wanted,
+    /// The node.
+    pub(super) node: Option<String>,
+    /// Arguments of the client.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    pub(super) words: Vec<OsString>,
+}
+
+/// Restarts all nodes of a cluster one after the other, or one node in its place.
+///
+/// The controller restarts a whole cluster, one node at a time, as its rules allow. One node is
+/// fenced and let go again, and only while no rule speaks against it; if that is interrupted, the
+/// node is let go at once.
+///
+/// Exit codes: 0 done (of a cluster: asked for), 1 failed, 3 a rule forbids it now, 64 unusable
+/// arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator restart demo
+  kubectl navigator restart demo ring-1 --deadline 900")]
+pub(super) struct Restart {
+    /// The cluster.
+    pub(super) name: Wanted,
+    /// One node only.
+    pub(super) node: Option<String>,
+    /// Restarts the node whatever rules say; that may cost data or availability.
+    #[arg(long, requires = "node")]
+    pub(super) force: bool,
+    /// Seconds that the node may take to stop, and to serve again.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "600", requires = "node")]
+    pub(super) deadline: u64,
+    #[command(flatten)]
+    pub(super) change: Change,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct OfCluster {
+    /// The cluster.
+    pub(super) name: Wanted,
+    #[command(flatten)]
+    pub(super) change: Change,
+}
+
+/// What every change can do.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Change {
+    /// Whether anything is changed.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = DryRun::None)]
+    pub(super) dry_run: DryRun,
+    #[command(flatten)]
+    pub(super) form: Form,
+}
+
+/// Stops the database of one node and keeps its pod, for repair.
+///
+/// While a node is fenced, nothing else is done to its cluster.
+///
+/// Exit codes: 0 done, 1 failed, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator fence demo ring-1
+  kubectl navigator fence demo ring-1 --off")]
+pub(super) struct Fence {
+    /// The cluster.
+    pub(super) name: Wanted,
+    /// The node.
+    pub(super) node: String,
+    /// Lets its database run again.
+    #[arg(long)]
+    pub(super) off: bool,
+    #[command(flatten)]
+    pub(super) change: Change,
+}
+
+/// Sets how many nodes a node pool shall have.
+///
+/// Nodes that leave move their data away before they go.
+///
+/// Exit codes: 0 done, 1 failed, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator scale demo ring=5
+  kubectl navigator scale search data=4 --dry-run server")]
+pub(super) struct Scale {
+    /// The cluster.
+    pub(super) name: Wanted,
+    /// The node pool, and how many nodes it shall have.
+    #[arg(value_name = "POOL=NODES", value_parser = pool_size)]
+    pub(super) size: (String, u32),
+    #[command(flatten)]
+    pub(super) change: Change,
+}
+
+/// Sets the version of a cluster, or says what would come of it.
+///
+/// Exit codes: 0 done (with --check: it could begin now), 1 failed or refused, 3 it would wait, 64
+/// unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator upgrade demo 5.0.6 --check
+  kubectl navigator upgrade demo 5.0.6")]
+pub(super) struct Upgrade {
+    /// The cluster.
+    pub(super) name: Wanted,
+    /// The version that it shall run.
+    #[arg(value_name = "VERSION")]
+    pub(super) to: String,
+    /// Changes nothing: the server judges the version, and the rules that hold now are listed.
+    #[arg(long)]
+    pub(super) check: bool,
+    #[command(flatten)]
+    pub(super) change: Change,
+}
+
+/// Gathers what somebody who helps from afar needs, in one archive without secrets.
+///
+/// Clusters, Pilots, what Kubernetes runs for them, events, logs, and Navigator itself. Secrets are
+/// not read, and what looks like one is taken out; look before you pass it on all the same.
+///
+/// Exit codes: 0 written (errors.txt in it names what could not be read), 1 failed, 64 unusable
+/// arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator report demo
+  kubectl navigator report --output - | ssh helper 'cat > report.tar.gz'")]
+pub(super) struct Report {
+    /// The cluster; all of the namespace when absent.
+    pub(super) name: Option<Wanted>,
+    /// File to write; standard output for `-`, a name with the time when absent.
+    #[arg(long, short, value_name = "FILE.tar.gz")]
+    pub(super) output: Option<PathBuf>,
+    /// Last lines of each log.
+    #[arg(long, value_name = "LINES", default_value_t = 2000, value_parser = clap::value_parser!(i64).range(0..))]
+    pub(super) tail: i64,
+    /// MiB before they are packed, at most; logs beyond it are left out.
+    #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(super) max_size: u16,
+    /// Namespace of Navigator itself.
+    #[arg(long, value_name = "NAMESPACE", default_value = names::NAMESPACE)]
+    pub(super) install_namespace: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Install {
+    /// Prints what to apply to install Navigator, as `navigator manifest` does.
+    #[command(after_help = "Examples:
+  kubectl navigator install generate | kubectl apply --server-side -f -
+  kubectl navigator install generate --image registry.example.org/navigator:v0.2.0")]
+    Generate(manifest::Args),
+    /// Looks whether Navigator is there, answers, and may be used.
+    ///
+    /// Exit codes: 0 it works, 1 failed, 3 something does not work, 64 unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator install check
+  kubectl navigator install check --install-namespace databases -o json")]
+    Check {
+        /// Namespace of Navigator itself.
+        #[arg(long, value_name = "NAMESPACE", default_value = names::NAMESPACE)]
+        install_namespace: String,
+        #[command(flatten)]
+        form: Form,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ShellName {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+}
+
+/// Seconds, with or without their unit.
+fn seconds(text: &str) -> Result<u64, String> {
+    let seconds = text.strip_suffix('s').unwrap_or(text).parse::<u64>();
+    match seconds {
+        Ok(0) | Err(_) => Err("a number of seconds, for example 30".to_owned()),
+        Ok(seconds) => Ok(seconds),
+    }
+}
+
+fn pool_size(text: &str) -> Result<(String, u32), String> {
+    let usage = || "a node pool and how many nodes it shall have, for example ring=5".to_owned();
+    let (pool, nodes) = text.split_once('=').ok_or_else(usage)?;
+    match nodes.parse() {
+        Ok(nodes) if !pool.is_empty() => Ok((pool.to_owned(), nodes)),
+        _ => Err(usage()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_pools_and_seconds_are_read_or_refused() {
+        assert_eq!(pool_size("ring=5"), Ok(("ring".to_owned(), 5)));
+        for wrong in ["ring", "=5", "ring=", "ring=-1", "ring=5=6"] {
+            assert!(pool_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((seconds("30"), seconds("30s")), (Ok(30), Ok(30)));
+        for wrong in ["", "0", "-1", "5m"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Commands that change something.
+
+use std::{pin::pin, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{
+    args::{Change as Args, Common, DryRun, Fence, OfCluster, Output, Restart, Scale, Upgrade},
+    output::{object, only, print, say, style},
+};
+use crate::{
+    api::v1beta1::{Pilot, PilotIntent, PilotPhase},
+    error::exit,
+    plugin::{
+        change::{Change, Changed},
+        error::Error,
+        find::{Found, Session, Wanted, name_of, node},
+        predicates::{self, Held},
+    },
+};
+
+/// So often a node is looked at while it is waited for.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Args {
+    fn is_dry(self) -> bool {
+        self.dry_run == DryRun::Server
+    }
+}
+
+/// Says what was done. Nobody is told that it was done when nothing changed.
+fn tell(args: Args, changed: &Changed, done: &str) -> Result<(), Error> {
+    for warning in &changed.warnings {
+        say(&format!("Warning: {warning}"));
+    }
+    let done = if changed.changed { done } else { "unchanged" };
+    let dry = if args.is_dry() { " (server dry run)" } else { "" };
+    match only(args.form, &[Output::Json, Output::Yaml, Output::Name])? {
+        Some(Output::Name) => print(&format!("{}\n", changed.reference)),
+        Some(form) => object(form, &changed.object),
+        None => print(&format!("{} {done}{dry}\n", changed.reference)),
+    }
+}
+
+async fn change(
+    session: &Session,
+    name: &Wanted,
+    args: Args,
+    change: &Change,
+    done: &str,
+) -> Result<u8, Error> {
+    let found = session.cluster(name).await?;
+    let changed = session.change(&found, change, args.is_dry()).await?;
+    tell(args, &changed, done)?;
+    Ok(exit::OK)
+}
+
+pub(super) async fn restart(session: &Session, args: &Restart) -> Result<u8, Error> {
+    change(session, &args.name, args.change, &Change::Restart, "restarts, one node at a time").await
+}
+
+pub(super) async fn pause(session: &Session, args: &OfCluster, on: bool) -> Result<u8, Error> {
+    let done = if on { "paused" } else { "resumed" };
+    change(session, &args.name, args.change, &Change::Paused(on), done).await
+}
+
+pub(super) async fn stop(session: &Session, args: &OfCluster, on: bool) -> Result<u8, Error> {
+    let done = if on { "stops" } else { "starts" };
+    change(session, &args.name, args.change, &Change::Stopped(on), done).await
+}
+
+pub(super) async fn scale(session: &Session, args: &Scale) -> Result<u8, Error> {
+    let (pool, replicas) = args.size.clone();
+    let done = format!("scaled: {pool} to {replicas}");
+    change(session, &args.name, args.change, &Change::Replicas { pool, replicas }, &done).await
+}
+
+pub(super) async fn fence(session: &Session, args: &Fence) -> Result<u8, Error> {
+    let (_, pilot) = session.member(&args.name, &args.node).await?;
+    let (intent, done) =
+        if args.off { (PilotIntent::Running, "unfenced") } else { (PilotIntent::Fenced, "fenced") };
+    let changed = session.tell(&pilot, &intent, args.change.is_dry()).await?;
+    tell(args.change, &changed, done)?;
+    Ok(exit::OK)
+}
+
+pub(super) async fn upgrade(
+    common: &Common,
+    session: &Session,
+    args: &Upgrade,
+) -> Result<u8, Error> {
+    let wanted = Change::Version(args.to.clone());
+    if !args.check {
+        let done = format!("upgrades to {}", args.to);
+        return change(session, &args.name, args.change, &wanted, &done).await;
+    }
+    let output = only(args.change.form, &[Output::Json, Output::Yaml])?;
+    let found = session.cluster(&args.name).await?;
+    // The server judges the version, and whether one may get there from where the nodes are.
+    let changed = session.change(&found, &wanted, true).await?;
+    for warning in &changed.warnings {
+        say(&format!("Warning: {warning}"));
+    }
+    let pilots = session.pilots(&found).await?;
+    let held = predicates::holding(&found, &pilots, session.now);
+    if let Some(form) = output {
+        object(form, &predicates::held_json(&found, &held))?;
+    } else {
+        let to = &args.to;
+        let current = |pilot: &&Pilot| pilot.status.version.as_deref() == Some(to.as_str());
+        let there = pilots.iter().filter(current).count();
+        print(&format!(
+            "The server accepts {to} for {}; {there} of {} nodes run it.\n{}",
+            found.reference(),
+            pilots.len(),
+            predicates::held_table(&held, session.now, style(common))
+        ))?;
+    }
+    Ok(if held.iter().all(|one| one.skipped) { exit::OK } else { exit::NOT_READY })
+}
+
+/// One node: fenced, and let go again. The controller touches nothing of the cluster meanwhile.
+pub(super) async fn restart_node(session: &Session, args: &Restart) -> Result<u8, Error> {
+    let wanted = args.node.as_deref().unwrap_or_default();
+    let found = session.cluster(&args.name).await?;
+    let pilots = session.pilots(&found).await?;
+    let pilot = node(found.name(), &pilots, wanted)?;
+    if !args.force
+        && let Some(why) = forbids(&found, &pilots, pilot, session)
+    {
+        return Err(Error::Held(format!("{why}; --force restarts it all the same")));
+    }
+    let fenced = session.tell(pilot, &PilotIntent::Fenced, args.change.is_dry()).await?;
+    if args.change.is_dry() {
+        tell(args.change, &fenced, "restarted")?;
+        return Ok(exit::OK);
+    }
+    let deadline = Instant::now() + Duration::from_secs(args.deadline);
+    let name = name_of(pilot);
+    say(&format!("{name} stops"));
+    let stopped = wait(session, pilot, deadline, is_fenced);
+    let stopped = unless_interrupted(stopped).await;
+    // Whatever came of it, the node may run.
+    let freed = session.tell(pilot, &PilotIntent::Running, false).await?;
+    let generation =
+        freed.object.pointer("/metadata/generation").and_then(serde_json::Value::as_i64);
+    stopped?;
+    say(&format!("{name} starts"));
+    let serves = |pilot: &Pilot| serves(pilot, generation);
+    unless_interrupted(wait(session, pilot, deadline, serves)).await?;
+    tell(args.change, &Changed { changed: true, ..freed }, "restarted")?;
+    Ok(exit::OK)
+}
+
+/// Why a node should not be stopped now.
+fn forbids(found: &Found, pilots: &[Pilot], pilot: &Pilot, session: &Session) -> Option<String> {
+    let name = name_of(pilot);
+    if let Some(operation) = found.status().operation {
+        return Some(format!("{} is in progress", operation.type_));
+    }
+    if let Some(other) = pilots.iter().find(|other| name_of(other) != name && !is_ready(other)) {
+        return Some(format!("{} is not ready", name_of(other)));
+    }
+    let held = predicates::holding(found, pilots, session.now);
+    // Each node judges itself; of the others it counts whether they are heard.
+    let speaks = |held: &&Held| {
+        !held.skipped && (held.node.as_deref() == Some(name) || held.name == "PeersReady")
+    };
+    let held = held.iter().find(speaks)?;
+    Some(format!("{}: {}", held.name, held.message))
+}
+
+fn ready(pilot: &Pilot) -> Option<&Condition> {
+    pilot.status.conditions.iter().find(|condition| condition.type_ == "Ready")
+}
+
+fn is_ready(pilot: &Pilot) -> bool {
+    ready(pilot).is_some_and(|ready| ready.status == "True")
+}
+
+fn is_fenced(pilot: &Pilot) -> bool {
+    pilot.status.phase == Some(PilotPhase::Fenced)
+}
+
+/// Does it serve, as one that was told so last?
+fn serves(pilot: &Pilot, generation: Option<i64>) -> bool {
+    pilot.status.observed_generation >= generation
+        && pilot.status.phase == Some(PilotPhase::Running)
+        && is_ready(pilot)
+}
+
+async fn wait(
+    session: &Session,
+    pilot: &Pilot,
+    deadline: Instant,
+    shows: impl Fn(&Pilot) -> bool,
+) -> Result<(), Error> {
+    let api = session.pilots_of(pilot.metadata.namespace.as_deref().unwrap_or_default());
+    let name = name_of(pilot);
+    let mut last = String::new();
+    let seen = timeout_at(deadline, async {
+        loop {
+            match api.get(name).await {
+                Ok(now) if shows(&now) => return,
+                Ok(now) => {
+                    let phase = now.status.phase.clone().unwrap_or_default();
+                    let why = ready(&now).map(|ready| ready.message.clone()).unwrap_or_default();
+                    last = format!("it is {phase}: {why}");
+                }
+                // The API may be away for a moment; the node does as it was told.
+                Err(error) => last = crate::plugin::error::said(&error),
+            }
+            sleep(LOOK).await;
+        }
+    });
+    seen.await.map_err(|_| Error::Held(format!("{name} took longer than --deadline; {last}")))
+}
+
+async fn unless_interrupted(work: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let mut work = pin!(work);
+    tokio::select! {
+        ended = &mut work => ended,
+        _ = tokio::signal::ctrl_c() => Err(Error::Held("interrupted; the node may run".to_owned())),
+    }
+}

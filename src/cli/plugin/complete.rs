@@ -1,0 +1,303 @@
+//! Completion: of words, and of the names of clusters, nodes, pools, namespaces and contexts.
+//!
+//! Nothing is said where nothing can be known: an error in the middle of a half-typed line helps
+//! nobody.
+
+use std::{
+    ffi::{OsStr, OsString},
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::Parser;
+use clap_complete::{
+    CompletionCandidate,
+    engine::{ArgValueCompleter, complete},
+    env::{Bash, CompleteEnv, EnvCompleter, Fish, Powershell, Zsh},
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, api::ListParams, config::Kubeconfig};
+
+use super::{
+    args::{Common, ShellName},
+    command,
+    output::print,
+    session,
+};
+use crate::{
+    database::Databases,
+    error::exit,
+    plugin::{
+        error::Error,
+        find::{Found, Session, Wanted, name_of},
+        logs::short_name,
+    },
+};
+
+/// Set by the scripts of [`script`]: names the shell that asks.
+const VARIABLE: &str = "NAVIGATOR_COMPLETE";
+const PROGRAM: &str = "kubectl-navigator";
+/// Who waits longer for a word has typed it.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// To kubectl: these are no names of files.
+const NO_FILES: &str = ":4";
+
+/// Answers kubectl, which asks with all words behind `kubectl navigator`, the last of them
+/// unfinished or empty.
+pub(super) fn for_kubectl(words: &[OsString], databases: Databases) -> u8 {
+    let mut command = completing(words, databases);
+    let mut words = words.to_vec();
+    if words.is_empty() {
+        words.push(OsString::new());
+    }
+    let last = words.len() - 1;
+    let begun = words[last].as_encoded_bytes().starts_with(b"-");
+    let candidates = complete(&mut command, words, last, None).unwrap_or_default();
+    // Flags are for whoever began one, as kubectl has it for its own.
+    let wanted = |one: &&CompletionCandidate| {
+        !one.is_hide_set() && (begun || !one.get_value().as_encoded_bytes().starts_with(b"-"))
+    };
+    let lines = candidates.iter().filter(wanted).map(|one| {
+        let value = one.get_value().to_string_lossy().into_owned();
+        match one.get_help().map(ToString::to_string) {
+            Some(help) => format!("{value}\t{}\n", help.lines().next().unwrap_or_default()),
+            None => format!("{value}\n"),
+        }
+    });
+    let answer = lines.collect::<String>() + NO_FILES + "\n";
+    if print(&answer).is_ok() { exit::OK } else { exit::FAILURE }
+}
+
+/// Answers a shell that one of the scripts asks for; `None` where none asks.
+pub(super) fn for_shell(databases: Databases) -> Option<u8> {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // Behind the program, `--` and the program's name as it was typed.
+    let typed: Vec<OsString> =
+        args.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
+    let factory = || completing(&typed, databases).no_binary_name(false);
+    match CompleteEnv::with_factory(factory).var(VARIABLE).try_complete(args, None) {
+        Ok(false) => None,
+        Ok(true) => Some(exit::OK),
+        Err(_) => Some(exit::FAILURE),
+    }
+}
+
+/// The script that makes a shell ask.
+pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
+    let shell: &dyn EnvCompleter = match shell {
+        ShellName::Bash => &Bash,
+        ShellName::Zsh => &Zsh,
+        ShellName::Fish => &Fish,
+        ShellName::Powershell => &Powershell,
+    };
+    let mut script = Vec::new();
+    shell
+        .write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)
+        .map_err(Error::Write)?;
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(exit::OK)
+}
+
+/// The command, with arguments that know what may stand in their place.
+fn completing(words: &[OsString], databases: Databases) -> clap::Command {
+    let asker = Arc::new(Asker { line: Line::read(words), databases });
+    add(command(), &asker)
+}
+
+fn add(command: clap::Command, asker: &Arc<Asker>) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let what = match arg.get_id().as_str() {
+            "name" => What::Cluster,
+            "node" => What::Node,
+            "size" => What::Pool,
+            "namespace" | "install_namespace" => What::Namespace,
+            "context" => What::Context,
+            _ => return arg,
+        };
+        let asker = asker.clone();
+        arg.add(ArgValueCompleter::new(move |typed: &OsStr| asker.candidates(what, typed)))
+    });
+    command.mut_subcommands(|below| add(below, asker))
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Cluster,
+    Node,
+    Pool,
+    Namespace,
+    Context,
+}
+
+/// What of a half-typed line says whom to ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Line {
+    flags: Vec<String>,
+    cluster: Option<String>,
+}
+
+/// Common flags with a value.
+const FLAGS: [&str; 3] = ["--namespace", "--context", "--kubeconfig"];
+
+impl Line {
+    /// The last word is unfinished, and says nothing yet.
+    fn read(words: &[OsString]) -> Self {
+        let mut line = Self::default();
+        let known = words.len().saturating_sub(1);
+        let mut words = words[..known].iter().filter_map(|word| word.to_str());
+        // The command, and behind it the cluster.
+        let mut places = 0;
+        while let Some(word) = words.next() {
+            if word == "--" {
+                break;
+            }
+            let long = if word == "-n" { "--namespace" } else { word };
+            if FLAGS.contains(&long) {
+                let Some(value) = words.next() else { break };
+                line.flags.push(format!("{long}={value}"));
+            } else if let Some(value) = word.strip_prefix("-n").filter(|_| !word.starts_with("--"))
+            {
+                line.flags.push(format!("--namespace={}", value.trim_start_matches('=')));
+            } else if FLAGS
+                .iter()
+                .any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
+            {
+                line.flags.push(word.to_owned());
+            } else if !word.starts_with('-') {
+                places += 1;
+                if places == 2 {
+                    line.cluster = Some(word.to_owned());
+                }
+            }
+        }
+        line
+    }
+}
+
+/// Asks for names while a line is typed.
+struct Asker {
+    line: Line,
+    databases: Databases,
+}
+
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Flags {
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Asker {
+    fn candidates(&self, what: What, typed: &OsStr) -> Vec<CompletionCandidate> {
+        let Some(typed) = typed.to_str() else { return Vec::new() };
+        let Ok(Flags { common }) = Flags::try_parse_from(&self.line.flags) else {
+            return Vec::new();
+        };
+        if matches!(what, What::Context) {
+            return starting(contexts(&common), typed);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return Vec::new() };
+        let names = runtime.block_on(async {
+            let ask = async {
+                let session = session::open(&common, self.databases).await?;
+                self.names(what, &session, typed).await
+            };
+            tokio::time::timeout(PATIENCE, ask).await
+        });
+        runtime.shutdown_background();
+        match names {
+            Ok(Ok(names)) => starting(names, typed),
+            _ => Vec::new(),
+        }
+    }
+
+    async fn names(
+        &self,
+        what: What,
+        session: &Session,
+        typed: &str,
+    ) -> Result<Vec<(String, String)>, Error> {
+        if matches!(what, What::Namespace) {
+            let api: Api<Namespace> = Api::all(session.client.clone());
+            let list = api.list(&ListParams::default()).await?;
+            let names = list.items.into_iter().filter_map(|one| one.metadata.name);
+            return Ok(names.map(|name| (name, String::new())).collect());
+        }
+        if matches!(what, What::Cluster) {
+            return Ok(clusters(&session.all(Some(&session.namespace)).await?, typed));
+        }
+        let cluster = self.line.cluster.as_deref().unwrap_or_default();
+        let wanted: Wanted = cluster.parse().map_err(Error::Usage)?;
+        let found = session.cluster(&wanted).await?;
+        if matches!(what, What::Pool) {
+            let pool = |(name, replicas): (&str, i64)| {
+                (format!("{name}={replicas}"), format!("{replicas} now"))
+            };
+            return Ok(found.pools().into_iter().map(pool).collect());
+        }
+        let pilots = session.pilots(&found).await?;
+        let node = |pilot: &crate::api::v1beta1::Pilot| {
+            let phase = pilot.status.phase.clone().unwrap_or_default().to_string();
+            let name = name_of(pilot);
+            // Whoever began with the whole name goes on with it.
+            let short = short_name(found.name(), name);
+            (if short.starts_with(typed) { short } else { name }.to_owned(), phase)
+        };
+        Ok(pilots.iter().map(node).collect())
+    }
+}
+
+/// Names of clusters; with their kind where that was typed, or where a name alone says too little.
+fn clusters(found: &[Found], typed: &str) -> Vec<(String, String)> {
+    let whole = typed.contains('/');
+    let twice = |name: &str| found.iter().filter(|found| found.name() == name).count() > 1;
+    let name = |found: &Found| {
+        if whole || twice(found.name()) {
+            format!("{}/{}", found.kind.singular(), found.name())
+        } else {
+            found.name().to_owned()
+        }
+    };
+    found.iter().map(|found| (name(found), found.kind.kind().to_owned())).collect()
+}
+
+fn contexts(common: &Common) -> Vec<(String, String)> {
+    let file = match &common.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let contexts = file.map(|file| file.contexts).unwrap_or_default();
+    contexts.into_iter().map(|context| (context.name, String::new())).collect()
+}
+
+fn starting(names: Vec<(String, String)>, typed: &str) -> Vec<CompletionCandidate> {
+    let fits = names.into_iter().filter(|(name, _)| name.starts_with(typed));
+    fits.map(|(name, help)| {
+        let help = (!help.is_empty()).then(|| help.into());
+        CompletionCandidate::new(name).help(help)
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(words: &str) -> (String, Option<String>) {
+        let words: Vec<OsString> = words.split(' ').map(Into::into).collect();
+        let Line { flags, cluster } = Line::read(&words);
+        (flags.join(" "), cluster)
+    }
+
+    #[test]
+    fn a_half_typed_line_says_whom_to_ask() {
+        let demo = Some("demo".to_owned());
+        assert_eq!(line("fence demo "), (String::new(), demo.clone()));
+        assert_eq!(line("fence demo"), (String::new(), None));
+        assert_eq!(line("-n a fence demo "), ("--namespace=a".to_owned(), demo.clone()));
+        assert_eq!(line("fence -na demo "), ("--namespace=a".to_owned(), demo.clone()));
+        let both = "--context=c --namespace=b".to_owned();
+        assert_eq!(line("fence --context=c --off demo --namespace b "), (both, demo));
+    }
+}

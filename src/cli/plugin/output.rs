@@ -1,0 +1,56 @@
+//! Where answers and talk go, and in which form.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+
+use serde_json::Value;
+
+use super::args::{Colour, Common, Form, Output};
+use crate::plugin::{error::Error, text::Style};
+
+/// Talk: for the person, not for the program that reads the answer.
+pub(super) fn say(text: &str) {
+    // A closed standard error leaves nobody to tell.
+    drop(writeln!(stderr(), "{text}"));
+}
+
+/// The answer.
+pub(super) fn print(text: &str) -> Result<(), Error> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)
+}
+
+/// An object as JSON or YAML.
+pub(super) fn object(output: Output, value: &Value) -> Result<(), Error> {
+    let text = match output {
+        Output::Yaml => serde_yaml::to_string(value)
+            .map_err(|error| Error::Write(std::io::Error::other(error)))?,
+        Output::Json | Output::Wide | Output::Name => format!("{value:#}\n"),
+    };
+    print(&text)
+}
+
+/// Refuses forms in which a command does not answer.
+pub(super) fn only(form: Form, known: &[Output]) -> Result<Option<Output>, Error> {
+    match form.output {
+        Some(output) if !known.contains(&output) => {
+            let word = format!("{output:?}").to_lowercase();
+            Err(Error::Usage(format!("this command has no form {word} (--output)")))
+        }
+        output => Ok(output),
+    }
+}
+
+/// How tables look where they go to. NO_COLOR is of no-color.org: any value but an empty one.
+pub(super) fn style(common: &Common) -> Style {
+    let terminal = stdout().is_terminal();
+    #[expect(clippy::disallowed_methods, reason = "cli reads the environment")]
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colour = match common.color {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => terminal && !refused,
+    };
+    // Whoever reads lines, as grep does, wants them whole.
+    let width = terminal.then(terminal_size::terminal_size).flatten();
+    Style { colour, width: width.map(|(width, _)| usize::from(width.0)) }
+}

@@ -1,0 +1,62 @@
+//! From the kubeconfig to a session.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use super::args::Common;
+use crate::{
+    database::{Databases, scheme, shown},
+    error::chain,
+    plugin::{error::Error, find::Session},
+};
+
+pub(super) async fn open(common: &Common, databases: Databases) -> Result<Session, Error> {
+    let config = config(common).await?;
+    let namespace = common.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    Ok(Session {
+        client: Client::try_from(config).map_err(Error::Server)?,
+        scheme: scheme(databases),
+        databases: shown(databases),
+        namespace,
+        now: Timestamp::now(),
+    })
+}
+
+/// What kubectl would use; within a pod without a kubeconfig, the pod's own identity.
+async fn config(common: &Common) -> Result<Config, Error> {
+    let unusable = |what: &str, error: &(dyn std::error::Error + 'static)| {
+        Error::Usage(format!("{what}: {}", chain(error)))
+    };
+    let options =
+        KubeConfigOptions { context: common.context.clone(), ..KubeConfigOptions::default() };
+    let file = match &common.kubeconfig {
+        Some(path) => {
+            let what = format!("--kubeconfig {}", path.display());
+            Some(Kubeconfig::read_from(path).map_err(|error| unusable(&what, &error))?)
+        }
+        None => None,
+    };
+    let read = match file {
+        Some(file) => Config::from_custom_kubeconfig(file, &options).await,
+        None => Config::from_kubeconfig(&options).await,
+    };
+    let mut config = match read {
+        Ok(config) => config,
+        Err(error) => {
+            let asked = common.kubeconfig.is_some() || common.context.is_some();
+            match Config::incluster() {
+                Ok(config) if !asked => config,
+                _ => return Err(unusable("kubeconfig", &error)),
+            }
+        }
+    };
+    config.connect_timeout = Some(common.timeout());
+    // A log that is followed may be silent for hours; all else has a limit of its own.
+    config.read_timeout = None;
+    // An API that is away is told to the person, who waits for an answer.
+    config.default_retry = false;
+    Ok(config)
+}

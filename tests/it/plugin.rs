@@ -1,0 +1,6 @@
+//! `kubectl navigator`: its screens, its help, its answers and exit codes, its completion.
+
+mod answers;
+mod completion;
+mod help;
+mod screens;

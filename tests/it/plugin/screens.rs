@@ -1,0 +1,133 @@
+//! What people see, from objects in `tests/data/plugin` at noon.
+
+use std::path::Path;
+
+use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
+use navigator::{
+    api::{schema::SKIPPABLE_PREDICATES, v1beta1::Pilot},
+    database::shown,
+    databases,
+    plugin::{
+        ShownDatabase,
+        find::Found,
+        predicates::{self, Skip, holding},
+        status::{self, Picture},
+        text::Style,
+    },
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{golden, scheme};
+
+const WIDE: Style = Style { colour: false, width: Some(120) };
+const NARROW: Style = Style { colour: false, width: Some(72) };
+const COLOUR: Style = Style { colour: true, width: Some(120) };
+
+fn noon() -> Timestamp {
+    "2026-11-22T12:00:00Z".parse().unwrap()
+}
+
+/// The objects of one file: a cluster, its Pilots, events.
+fn picture(name: &str) -> Picture {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/plugin/{name}.yaml"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let objects =
+        serde_yaml::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap());
+    let (mut found, mut pilots, mut events) = (None, Vec::new(), Vec::new());
+    for object in objects {
+        match object["kind"].as_str().unwrap() {
+            "Pilot" => pilots.push(serde_json::from_value::<Pilot>(object).unwrap()),
+            "Event" => events.push(serde_json::from_value::<Event>(object).unwrap()),
+            kind => {
+                let kind = scheme().by_kind(kind).unwrap();
+                found = Some(Found { kind, object });
+            }
+        }
+    }
+    let found = found.unwrap();
+    let shown = shown(databases::ALL);
+    let database = shown.into_iter().find(|database| database.names.kind == found.kind.kind());
+    Picture { found, database, pilots, events }
+}
+
+#[test]
+fn one_screen_says_how_a_cluster_is() {
+    for name in ["upgrade", "ready", "scale-in", "fresh"] {
+        let picture = picture(name);
+        for (style, form) in [(WIDE, "txt"), (NARROW, "narrow.txt")] {
+            let screen = picture.screen(noon(), false, style);
+            golden::check(&format!("plugin/status-{name}.{form}"), &screen);
+            let width = style.width.unwrap();
+            for line in screen.lines() {
+                assert!(line.chars().count() <= width, "longer than {width}: {line}");
+            }
+        }
+        assert_eq!(picture.is_ready(), name == "ready", "{name}");
+    }
+}
+
+#[test]
+fn wide_and_colours_show_more_of_the_same() {
+    let picture = picture("upgrade");
+    let lines = Style { colour: false, width: None };
+    golden::check("plugin/status-upgrade.wide.txt", &picture.screen(noon(), true, lines));
+    // From this one the picture in docs/images is made: scripts/screenshot.py.
+    let coloured = picture.screen(noon(), false, COLOUR);
+    golden::check("plugin/status-upgrade.ansi", &coloured);
+    let codes = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"];
+    let bare = codes.iter().fold(coloured, |text, code| text.replace(code, ""));
+    assert_eq!(bare, picture.screen(noon(), false, WIDE));
+}
+
+#[test]
+fn clusters_are_listed_a_row_each() {
+    let found: Vec<Found> =
+        ["fresh", "scale-in", "ready", "upgrade"].map(|name| picture(name).found).into();
+    golden::check("plugin/list.txt", &status::list(&found, noon(), false, false, WIDE));
+    golden::check("plugin/list.all.txt", &status::list(&found, noon(), true, true, WIDE));
+}
+
+#[test]
+fn predicates_are_listed_and_those_that_hold_are_found() {
+    let shown = shown(databases::ALL);
+    golden::check("plugin/predicates.txt", &predicates::list(&shown, WIDE));
+    for name in ["upgrade", "ready", "scale-in"] {
+        let picture = picture(name);
+        let held = holding(&picture.found, &picture.pilots, noon());
+        let text = predicates::held_table(&held, noon(), WIDE);
+        golden::check(&format!("plugin/holding-{name}.txt"), &text);
+        assert_eq!(held.is_empty(), name == "ready", "{name}");
+    }
+}
+
+/// What the controller and the databases judge, as it stands in their sources.
+#[test]
+fn the_list_of_predicates_is_closed() {
+    let shown: Vec<&ShownDatabase> = shown(databases::ALL);
+    let listed: Vec<&str> =
+        predicates::all(&shown).iter().map(|(_, predicate)| predicate.name).collect();
+    let judged: String = crate::architecture::all_sources()
+        .into_iter()
+        .filter(|(path, _)| !path.ends_with("shown.rs") && !path.contains("test"))
+        .filter(|(path, _)| {
+            ["src/controller/", "src/databases/", "src/pilot/"]
+                .iter()
+                .any(|room| path.starts_with(room))
+        })
+        .map(|(_, text)| text)
+        .collect();
+    let invented: Vec<&&str> =
+        listed.iter().filter(|name| !judged.contains(&format!("\"{name}\""))).collect();
+    assert!(invented.is_empty(), "nobody judges these: {invented:?}");
+    let missing: Vec<&&str> = SKIPPABLE_PREDICATES
+        .iter()
+        .filter(|name| {
+            !["*", "PreflightPassed"].contains(name) && judged.contains(&format!("\"{name}\""))
+        })
+        .filter(|name| !listed.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "not in `predicates`: {missing:?}");
+    let never = |name: &&&str| Skip::of(name) == Skip::Never;
+    assert_eq!(listed.iter().filter(never).collect::<Vec<_>>(), [&"CanaryHeld", &"PhaseHeld"]);
+}
