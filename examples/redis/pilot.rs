@@ -62,6 +62,8 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     preparation: None,
     gauges: &[],
     agents: &[],
+    installed: |_| None,
+    java: None,
     make: |_, data, volume| {
         Arc::new(Server {
             data,

@@ -34,6 +34,10 @@ pub struct DrivenDatabase {
     pub gauges: &'static [Gauge],
     /// Files that `navigator install` puts beside the program, for the driver to use.
     pub agents: &'static [Agent],
+    /// Which version lies in this folder; `None` where it is no installation of this database.
+    pub installed: fn(&Path) -> Option<String>,
+    /// The Java that it runs on, where it does.
+    pub java: Option<Java>,
     /// Makes its driver from its configuration folder, its data directory and the way to that.
     pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
 }
@@ -43,6 +47,15 @@ pub struct DrivenDatabase {
 pub struct Gauge {
     pub name: &'static str,
     pub help: &'static str,
+}
+
+/// Where the vendor's launcher looks for Java, before the search path.
+#[derive(Debug)]
+pub struct Java {
+    /// Variables that name an installation of Java, the first that is set counts.
+    pub variables: &'static [&'static str],
+    /// Where one comes with the database, below its own folder.
+    pub bundled: Option<&'static str>,
 }
 
 /// A file that comes with the program.
@@ -85,7 +98,7 @@ const NAMES: DatabaseNames = DatabaseNames {
 
 /// For tests of what is the same for all.
 #[cfg(test)]
-pub(super) const EXAMPLE: DrivenDatabase = DrivenDatabase {
+pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     names: &NAMES,
     home_variable: "EXAMPLE_HOME",
     home: "/opt/example",
@@ -97,5 +110,7 @@ pub(super) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     preparation: None,
     gauges: &[],
     agents: &[],
+    installed: |_| None,
+    java: None,
     make: |_, _, _| unreachable!("no test of this runs a database"),
 };

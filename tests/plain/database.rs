@@ -66,6 +66,8 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     preparation: None,
     gauges: &[],
     agents: &[],
+    installed: |_| None,
+    java: None,
     make: |_, data, _| Arc::new(Plain { place: data.parent().map(Path::to_owned).unwrap() }),
 };
 

@@ -72,6 +72,10 @@ pub(crate) struct Args {
     /// Folder that `navigator install` filled.
     #[arg(long, value_name = "DIR", env = "NAVIGATOR_SHARED_DIR", default_value = crate::api::names::SHARED_DIR)]
     shared_dir: PathBuf,
+    /// Bytes of memory that the pilot and its database may take together. Without it, and below
+    /// it, the limit of the cgroup counts.
+    #[arg(long, value_name = "BYTES", env = "NAVIGATOR_MEMORY_LIMIT")]
+    memory_limit: Option<u64>,
     /// Accept a data directory that is not a mounted volume. Outside pods that is so anyway.
     #[arg(long, env = "NAVIGATOR_ALLOW_UNMOUNTED_DATA")]
     allow_unmounted_data: bool,
@@ -179,6 +183,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
         data_dir,
         config_dir,
         shared_dir,
+        memory_limit,
         allow_unmounted_data,
         allow_low_limits,
         bind_address,
@@ -214,6 +219,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
         data: data_dir.unwrap_or_else(|| database.names.data_dir.into()),
         config: config_dir,
         shared: shared_dir,
+        memory_limit,
         require_mount: pod_uid.is_some() && !allow_unmounted_data,
         allow_low_limits,
         pod_uid,

@@ -39,7 +39,7 @@ use crate::{
     engine::ending::Ending,
     error::chain,
     pilot::{
-        database::{Agent, DrivenDatabase},
+        database::{Agent, DrivenDatabase, Java},
         driver::{
             DecommissionState, Driver, Dump, Error, FailedCheck, Needs, Node, Observation,
             ProcessSpec, StopPlan,
@@ -78,6 +78,8 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     preparation: None,
     gauges: observe::GAUGES,
     agents: &[Agent { name: AGENT_JAR, bytes: JOLOKIA }],
+    installed: preflight::version,
+    java: Some(Java { variables: &["JAVA_HOME"], bundled: None }),
     make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
 };
 

@@ -35,7 +35,7 @@ use crate::{
     engine::ending::Ending,
     error::chain,
     pilot::{
-        database::{DrivenDatabase, Preparation as Told},
+        database::{DrivenDatabase, Java, Preparation as Told},
         driver::{
             DecommissionState, Driver, Dump, Error, FailedCheck, Lead, Needs, Node, Observation,
             Preparation, ProcessSpec, StopPlan,
@@ -67,6 +67,8 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
         failed: "PluginInstallFailed",
     }),
     agents: &[],
+    installed: preflight::version,
+    java: Some(Java { variables: &["ES_JAVA_HOME", "JAVA_HOME"], bundled: Some("jdk") }),
     make: |_, data, volume| Arc::new(Elasticsearch::new(data).on(volume)),
 };
 

@@ -1,5 +1,7 @@
 //! What Cassandra needs of its host beyond what every database needs.
 
+use std::path::Path;
+
 use super::{
     configure::{LEFT, has_data},
     intent::Intent,
@@ -40,8 +42,7 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     }
     let written = state.version.as_deref().and_then(|version| version.parse().ok());
     // What will run is what lies here: an image may hold another version than the spec says.
-    let program: Option<Release> =
-        installed(&node.home, JARS).and_then(|version| version.parse().ok());
+    let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match Intent::of(node) {
         Err(error) => fail("ConfigRejected", error.to_string()),
         Ok(Intent { release, .. })
@@ -84,6 +85,11 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
 
 /// Its own jar, as it is released and as the Java package registry has it.
 const JARS: &[&str] = &["apache-cassandra", "cassandra-all"];
+
+/// Which version lies in this folder.
+pub(super) fn version(home: &Path) -> Option<String> {
+    installed(home, JARS)
+}
 
 /// Cassandra wants more, and warns; with less it fails as soon as it has a few tables.
 pub(super) const NEEDS: Needs =

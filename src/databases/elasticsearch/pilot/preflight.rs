@@ -3,6 +3,8 @@
 //! Bound to an address that others reach, it checks the machine itself and ends with 78; here
 //! the same is told before it is started, with the remedy.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{
@@ -34,8 +36,7 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
         );
     }
     // What will run is what lies here: an image may hold another version than the spec says.
-    let program: Option<Release> =
-        installed(&node.home, &["elasticsearch"]).and_then(|version| version.parse().ok());
+    let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match (release(node).map(|release| program.unwrap_or(release)), NodeState::load(&node.data)) {
         (Err(error), _) => fail("ConfigRejected", error.to_string()),
         (_, Err(error)) => fail("PreflightFailed", crate::error::chain(&error).to_string()),
@@ -54,6 +55,11 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
         _ => {}
     }
     failed
+}
+
+/// Which version lies in this folder.
+pub(super) fn version(home: &Path) -> Option<String> {
+    installed(home, &["elasticsearch"])
 }
 
 /// Where Elasticsearch insists on them.

@@ -21,6 +21,11 @@ use crate::{
 /// An API that takes longer is away; what is known already is used.
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
+/// The smaller of two limits, where there are any: both bind.
+fn least(told: Option<u64>, found: Option<u64>) -> Option<u64> {
+    told.into_iter().chain(found).min()
+}
+
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) settings: Arc<Settings>,
@@ -48,7 +53,7 @@ impl Context {
             data: settings.data.clone(),
             config: settings.config.clone(),
             shared: settings.shared.clone(),
-            memory_limit: cgroup::memory_limit(),
+            memory_limit: least(settings.memory_limit, cgroup::memory_limit()),
             may_found,
             ring: None,
         })
@@ -67,5 +72,19 @@ impl Context {
     /// Tells the loop. When that is gone nobody needs to know any more.
     pub(super) async fn tell(&self, message: Message) {
         drop(self.messages.send(message).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least;
+
+    #[test]
+    fn the_smaller_limit_binds() {
+        assert_eq!(least(None, None), None);
+        assert_eq!(least(Some(2), None), Some(2));
+        assert_eq!(least(None, Some(3)), Some(3));
+        assert_eq!(least(Some(2), Some(3)), Some(2));
+        assert_eq!(least(Some(4), Some(3)), Some(3));
     }
 }

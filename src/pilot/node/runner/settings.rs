@@ -31,6 +31,8 @@ pub struct Settings {
     pub data: PathBuf,
     pub config: PathBuf,
     pub shared: PathBuf,
+    /// Bytes that the pilot and its database may take, where somebody says it.
+    pub memory_limit: Option<u64>,
     /// The data directory must be a mount.
     pub require_mount: bool,
     /// Start although the kernel's limits are lower than the database needs.
