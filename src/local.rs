@@ -4,3 +4,7 @@
 //! pilots are those of a Kubernetes install.
 
 pub mod api;
+pub mod daemon;
+pub mod folder;
+pub mod homes;
+pub mod node;

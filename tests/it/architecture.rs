@@ -29,7 +29,20 @@ const ARROWS: &[(&str, &[&str])] = &[
             "error",
         ],
     ),
-    ("local", &["local", "apiserver", "controller", "pilot", "engine", "runtime", "api", "error"]),
+    (
+        "local",
+        &[
+            "local",
+            "database",
+            "apiserver",
+            "controller",
+            "pilot",
+            "engine",
+            "runtime",
+            "api",
+            "error",
+        ],
+    ),
     ("manifest", &["manifest", "engine", "api", "error"]),
     (
         "cli",

@@ -1,0 +1,160 @@
+//! The one process behind a local installation: API server, controller and node.
+//!
+//! Invariant: databases outlive it, however it ends, unless it was asked to stop them
+//! ([`Folder::stop_mark`]).
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::{
+    api::{self, Identity},
+    folder::{Folder, write_own},
+    homes::Homes,
+    node::{self, Node},
+};
+use crate::{
+    api::names,
+    controller,
+    database::{Databases, controllers, scheme},
+    runtime::{Runtime, Shutdown},
+};
+
+/// What is left to do at the end takes no longer.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Settings of the daemon.
+pub struct Config {
+    pub folder: Folder,
+    /// Where the API is served; port 0 takes the one of the last time.
+    pub address: SocketAddr,
+    pub databases: Databases,
+    pub homes: Homes,
+    /// This program.
+    pub program: PathBuf,
+    /// Name of this machine.
+    pub machine: String,
+    /// Variables that every process gets.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// Why the daemon ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to serve the API")]
+    Api(#[from] api::Error),
+    #[error("failed to write {path:?}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("failed to take up what ran before")]
+    Node(#[source] io::Error),
+    #[error("the controller ended")]
+    Controller(#[from] controller::Error),
+    #[error("a part of it ended early")]
+    Ended,
+}
+
+/// Runs until `asked`, or until a part of it cannot go on.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Error> {
+    let Config { folder, address, databases, homes, program, machine, environment } = config;
+    let settings = api::Config { dir: folder.path().to_owned(), address };
+    let server = Arc::new(api::start(settings, scheme(databases), &rt).await?);
+    // Databases may run as users of their own, who go through it.
+    let again = |source| Error::Write { path: folder.path().to_owned(), source };
+    folder.create().map_err(again)?;
+    let path = folder.kubeconfig();
+    let text = server.kubeconfig(&Identity::Admin);
+    write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
+    info!(address = %server.address(), folder = %folder.path().display(), "The API is served");
+
+    let driven = databases.iter().map(|database| database.pilot).collect();
+    let credentials = {
+        let server = Arc::clone(&server);
+        Arc::new(move |pod: &Pod| Ok(server.kubeconfig(&identity(pod))))
+    };
+    let settings = node::Config {
+        folder: folder.clone(),
+        program,
+        databases: driven,
+        homes,
+        machine,
+        environment,
+        credentials,
+    };
+    let node = Node::start(settings, server.admin_client(), &rt).map_err(Error::Node)?;
+
+    // The controller ends first: it must not act upon databases that are being stopped.
+    let acting = Runtime::new();
+    let controller = controller::run(
+        controller_settings(),
+        controllers(databases),
+        server.controller_client(),
+        acting.clone(),
+    );
+    let mut controller = std::pin::pin!(controller);
+    let shutdown = rt.shutdown();
+    let ended = tokio::select! {
+        () = asked.triggered() => Ok(()),
+        () = shutdown.triggered() => Err(Error::Ended),
+        ended = &mut controller => Err(ended.err().map_or(Error::Ended, Error::Controller)),
+    };
+    acting.shutdown().trigger();
+    if ended.is_ok() && timeout(ENDING, controller).await.is_err() {
+        warn!("The controller did not end in time");
+    }
+    if ended.is_ok() && folder.stop_mark().exists() {
+        info!("Stopping every database");
+        node.stop().await;
+        let path = folder.stop_mark();
+        fs::remove_file(&path).map_err(|source| Error::Write { path, source })?;
+    }
+    rt.shutdown().trigger();
+    if timeout(ENDING, async { tokio::join!(rt.tasks().join(), acting.tasks().join()) })
+        .await
+        .is_err()
+    {
+        warn!("Some tasks did not end in time");
+    }
+    ended
+}
+
+/// Who the pilot of a pod is to the API.
+fn identity(pod: &Pod) -> Identity {
+    let meta = &pod.metadata;
+    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+    Identity::Pod {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        service_account: account.unwrap_or_else(|| "default".to_owned()),
+        pod_name: meta.name.clone().unwrap_or_default(),
+        pod_uid: meta.uid.clone().unwrap_or_default(),
+    }
+}
+
+fn controller_settings() -> controller::Config {
+    controller::Config {
+        // Of any version: the node installs its own program, and brings a newer one by itself.
+        pilot_image: "navigator".to_owned(),
+        namespace: None,
+        install_namespace: names::NAMESPACE.to_owned(),
+        // The folder's lock sees to it that there is one.
+        leader_elect: false,
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+        pilot_gc_after: Duration::from_secs(3600),
+        admin: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        page: controller::page::Readers::Local,
+        identity: names::CONTROLLER.to_owned(),
+    }
+}

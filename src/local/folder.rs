@@ -1,0 +1,197 @@
+//! The folder that holds all of one local installation: what lies where, and who may read it.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+/// Whole files of a secret kind.
+const OWN: u32 = 0o600;
+
+/// The folder, and the names of what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder(PathBuf);
+
+/// Held by the one daemon of a folder for as long as it lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: Flock<File>,
+}
+
+impl Folder {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes the folder. Databases run as users of their own where the daemon is root: they go
+    /// through it, and read nothing in it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.0)?;
+        let mode = if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 };
+        for folder in [self.0.clone(), self.0.join("pods"), self.0.join("claims")] {
+            fs::create_dir_all(&folder)?;
+            fs::set_permissions(&folder, Permissions::from_mode(mode))?;
+        }
+        fs::create_dir_all(self.0.join("logs"))?;
+        fs::set_permissions(self.0.join("logs"), Permissions::from_mode(0o700))
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.0.join("kubeconfig")
+    }
+
+    pub fn daemon_log(&self) -> PathBuf {
+        self.0.join("daemon.log")
+    }
+
+    /// Distributions of databases that `--home` named, a line each.
+    pub fn named_homes(&self) -> PathBuf {
+        self.0.join("homes.txt")
+    }
+
+    /// Distributions that were fetched.
+    pub fn homes(&self) -> PathBuf {
+        self.0.join("homes")
+    }
+
+    /// While it is there, the daemon that ends stops the databases, too.
+    pub fn stop_mark(&self) -> PathBuf {
+        self.0.join("stop")
+    }
+
+    /// Which pod has which address.
+    pub fn addresses(&self) -> PathBuf {
+        self.0.join("addresses.json")
+    }
+
+    pub fn pods(&self) -> PathBuf {
+        self.0.join("pods")
+    }
+
+    pub fn pod(&self, namespace: &str, name: &str) -> PathBuf {
+        self.pods().join(namespace).join(name)
+    }
+
+    pub fn claim(&self, namespace: &str, name: &str) -> PathBuf {
+        self.0.join("claims").join(namespace).join(name)
+    }
+
+    pub fn logs(&self, namespace: &str, pod: &str) -> PathBuf {
+        self.0.join("logs").join(namespace).join(pod)
+    }
+
+    /// What a container writes, and with `previous` what the one before it wrote.
+    pub fn log(&self, namespace: &str, pod: &str, container: &str, previous: bool) -> PathBuf {
+        let ending = if previous { "previous.log" } else { "log" };
+        self.logs(namespace, pod).join(format!("{container}.{ending}"))
+    }
+
+    /// Becomes the one daemon of this folder and writes down who that is.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when there is one already.
+    pub fn lock(&self) -> io::Result<Lock> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(OWN)
+            .open(self.0.join("lock"))?;
+        let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| io::Error::from(error))?;
+        file.set_len(0)?;
+        file.rewind()?;
+        write!(*file, "{}", std::process::id())?;
+        Ok(Lock { _file: file })
+    }
+
+    /// The process that holds the lock.
+    ///
+    /// # Errors
+    /// When the lock cannot be looked at.
+    pub fn daemon(&self) -> io::Result<Option<i32>> {
+        let file = match File::options().read(true).write(true).open(self.0.join("lock")) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            // Given back when it is dropped.
+            Ok(_) => Ok(None),
+            Err((mut file, nix::Error::EWOULDBLOCK)) => {
+                let mut pid = String::new();
+                file.read_to_string(&mut pid)?;
+                Ok(pid.trim().parse().ok())
+            }
+            Err((_, error)) => Err(error.into()),
+        }
+    }
+}
+
+/// Writes a file that only this user reads; it appears whole or not at all.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_own(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let mut file =
+        File::options().write(true).create(true).truncate(true).mode(OWN).open(&temporary)?;
+    file.set_permissions(Permissions::from_mode(OWN))?;
+    file.write_all(text)?;
+    fs::rename(&temporary, path)
+}
+
+/// What a file says; nothing where there is none.
+///
+/// # Errors
+/// When it is there and cannot be read.
+pub fn read_if_there(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_daemon_and_says_which() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path().join("local"));
+        assert_eq!(folder.daemon().unwrap(), None);
+        folder.create().unwrap();
+        let held = folder.lock().unwrap();
+        assert_eq!(folder.daemon().unwrap(), i32::try_from(std::process::id()).ok());
+        assert_eq!(folder.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(held);
+        assert_eq!(folder.daemon().unwrap(), None);
+        folder.lock().unwrap();
+    }
+
+    #[test]
+    fn nobody_else_reads_what_is_our_own() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("kubeconfig");
+        fs::write(&file, "old").unwrap();
+        write_own(&file, b"new").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, OWN);
+        assert_eq!(read_if_there(&file).unwrap().as_deref(), Some("new"));
+        assert_eq!(read_if_there(&place.path().join("none")).unwrap(), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! What a kubelet, the StatefulSet controller and the garbage collector are to Kubernetes: carries
+//! out what the objects say, on this host and by processes.
+//!
+//! Owns pods, claims and what is left over. Talks to the API through a client only, and knows a
+//! database by what its pilot says of it. Leaves every process running when it ends, unless it is
+//! told to stop them.
+
+mod addresses;
+mod claims;
+mod garbage;
+mod launch;
+mod machine;
+mod pod;
+mod pods;
+mod probes;
+mod process;
+mod sets;
+mod status;
+mod watch;
+
+use std::{
+    ffi::OsString, fs, io, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc, time::Duration,
+};
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{PersistentVolumeClaim, Pod},
+};
+use kube::{Api, Client};
+use tokio::time::sleep;
+use tracing::info;
+
+use self::{
+    addresses::Addresses, claims::Claims, garbage::Garbage, pods::Pods, sets::Sets, watch::Bell,
+};
+pub use self::{machine::memory, pod::Record, process::start_time};
+use crate::{
+    error::chain,
+    local::{folder::Folder, homes::Homes},
+    pilot::database::DrivenDatabase,
+    runtime::{Runtime, Shutdown, Tasks, deadline::bounded, events::Events},
+};
+
+/// Who writes, as managed fields name it.
+const MANAGER: &str = "navigator-local";
+/// A request that takes longer has failed.
+const REQUEST: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Makes the kubeconfig of a pod's own identity.
+pub type Credentials = Arc<dyn Fn(&Pod) -> Result<String, String> + Send + Sync>;
+
+/// Settings of the node.
+pub struct Config {
+    pub folder: Folder,
+    /// This program; pods get copies of it.
+    pub program: PathBuf,
+    pub databases: Vec<&'static DrivenDatabase>,
+    pub homes: Homes,
+    /// Name of the machine.
+    pub machine: String,
+    /// Variables that every process gets.
+    pub environment: Vec<(OsString, OsString)>,
+    pub credentials: Credentials,
+}
+
+/// What everybody in here works with.
+struct Host {
+    folder: Folder,
+    program: PathBuf,
+    /// Which build of the program this is.
+    installation: String,
+    databases: Vec<&'static DrivenDatabase>,
+    homes: Homes,
+    machine: String,
+    environment: Vec<(OsString, OsString)>,
+    credentials: Credentials,
+    addresses: Addresses,
+    client: Client,
+    events: Events,
+    root: bool,
+    /// Processes are stopped, and started again by the next daemon.
+    stopping: Shutdown,
+    /// Processes are left alone.
+    shutdown: Shutdown,
+}
+
+/// A node that runs.
+pub struct Node {
+    stopping: Shutdown,
+    workers: Tasks,
+}
+
+impl Node {
+    /// Begins to carry out what the API says.
+    ///
+    /// # Errors
+    /// When what was written down of an earlier run cannot be read.
+    pub fn start(config: Config, client: Client, rt: &Runtime) -> io::Result<Self> {
+        let Config { folder, program, databases, homes, machine, environment, credentials } =
+            config;
+        let client = bounded(client, REQUEST);
+        let stopping = Shutdown::new();
+        let workers = Tasks::new(rt.shutdown());
+        let about = fs::metadata(&program)?;
+        let host = Arc::new(Host {
+            installation: format!("{}-{}.{}", about.size(), about.mtime(), about.mtime_nsec()),
+            addresses: Addresses::open(folder.addresses())?,
+            events: Events::new(client.clone(), MANAGER, machine.clone()),
+            root: nix::unistd::geteuid().is_root(),
+            stopping: stopping.clone(),
+            shutdown: rt.shutdown(),
+            client: client.clone(),
+            folder: folder.clone(),
+            machine: machine.clone(),
+            program,
+            databases,
+            homes,
+            environment,
+            credentials,
+        });
+        let (of_sets, of_pods, of_claims) = (Bell::default(), Bell::default(), Bell::default());
+        let all = |client: &Client| Api::all(client.clone());
+        let pods =
+            watch::watch(rt, "watch-pods", all(&client), (), &[&of_sets, &of_pods, &of_claims]);
+        let sets = watch::watch::<StatefulSet>(
+            rt,
+            "watch-statefulsets",
+            Api::all(client.clone()),
+            (),
+            &[&of_sets],
+        );
+        let claims = watch::watch::<PersistentVolumeClaim>(
+            rt,
+            "watch-claims",
+            Api::all(client.clone()),
+            (),
+            &[&of_claims],
+        );
+        let pods_of = Pods { host, store: pods.clone(), bell: of_pods, tasks: workers.clone() };
+        rt.tasks().spawn_vital("pods", pods_of.run(rt.shutdown()));
+        let sets = Sets {
+            client: client.clone(),
+            store: sets,
+            pods: pods.clone(),
+            bell: of_sets,
+            machine: machine.clone(),
+            stopping: stopping.clone(),
+        };
+        rt.tasks().spawn_vital("sets", sets.run(rt.shutdown()));
+        let claims = Claims {
+            client: client.clone(),
+            folder: folder.clone(),
+            store: claims,
+            pods,
+            bell: of_claims,
+        };
+        rt.tasks().spawn_vital("claims", claims.run(rt.shutdown()));
+        rt.tasks().spawn_vital("garbage", collect(client.clone(), rt.clone()));
+        rt.tasks().spawn_vital("machine", machine::keep(client, machine, folder, rt.shutdown()));
+        Ok(Self { stopping, workers })
+    }
+
+    /// Stops every pod's process and waits for their ends.
+    pub async fn stop(&self) {
+        self.stopping.trigger();
+        self.workers.join().await;
+    }
+}
+
+async fn collect(client: Client, rt: Runtime) {
+    let shutdown = rt.shutdown();
+    let mut last = String::new();
+    loop {
+        match Garbage::start(client.clone(), &rt).await {
+            Ok(garbage) => return garbage.run(shutdown).await,
+            Err(error) => {
+                let text = chain(&error).to_string();
+                if text != last {
+                    info!(error = text, "Waiting for the API");
+                    last = text;
+                }
+            }
+        }
+        tokio::select! {
+            () = sleep(RETRY) => {}
+            () = shutdown.triggered() => return,
+        }
+    }
+}
+
+/// What is gone, or is another object by now, needs no write any more.
+fn gone(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        other => other,
+    }
+}

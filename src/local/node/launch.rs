@@ -1,0 +1,335 @@
+//! What a container of a pod means on a host without containers: which program is started, with
+//! which words, folders and variables. Pure.
+//!
+//! Two programs are known, both of them this one: the installer and the pilot of a database. An
+//! image is never pulled and never run.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Volume};
+
+use super::process::Launch;
+use crate::{
+    api::{names, quantity},
+    local::folder::Folder,
+    pilot::database::DrivenDatabase,
+};
+
+/// Where the pilot renders its configuration in a pod.
+const CONFIG_DIR: &str = "/etc/navigator";
+
+/// What a container is to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Puts the pilot into a folder of the pod.
+    Installer,
+    Pilot(&'static DrivenDatabase),
+}
+
+/// What a pod's programs need to know of their host.
+#[derive(Clone, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) folder: &'a Folder,
+    /// This program.
+    pub(crate) program: &'a Path,
+    /// Name of the Node.
+    pub(crate) machine: &'a str,
+    pub(crate) address: Ipv4Addr,
+    /// Variables that every process gets.
+    pub(crate) environment: &'a [(OsString, OsString)],
+    /// The daemon may run programs as other users.
+    pub(crate) root: bool,
+}
+
+/// What this container runs; `None` for anything that is in an image.
+pub(crate) fn role(databases: &[&'static DrivenDatabase], container: &Container) -> Option<Role> {
+    let words: Vec<&str> = container.command.iter().flatten().map(String::as_str).collect();
+    match words.as_slice() {
+        [_, "install", _] => Some(Role::Installer),
+        [_, "pilot", name] => {
+            let database = databases.iter().find(|database| database.names.word == *name)?;
+            Some(Role::Pilot(database))
+        }
+        _ => None,
+    }
+}
+
+/// The folder of this host that a volume of a pod is. `None` for kinds of volumes that are not
+/// served here.
+pub(crate) fn volume_folder(folder: &Folder, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
+    let (namespace, name) = key(pod);
+    if let Some(claim) = &volume.persistent_volume_claim {
+        return Some(folder.claim(namespace, &claim.claim_name));
+    }
+    volume.empty_dir.as_ref().map(|_| folder.pod(namespace, name).join(&volume.name))
+}
+
+/// File that a container's program writes its last words to.
+pub(crate) fn termination_log(folder: &Folder, pod: &Pod, container: &str) -> PathBuf {
+    let (namespace, name) = key(pod);
+    folder.pod(namespace, name).join(format!("{container}.termination-log"))
+}
+
+/// The credentials of a pod's pilot.
+pub(crate) fn kubeconfig(folder: &Folder, pod: &Pod) -> PathBuf {
+    let (namespace, name) = key(pod);
+    folder.pod(namespace, name).join("pod.kubeconfig")
+}
+
+/// Namespace and name.
+pub(crate) fn key(pod: &Pod) -> (&str, &str) {
+    let meta = &pod.metadata;
+    (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+/// The installer of this container.
+pub(crate) fn installer(place: &Place<'_>, pod: &Pod, container: &Container) -> Option<Launch> {
+    let (namespace, name) = key(pod);
+    let into = container.command.iter().flatten().nth(2)?;
+    let log = termination_log(place.folder, pod, &container.name);
+    Some(Launch {
+        program: place.program.to_owned(),
+        args: vec![
+            "install".to_owned(),
+            translated(place.folder, pod, container, into)?.display().to_string(),
+            "--termination-log".to_owned(),
+            log.display().to_string(),
+        ],
+        env: place.environment.to_vec(),
+        directory: place.folder.pod(namespace, name),
+        log: place.folder.log(namespace, name, &container.name, false),
+    })
+}
+
+/// The pilot of this container, with the distribution that it is to run.
+pub(crate) fn pilot(
+    place: &Place<'_>,
+    pod: &Pod,
+    container: &Container,
+    database: &DrivenDatabase,
+    home: &Path,
+) -> Option<Launch> {
+    let (namespace, name) = key(pod);
+    let folder = place.folder;
+    let called = container.command.iter().flatten().next()?;
+    let inside = |path: &str| translated(folder, pod, container, path);
+    let mut env: BTreeMap<OsString, OsString> = place.environment.iter().cloned().collect();
+    let mut told: BTreeMap<String, String> = BTreeMap::new();
+    for variable in container.env.iter().flatten() {
+        if let Some(value) = value(place, pod, &told, variable) {
+            told.insert(variable.name.clone(), value);
+        }
+    }
+    let mut tell = |name: &str, value: String| {
+        told.insert(name.to_owned(), value);
+    };
+    let shown = |path: PathBuf| path.display().to_string();
+    tell("NAVIGATOR_KUBECONFIG", shown(kubeconfig(folder, pod)));
+    tell("NAVIGATOR_DATA_DIR", shown(inside(database.names.data_dir)?));
+    tell("NAVIGATOR_CONFIG_DIR", shown(inside(CONFIG_DIR)?));
+    tell("NAVIGATOR_SHARED_DIR", shown(inside(names::SHARED_DIR)?));
+    tell("NAVIGATOR_DATABASE_HOME", shown(home.to_owned()));
+    tell("NAVIGATOR_TERMINATION_LOG", shown(termination_log(folder, pod, &container.name)));
+    tell("NAVIGATOR_BIND_ADDRESS", place.address.to_string());
+    // A folder of this host is no volume, and a host of one's own has the limits that it has.
+    tell("NAVIGATOR_ALLOW_UNMOUNTED_DATA", "true".to_owned());
+    tell("NAVIGATOR_ALLOW_LOW_LIMITS", "true".to_owned());
+    if let Some(limit) = memory_limit(container) {
+        tell("NAVIGATOR_MEMORY_LIMIT", limit.to_string());
+    }
+    if let Some(user) = user(pod, container).filter(|_| place.root) {
+        tell("NAVIGATOR_PILOT_USER", user);
+    }
+    env.extend(told.into_iter().map(|(name, value)| (name.into(), value.into())));
+    Some(Launch {
+        program: inside(called)?,
+        args: vec!["pilot".to_owned(), database.names.word.to_owned()],
+        env: env.into_iter().collect(),
+        directory: folder.pod(namespace, name),
+        log: folder.log(namespace, name, &container.name, false),
+    })
+}
+
+/// What a path in a container is on this host.
+fn translated(folder: &Folder, pod: &Pod, container: &Container, path: &str) -> Option<PathBuf> {
+    let volumes = pod.spec.as_ref()?.volumes.as_deref().unwrap_or_default();
+    let mounts = container.volume_mounts.iter().flatten();
+    let (mount, rest) = mounts
+        .filter_map(|mount| Some((mount, Path::new(path).strip_prefix(&mount.mount_path).ok()?)))
+        .max_by_key(|(mount, _)| mount.mount_path.len())?;
+    let volume = volumes.iter().find(|volume| volume.name == mount.name)?;
+    let mut found = volume_folder(folder, pod, volume)?;
+    found.extend(mount.sub_path.as_deref());
+    found.extend((!rest.as_os_str().is_empty()).then_some(rest));
+    Some(found)
+}
+
+/// Value of a variable; `None` when it comes from where this host has nothing.
+fn value(
+    place: &Place<'_>,
+    pod: &Pod,
+    before: &BTreeMap<String, String>,
+    variable: &EnvVar,
+) -> Option<String> {
+    if let Some(source) = &variable.value_from {
+        return field(place, pod, &source.field_ref.as_ref()?.field_path);
+    }
+    let mut text = variable.value.clone().unwrap_or_default();
+    for (name, value) in before {
+        text = text.replace(&format!("$({name})"), value);
+    }
+    Some(text)
+}
+
+/// A field of the pod, as the downward API names it.
+fn field(place: &Place<'_>, pod: &Pod, path: &str) -> Option<String> {
+    let meta = &pod.metadata;
+    let in_map = |map: &Option<BTreeMap<String, String>>, rest: &str| {
+        let key = rest.strip_prefix("['")?.strip_suffix("']")?;
+        Some(map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default())
+    };
+    match path {
+        "metadata.name" => meta.name.clone(),
+        "metadata.namespace" => meta.namespace.clone(),
+        "metadata.uid" => meta.uid.clone(),
+        "status.podIP" | "status.podIPs" => Some(place.address.to_string()),
+        "status.hostIP" | "status.hostIPs" => Some(Ipv4Addr::LOCALHOST.to_string()),
+        "spec.nodeName" => Some(place.machine.to_owned()),
+        "spec.serviceAccountName" => pod.spec.as_ref()?.service_account_name.clone(),
+        _ => {
+            let labels = path.strip_prefix("metadata.labels");
+            let annotations = path.strip_prefix("metadata.annotations");
+            labels
+                .and_then(|rest| in_map(&meta.labels, rest))
+                .or_else(|| annotations.and_then(|rest| in_map(&meta.annotations, rest)))
+        }
+    }
+}
+
+/// Bytes that a container may take.
+pub(crate) fn memory_limit(container: &Container) -> Option<u64> {
+    let limit = container.resources.as_ref()?.limits.as_ref()?.get("memory")?;
+    quantity::units(&limit.0).and_then(|bytes| u64::try_from(bytes).ok())
+}
+
+/// The user of a container's program, as `UID:GID`.
+fn user(pod: &Pod, container: &Container) -> Option<String> {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let own = container.security_context.as_ref();
+    let user = own.and_then(|own| own.run_as_user).or_else(|| of_pod?.run_as_user)?;
+    let group = own.and_then(|own| own.run_as_group).or_else(|| of_pod?.run_as_group);
+    Some(format!("{user}:{}", group.unwrap_or(user)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::pilot::database::EXAMPLE;
+
+    const ALL: &[&DrivenDatabase] = &[&EXAMPLE];
+
+    fn pod(database: &DrivenDatabase) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "demo-0", "namespace": "shop", "uid": "u1"},
+            "spec": {
+                "serviceAccountName": "pilots",
+                "securityContext": {"runAsUser": 999, "runAsGroup": 998},
+                "initContainers": [{
+                    "name": "install-pilot", "image": "navigator:1",
+                    "command": ["/navigator", "install", "/shared"],
+                    "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+                }],
+                "containers": [{
+                    "name": "database", "image": "database:5.0.6",
+                    "command": ["/shared/navigator", "pilot", database.names.word],
+                    "env": [
+                        {"name": "NAVIGATOR_PILOT_NAME",
+                         "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                        {"name": "NAVIGATOR_POD_IP",
+                         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                        {"name": "BOTH", "value": "$(NAVIGATOR_PILOT_NAME)-x"},
+                        {"name": "NOWHERE", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+                    ],
+                    "resources": {"limits": {"memory": "1Gi"}},
+                    "volumeMounts": [
+                        {"name": "shared", "mountPath": "/shared"},
+                        {"name": "config", "mountPath": "/etc/navigator"},
+                        {"name": "data", "mountPath": database.names.data_dir},
+                    ],
+                }],
+                "volumes": [
+                    {"name": "shared", "emptyDir": {}},
+                    {"name": "config", "emptyDir": {}},
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "data-demo-0"}},
+                ],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pod_becomes_the_installer_and_a_pilot_of_its_own_folders() {
+        for database in ALL {
+            let pod = pod(database);
+            let spec = pod.spec.as_ref().unwrap();
+            let (init, main) = (&spec.init_containers.as_ref().unwrap()[0], &spec.containers[0]);
+            let folder = Folder::new("/state");
+            let environment = [("PATH".into(), "/bin".into()), ("BOTH".into(), "old".into())];
+            let place = Place {
+                folder: &folder,
+                program: Path::new("/usr/bin/navigator"),
+                machine: "host",
+                address: Ipv4Addr::new(127, 30, 1, 1),
+                environment: &environment,
+                root: true,
+            };
+            assert!(matches!(role(ALL, init), Some(Role::Installer)));
+            let install = installer(&place, &pod, init).unwrap();
+            assert_eq!(install.program, Path::new("/usr/bin/navigator"));
+            assert_eq!(install.args[..2], ["install", "/state/pods/shop/demo-0/shared"]);
+
+            let Some(Role::Pilot(driven)) = role(ALL, main) else { panic!("it is a pilot") };
+            let home = Path::new("/homes/one");
+            let launch = pilot(&place, &pod, main, driven, home).unwrap();
+            assert_eq!(launch.program, Path::new("/state/pods/shop/demo-0/shared/navigator"));
+            assert_eq!(launch.args, ["pilot", driven.names.word]);
+            assert_eq!(launch.log, Path::new("/state/logs/shop/demo-0/database.log"));
+            let env: BTreeMap<_, _> = launch.env.into_iter().collect();
+            for (name, value) in [
+                ("PATH", "/bin"),
+                ("BOTH", "demo-0-x"),
+                ("NAVIGATOR_POD_IP", "127.30.1.1"),
+                ("NAVIGATOR_BIND_ADDRESS", "127.30.1.1"),
+                ("NAVIGATOR_DATA_DIR", "/state/claims/shop/data-demo-0"),
+                ("NAVIGATOR_CONFIG_DIR", "/state/pods/shop/demo-0/config"),
+                ("NAVIGATOR_DATABASE_HOME", "/homes/one"),
+                ("NAVIGATOR_MEMORY_LIMIT", "1073741824"),
+                ("NAVIGATOR_PILOT_USER", "999:998"),
+            ] {
+                assert_eq!(env[&OsString::from(name)], value, "{name}");
+            }
+            assert!(!env.contains_key(&OsString::from("NOWHERE")));
+            let ordinary = Place { root: false, ..place };
+            let launch = pilot(&ordinary, &pod, main, driven, home).unwrap();
+            assert!(launch.env.iter().all(|(name, _)| name != "NAVIGATOR_PILOT_USER"));
+        }
+    }
+
+    #[test]
+    fn what_is_in_an_image_has_no_role() {
+        let container = |command: &[&str]| Container {
+            command: Some(command.iter().map(|&word| word.to_owned()).collect()),
+            ..Container::default()
+        };
+        assert!(role(ALL, &Container::default()).is_none());
+        assert!(role(ALL, &container(&["sh", "-c", "sleep 1"])).is_none());
+        assert!(role(ALL, &container(&["/shared/navigator", "pilot", "nobody"])).is_none());
+    }
+}

@@ -1,0 +1,753 @@
+//! The life of one pod: its folders, the installer, the pilot's process, its probes, restarts, and
+//! its end.
+//!
+//! Invariant: nothing of this pod's runs twice. A process that an earlier daemon started is found
+//! again before anything is started.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, ObjectReference, PersistentVolumeClaim, Pod, PodStatus,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Instant, interval, sleep},
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    Host, MANAGER, gone,
+    launch::{self, Place, Role},
+    probes::{self, Health},
+    process::{Exit, Launch, Process},
+    status::{self, View},
+};
+use crate::{
+    error::chain,
+    local::{
+        folder::{read_if_there, write_own},
+        homes::tag,
+    },
+    pilot::database::DrivenDatabase,
+    runtime::events::Notice,
+};
+
+/// How often a process is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// What is missing is looked for so often.
+const AGAIN: Duration = Duration::from_secs(3);
+/// A status that could not be written is written again after this time.
+const REWRITE: Duration = Duration::from_secs(1);
+/// A container that ended at once is started again at once, then after this time, and then after
+/// twice as long each time.
+const FIRST_DELAY: Duration = Duration::from_secs(10);
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// One that ran so long did not end at once.
+const RAN_WELL: Duration = Duration::from_secs(600);
+/// What Kubernetes grants a pod that asks for nothing.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+/// For a program that was killed.
+const REAPED: Duration = Duration::from_secs(30);
+
+/// What is remembered of a pod in its folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub uid: String,
+    pub address: String,
+    /// Which build of this program was installed in the pod.
+    #[serde(default)]
+    pub installed: String,
+    /// The distribution that it runs.
+    #[serde(default)]
+    pub home: PathBuf,
+    /// The pilot's process, and when it began in the kernel's ticks.
+    #[serde(default)]
+    pub pid: i32,
+    #[serde(default)]
+    pub started: u64,
+    /// Seconds that it is given to end.
+    #[serde(default)]
+    pub grace: u64,
+}
+
+impl Record {
+    /// The record in a pod's folder; none where there is none that can be read.
+    pub fn read(folder: &Path) -> Option<Self> {
+        let text = read_if_there(&folder.join(RECORD)).ok()??;
+        serde_json::from_str(&text).ok()
+    }
+}
+
+const RECORD: &str = "state.json";
+
+/// Why a pod is not looked after any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The daemon ends, and the pod goes on.
+    Daemon,
+    /// Everything is stopped, and starts again with the next daemon.
+    Stopped,
+    Deleted,
+    /// The object is gone already.
+    Gone,
+}
+
+/// Something is missing; the reason and the message are the container's.
+struct Waits(&'static str, String);
+
+/// What a pod's pilot is started with.
+struct Prepared {
+    container: Container,
+    database: &'static DrivenDatabase,
+    home: PathBuf,
+    address: std::net::Ipv4Addr,
+}
+
+struct Life {
+    host: Arc<Host>,
+    pods: watch::Receiver<Known>,
+    pod: Arc<Pod>,
+    /// The object is gone.
+    gone: bool,
+    view: View,
+    /// As the server has it.
+    written: PodStatus,
+    not_before: Instant,
+    record: Record,
+    process: Option<Process>,
+}
+
+/// A pod as its object says; `None` when that is gone. Whoever knows it lives as long as the
+/// daemon: a channel that closes is no news of the pod.
+pub(crate) type Known = Option<Arc<Pod>>;
+
+/// Looks after one pod until its end.
+pub(crate) async fn live(host: Arc<Host>, mut pods: watch::Receiver<Known>) {
+    let Some(pod) = pods.borrow_and_update().clone() else { return };
+    let mut life = Life {
+        written: pod.status.clone().unwrap_or_default(),
+        host,
+        pods,
+        pod,
+        gone: false,
+        view: View::default(),
+        not_before: Instant::now(),
+        record: Record::default(),
+        process: None,
+    };
+    life.recall();
+    let end = life.run().await;
+    life.end(end).await;
+}
+
+impl Life {
+    fn folder(&self) -> PathBuf {
+        let (namespace, name) = launch::key(&self.pod);
+        self.host.folder.pod(namespace, name)
+    }
+
+    /// Finds out what is there of this pod, or of an earlier one of its name.
+    fn recall(&mut self) {
+        let uid = self.pod.metadata.uid.clone().unwrap_or_default();
+        let folder = self.folder();
+        if let Some(record) = Record::read(&folder) {
+            self.process = Process::adopt(record.pid, record.started);
+            if record.uid == uid {
+                self.record = record;
+            } else if let Some(earlier) = self.process.take() {
+                earlier.signal(Signal::SIGKILL);
+            }
+        }
+        if self.record.uid != uid {
+            // What an earlier pod left, if anything.
+            drop(fs::remove_dir_all(&folder));
+            self.record = Record { uid, ..Record::default() };
+        }
+        self.view.init = self.written.init_container_statuses.clone().unwrap_or_default();
+        self.view.containers = self.written.container_statuses.clone().unwrap_or_default();
+        self.view.ephemeral = self.written.ephemeral_container_statuses.clone().unwrap_or_default();
+    }
+
+    async fn run(&mut self) -> End {
+        let prepared = loop {
+            match self.prepare().await {
+                Ok(prepared) => break prepared,
+                Err(Waits(reason, message)) => self.tell_waiting(reason, &message).await,
+            }
+            if let Some(end) = self.wait(AGAIN).await {
+                return end;
+            }
+        };
+        if self.process.is_none() {
+            let place = self.place(&prepared);
+            let pilot = self.pilot(&place, &prepared);
+            self.process = pilot.and_then(|pilot| Process::find(&pilot.program, &pilot.args));
+        }
+        if let Some(end) = self.install(&prepared).await {
+            return end;
+        }
+        if self.process.is_none() && status::began(self.container(&prepared)).is_some() {
+            self.ended(&prepared, Exit::Unseen, Duration::ZERO).await;
+        }
+        let mut crashes = 0;
+        loop {
+            let begun = Instant::now();
+            if self.process.is_none() {
+                if let Some(end) = self.wait(delay(crashes)).await {
+                    return end;
+                }
+                if let Err(error) = self.start(&prepared) {
+                    self.tell_waiting("RunContainerError", &error.to_string()).await;
+                    crashes += 1;
+                    continue;
+                }
+            }
+            let exit = match self.supervise(&prepared).await {
+                Ok(exit) => exit,
+                Err(end) => return end,
+            };
+            if begun.elapsed() >= RAN_WELL {
+                crashes = 0;
+            }
+            self.ended(&prepared, exit, delay(crashes)).await;
+            crashes += 1;
+        }
+    }
+
+    /// Everything that must be there before anything of the pod is started.
+    async fn prepare(&mut self) -> Result<Prepared, Waits> {
+        let (namespace, name) = launch::key(&self.pod);
+        let host = &self.host;
+        let failed = |what: &str, error: &io::Error| {
+            Waits("CreateContainerError", format!("failed to {what}: {error}"))
+        };
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let pilot = spec.containers.iter().find_map(|container| {
+            match launch::role(&host.databases, container)? {
+                Role::Pilot(database) => Some((container.clone(), database)),
+                Role::Installer => None,
+            }
+        });
+        let Some((container, database)) = pilot else {
+            let text = "images are not run on this host, and nothing in this pod is a pilot";
+            return Err(Waits("CreateContainerError", text.to_owned()));
+        };
+        let address = host
+            .addresses
+            .of(namespace, name)
+            .map_err(|error| failed("find an address", &error))?;
+        let folder = host.folder.pod(namespace, name);
+        let mut folders = vec![folder.clone(), host.folder.logs(namespace, name)];
+        for volume in spec.volumes.iter().flatten() {
+            if let Some(claim) = &volume.persistent_volume_claim {
+                let claims: Api<PersistentVolumeClaim> =
+                    Api::namespaced(host.client.clone(), namespace);
+                let found = claims.get_opt(&claim.claim_name).await;
+                let found = found.map_err(|error| {
+                    Waits("ContainerCreating", format!("no claim was read: {}", chain(&error)))
+                })?;
+                let phase = found.and_then(|claim| claim.status?.phase);
+                if phase.as_deref() != Some("Bound") {
+                    let text = format!("claim {} is not bound", claim.claim_name);
+                    return Err(Waits("ContainerCreating", text));
+                }
+            }
+            folders.extend(launch::volume_folder(&host.folder, &self.pod, volume));
+        }
+        for folder in folders {
+            fs::create_dir_all(&folder).map_err(|error| failed("make a folder", &error))?;
+        }
+        let home = if self.process.is_some() && !self.record.home.as_os_str().is_empty() {
+            self.record.home.clone()
+        } else {
+            let image = container.image.as_deref().unwrap_or_default();
+            let version = tag(image).unwrap_or("latest");
+            let found = host.homes.find(database, version);
+            found.map_err(|missing| Waits("ErrImagePull", missing.to_string()))?.path
+        };
+        let credentials = (host.credentials)(&self.pod)
+            .map_err(|text| Waits("CreateContainerConfigError", text))?;
+        write_own(&launch::kubeconfig(&host.folder, &self.pod), credentials.as_bytes())
+            .map_err(|error| failed("write credentials", &error))?;
+        self.record.address = address.to_string();
+        self.record.home.clone_from(&home);
+        self.record.grace = self.grace().as_secs();
+        self.save();
+        self.view.address = Some(address);
+        self.view.ignored = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .filter(|container| launch::role(&self.host.databases, container).is_none())
+            .map(|container| container.name.clone())
+            .collect();
+        Ok(Prepared { container, database, home, address })
+    }
+
+    fn place(&self, prepared: &Prepared) -> Place<'_> {
+        let host = &self.host;
+        Place {
+            folder: &host.folder,
+            program: &host.program,
+            machine: &host.machine,
+            address: prepared.address,
+            environment: &host.environment,
+            root: host.root,
+        }
+    }
+
+    fn pilot(&self, place: &Place<'_>, prepared: &Prepared) -> Option<Launch> {
+        let Prepared { container, database, home, address: _ } = prepared;
+        launch::pilot(place, &self.pod, container, database, home)
+    }
+
+    /// Runs the init containers, unless this very program was installed already.
+    async fn install(&mut self, prepared: &Prepared) -> Option<End> {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let containers = spec.init_containers.unwrap_or_default();
+        if self.record.installed == self.host.installation
+            && self.view.init.len() == containers.len()
+        {
+            return None;
+        }
+        self.view.init.clear();
+        for container in &containers {
+            loop {
+                let state = match launch::role(&self.host.databases, container) {
+                    Some(Role::Installer) => self.run_installer(prepared, container).await,
+                    _ => Ok((0, "not run: it is in an image".to_owned())),
+                };
+                let (code, message) =
+                    state.unwrap_or_else(|error| (1, format!("failed to run it: {error}")));
+                let ended = status::terminated(Some(code), &message, Some(status::now()), None);
+                let mut known = status::unknown(container, ended);
+                known.ready = code == 0;
+                self.view.init.push(known);
+                if code == 0 {
+                    break;
+                }
+                self.write().await;
+                if let Some(end) = self.wait(FIRST_DELAY).await {
+                    return Some(end);
+                }
+                self.view.init.pop();
+            }
+        }
+        self.record.installed.clone_from(&self.host.installation);
+        self.save();
+        None
+    }
+
+    /// Runs an installer to its end: its code, and what it left to say.
+    async fn run_installer(
+        &self,
+        prepared: &Prepared,
+        container: &Container,
+    ) -> io::Result<(i32, String)> {
+        let place = self.place(prepared);
+        let launch = launch::installer(&place, &self.pod, container);
+        let launch = launch.ok_or_else(|| io::Error::other("its folder is no volume"))?;
+        let log = launch::termination_log(place.folder, &self.pod, &container.name);
+        fs::write(&log, "")?;
+        let mut process = Process::start(&launch)?;
+        let code = loop {
+            match process.ended() {
+                Some(Exit::Code(code)) => break code,
+                Some(Exit::Unseen) => break 1,
+                None => sleep(LOOK).await,
+            }
+        };
+        Ok((code, fs::read_to_string(&log).unwrap_or_default()))
+    }
+
+    fn start(&mut self, prepared: &Prepared) -> io::Result<()> {
+        let place = self.place(prepared);
+        let pilot = self.pilot(&place, prepared);
+        let pilot = pilot.ok_or_else(|| io::Error::other("a folder that it needs is no volume"))?;
+        let (namespace, name) = launch::key(&self.pod);
+        let container = &prepared.container.name;
+        let previous = self.host.folder.log(namespace, name, container, true);
+        match fs::rename(&pilot.log, previous) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::write(launch::termination_log(&self.host.folder, &self.pod, container), "")?;
+        let process = Process::start(&pilot)?;
+        info!(namespace, name, pid = process.pid, "Started a pilot");
+        (self.record.pid, self.record.started) = (process.pid, process.started);
+        self.process = Some(process);
+        self.save();
+        let known = self.container(prepared);
+        let before = known.state.replace(status::running(status::now()));
+        if let Some(ended) = before.filter(|before| before.terminated.is_some()) {
+            known.last_state = Some(ended);
+            known.restart_count += 1;
+        }
+        (known.ready, known.started) = (false, Some(false));
+        Ok(())
+    }
+
+    /// The status of the pilot's container.
+    fn container(&mut self, prepared: &Prepared) -> &mut ContainerStatus {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let all = &mut self.view.containers;
+        for container in &spec.containers {
+            if all.iter().all(|known| known.name != container.name) {
+                let state = if self.view.ignored.contains(&container.name) {
+                    status::waiting("NotRun", "images are not run on this host")
+                } else {
+                    status::waiting("ContainerCreating", "")
+                };
+                all.push(status::unknown(container, state));
+            }
+        }
+        let pid = self.record.pid;
+        let known = all.iter_mut().find(|known| known.name == prepared.container.name);
+        let known = known.expect("a status was made for each container of the spec");
+        known.container_id = (pid > 0).then(|| status::id(pid));
+        known.image_id = format!("file://{}", prepared.home.display());
+        known
+    }
+
+    /// Watches over the process until it ended, or the pod is to end.
+    async fn supervise(&mut self, prepared: &Prepared) -> Result<Exit, End> {
+        let known = self.container(prepared);
+        if known.state.as_ref().is_none_or(|state| state.running.is_none()) {
+            known.state = Some(status::running(status::now()));
+        }
+        // One that was adopted is as it was until its probes say something else.
+        let health = Health {
+            started: known.started == Some(true),
+            ready: known.ready,
+            ..Health::default()
+        };
+        let (sender, mut health) = watch::channel(health);
+        let probes = probes::ask(prepared.container.clone(), prepared.address, sender);
+        let mut probes = Box::pin(probes);
+        let mut asking = true;
+        let mut looks = interval(LOOK);
+        loop {
+            if let Some(exit) = self.process.as_mut().and_then(Process::ended) {
+                return Ok(exit);
+            }
+            if let Some(end) = self.ending() {
+                return Err(end);
+            }
+            let told = health.borrow_and_update().clone();
+            let known = self.container(prepared);
+            (known.started, known.ready) = (Some(told.started), told.ready);
+            self.view.unready = told.unready;
+            if let Some(why) = told.dead {
+                self.event(&Notice::warning(
+                    "Killing",
+                    format!("the container is restarted: {why}"),
+                ))
+                .await;
+                return Ok(self.terminate(self.grace()).await);
+            }
+            self.deliver(prepared).await;
+            self.write().await;
+            tokio::select! {
+                () = &mut probes, if asking => asking = false,
+                _ = looks.tick() => {}
+                _ = self.pods.changed() => self.heard(),
+            }
+        }
+    }
+
+    /// Runs what was added to the pod to bring another pilot.
+    async fn deliver(&mut self, prepared: &Prepared) {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        for added in spec.ephemeral_containers.iter().flatten() {
+            if self.view.ephemeral.iter().any(|known| known.name == added.name) {
+                continue;
+            }
+            // The two differ in the container that is debugged.
+            let container = serde_json::from_value(json!(added)).unwrap_or_default();
+            let (code, message) = match launch::role(&self.host.databases, &container) {
+                Some(Role::Installer) => self
+                    .run_installer(prepared, &container)
+                    .await
+                    .unwrap_or_else(|error| (1, format!("failed to run it: {error}"))),
+                _ => (1, "images are not run on this host".to_owned()),
+            };
+            let ended = status::terminated(Some(code), &message, Some(status::now()), None);
+            self.view.ephemeral.push(status::unknown(&container, ended));
+        }
+    }
+
+    /// The process ended by itself.
+    async fn ended(&mut self, prepared: &Prepared, exit: Exit, delay: Duration) {
+        let (pid, code) = (self.record.pid, code(exit));
+        self.process = None;
+        let log = launch::termination_log(&self.host.folder, &self.pod, &prepared.container.name);
+        let message = fs::read_to_string(log).unwrap_or_default();
+        let (namespace, name) = launch::key(&self.pod);
+        warn!(namespace, name, pid, code, message = message.trim(), "A pilot ended");
+        let known = self.container(prepared);
+        let ended = status::terminated(code, &message, status::began(known), Some(pid));
+        known.last_state = Some(ended);
+        known.restart_count += 1;
+        (known.ready, known.started) = (false, Some(false));
+        let text = format!("back-off {} s restarting the container", delay.as_secs());
+        known.state = Some(status::waiting("CrashLoopBackOff", &text));
+        (self.record.pid, self.record.started) = (0, 0);
+        self.save();
+        self.write().await;
+    }
+
+    async fn tell_waiting(&mut self, reason: &'static str, message: &str) {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        for container in &spec.containers {
+            let state = status::waiting(reason, message);
+            match self.view.containers.iter_mut().find(|known| known.name == container.name) {
+                Some(known) => (known.state, known.ready) = (Some(state), false),
+                None => self.view.containers.push(status::unknown(container, state)),
+            }
+        }
+        if self.write().await {
+            let (namespace, name) = launch::key(&self.pod);
+            info!(namespace, name, reason, message, "A pod waits");
+            if reason != "ContainerCreating" {
+                self.event(&Notice::warning("Failed", message)).await;
+            }
+        }
+    }
+
+    /// Pauses for so long, unless the pod is to end.
+    async fn wait(&mut self, pause: Duration) -> Option<End> {
+        let until = Instant::now() + pause;
+        let (stopping, shutdown) = (self.host.stopping.clone(), self.host.shutdown.clone());
+        loop {
+            if let Some(end) = self.ending() {
+                return Some(end);
+            }
+            self.write().await;
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return None,
+                _ = self.pods.changed() => self.heard(),
+                () = stopping.triggered() => {}
+                () = shutdown.triggered() => {}
+            }
+        }
+    }
+
+    /// Takes over what is new of the object.
+    fn heard(&mut self) {
+        match self.pods.borrow_and_update().clone() {
+            Some(pod) => self.pod = pod,
+            None => self.gone = true,
+        }
+    }
+
+    fn ending(&self) -> Option<End> {
+        let deleted = self.pod.metadata.deletion_timestamp.is_some();
+        if self.host.stopping.is_triggered() {
+            Some(End::Stopped)
+        } else if self.host.shutdown.is_triggered() || self.pods.has_changed().is_err() {
+            Some(End::Daemon)
+        } else if self.gone {
+            Some(End::Gone)
+        } else {
+            deleted.then_some(End::Deleted)
+        }
+    }
+
+    /// What the pod asks for at its end.
+    fn grace(&self) -> Duration {
+        let wanted = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        let wanted = wanted.and_then(|seconds| u64::try_from(seconds).ok());
+        wanted.map_or(DEFAULT_GRACE, Duration::from_secs)
+    }
+
+    /// What whoever deleted the pod granted; that may become less.
+    fn granted(&self) -> Duration {
+        let granted = self.pod.metadata.deletion_grace_period_seconds;
+        let granted = granted.and_then(|seconds| u64::try_from(seconds).ok());
+        granted.map_or_else(|| self.grace(), Duration::from_secs)
+    }
+
+    /// Asks the process to end, and kills it when it takes too long.
+    async fn terminate(&mut self, grace: Duration) -> Exit {
+        let Some(mut process) = self.process.take() else { return Exit::Unseen };
+        let begun = Instant::now();
+        let deleted = self.pod.metadata.deletion_timestamp.is_some();
+        process.signal(Signal::SIGTERM);
+        let mut killed = None;
+        loop {
+            if let Some(exit) = process.ended() {
+                return exit;
+            }
+            let grace = if deleted { grace.min(self.granted()) } else { grace };
+            if killed.is_none() && begun.elapsed() >= grace {
+                process.signal(Signal::SIGKILL);
+                killed = Some(Instant::now());
+            }
+            if killed.is_some_and(|since| since.elapsed() > REAPED) {
+                warn!(pid = process.pid, "A process does not end although it was killed");
+                return Exit::Unseen;
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                Ok(()) = self.pods.changed() => self.heard(),
+            }
+        }
+    }
+
+    async fn end(&mut self, end: End) {
+        let (namespace, name) = launch::key(&self.pod);
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let grace = match end {
+            End::Daemon => return,
+            End::Stopped => self.grace(),
+            End::Deleted => self.granted(),
+            End::Gone => Duration::ZERO,
+        };
+        if self.process.is_some() {
+            info!(namespace, name, ?end, "Stopping a pilot");
+            let pid = self.record.pid;
+            let exit = self.terminate(grace).await;
+            self.stopped(exit, pid);
+        }
+        if end == End::Stopped {
+            self.not_before = Instant::now();
+            self.write().await;
+            return;
+        }
+        if end == End::Deleted {
+            self.not_before = Instant::now();
+            self.write().await;
+        }
+        if let Err(error) = fs::remove_dir_all(self.folder())
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            warn!(namespace, name, %error, "The folder of a pod stays");
+        }
+        if end == End::Deleted {
+            self.release(&namespace, &name).await;
+        }
+    }
+
+    /// Notes how the pilot ended that was asked to.
+    fn stopped(&mut self, exit: Exit, pid: i32) {
+        (self.record.pid, self.record.started) = (0, 0);
+        self.save();
+        for known in &mut self.view.containers {
+            if let Some(began) = status::began(known) {
+                known.state = Some(status::terminated(code(exit), "", Some(began), Some(pid)));
+                (known.ready, known.started) = (false, Some(false));
+            }
+        }
+    }
+
+    /// Lets the object go: nothing of it runs any more.
+    async fn release(&mut self, namespace: &str, name: &str) {
+        let api: Api<Pod> = Api::namespaced(self.host.client.clone(), namespace);
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions {
+                uid: self.pod.metadata.uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        loop {
+            match gone(api.delete(name, &params).await.map(drop)) {
+                Ok(()) => return,
+                Err(error) => debug!(namespace, name, error = %chain(&error), "A pod stays"),
+            }
+            tokio::select! {
+                () = sleep(REWRITE) => {}
+                () = self.host.shutdown.triggered() => return,
+            }
+        }
+    }
+
+    /// Writes the status when it differs; says whether it did.
+    async fn write(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.not_before {
+            return false;
+        }
+        let status = status::status(&self.pod, &self.written, &self.view);
+        if status == self.written {
+            return false;
+        }
+        let (namespace, name) = launch::key(&self.pod);
+        let api: Api<Pod> = Api::namespaced(self.host.client.clone(), namespace);
+        let patch = json!({"metadata": {"uid": self.pod.metadata.uid}, "status": status});
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        match api.patch_status(name, &params, &Patch::Merge(&patch)).await {
+            Ok(_) => {
+                self.written = status;
+                true
+            }
+            Err(error) => {
+                debug!(namespace, name, error = %chain(&error), "Status is written again");
+                self.not_before = now + REWRITE;
+                false
+            }
+        }
+    }
+
+    fn save(&self) {
+        let text = serde_json::to_string_pretty(&self.record).unwrap_or_default();
+        let folder = self.folder();
+        if let Err(error) = write_own(&folder.join(RECORD), text.as_bytes()) {
+            // The process is found by its words, too.
+            warn!(folder = %folder.display(), %error, "What a pod is was not written down");
+        }
+    }
+
+    async fn event(&self, notice: &Notice) {
+        let (namespace, name) = launch::key(&self.pod);
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            uid: self.pod.metadata.uid.clone(),
+            ..ObjectReference::default()
+        };
+        self.host.events.publish(&about, notice).await;
+    }
+}
+
+fn code(exit: Exit) -> Option<i32> {
+    match exit {
+        Exit::Code(code) => Some(code),
+        Exit::Unseen => None,
+    }
+}
+
+/// How long a start waits after so many that ended at once.
+fn delay(crashes: u32) -> Duration {
+    match crashes {
+        0 => Duration::ZERO,
+        more => (FIRST_DELAY * 2_u32.saturating_pow(more.min(10) - 1)).min(LONGEST_DELAY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_wait_longer_each_time_up_to_five_minutes() {
+        let all = [0, 1, 2, 3, 4, 5, 6, 40].map(|crashes| delay(crashes).as_secs());
+        assert_eq!(all, [0, 10, 20, 40, 80, 160, 300, 300]);
+    }
+}

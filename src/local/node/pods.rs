@@ -1,0 +1,123 @@
+//! Gives each pod of this machine somebody who looks after it, one at a time for each name.
+
+use std::{collections::HashMap, fs, sync::Arc};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::reflector::Store;
+use nix::sys::signal::Signal;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::{
+    Host,
+    pod::{Known, Record, live},
+    process::Process,
+    watch::Bell,
+};
+use crate::runtime::{Shutdown, Tasks};
+
+pub(crate) struct Pods {
+    pub(crate) host: Arc<Host>,
+    pub(crate) store: Store<Pod>,
+    pub(crate) bell: Bell,
+    /// Those who look after pods.
+    pub(crate) tasks: Tasks,
+}
+
+struct Kept {
+    uid: Option<String>,
+    news: watch::Sender<Known>,
+}
+
+impl Pods {
+    /// Until shutdown. What runs then goes on running.
+    pub(crate) async fn run(self, shutdown: Shutdown) {
+        // An error means that the watch ended, which ends the process.
+        drop(self.store.wait_until_ready().await);
+        self.clear();
+        let mut kept: HashMap<(String, String), Kept> = HashMap::new();
+        loop {
+            self.look(&mut kept);
+            tokio::select! {
+                () = self.bell.rung() => {}
+                () = shutdown.triggered() => break,
+            }
+        }
+        // They hear of the end themselves, and not by news of their pods.
+        self.tasks.join().await;
+    }
+
+    fn look(&self, kept: &mut HashMap<(String, String), Kept>) {
+        let there: HashMap<_, _> = self
+            .store
+            .state()
+            .into_iter()
+            .filter(|pod| {
+                let machine = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+                machine == Some(&self.host.machine)
+            })
+            .map(|pod| {
+                let meta = &pod.metadata;
+                let key = (
+                    meta.namespace.clone().unwrap_or_default(),
+                    meta.name.clone().unwrap_or_default(),
+                );
+                (key, pod)
+            })
+            .collect();
+        for (key, known) in kept.iter() {
+            let pod = there.get(key).filter(|pod| pod.metadata.uid == known.uid);
+            known.news.send_if_modified(|now| {
+                let other = now.as_ref().map(|pod| &pod.metadata.resource_version)
+                    != pod.map(|pod| &pod.metadata.resource_version);
+                *now = pod.cloned();
+                other
+            });
+        }
+        // Whoever looked after it is done.
+        kept.retain(|key, known| {
+            !known.news.is_closed()
+                || there.get(key).is_some_and(|pod| pod.metadata.uid == known.uid)
+        });
+        for (key, pod) in there {
+            if kept.contains_key(&key) {
+                continue;
+            }
+            let (news, hears) = watch::channel(Some(Arc::clone(&pod)));
+            let (host, bell) = (Arc::clone(&self.host), self.bell.clone());
+            self.tasks.spawn("pod", async move {
+                live(host, hears).await;
+                // Another of its name may wait for this end.
+                bell.ring();
+            });
+            kept.insert(key, Kept { uid: pod.metadata.uid.clone(), news });
+        }
+    }
+
+    /// Ends what runs of pods that are gone: they were deleted while no daemon was there.
+    fn clear(&self) {
+        let there = self.store.state();
+        let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
+        for namespace in folders(self.host.folder.pods()) {
+            for pod in folders(namespace.path()) {
+                let key = (namespace.file_name(), pod.file_name());
+                let known = there.iter().any(|pod| {
+                    let name = |name: &Option<String>| name.clone().unwrap_or_default().into();
+                    (name(&pod.metadata.namespace), name(&pod.metadata.name)) == key
+                });
+                if known {
+                    continue;
+                }
+                if let Some(record) = Record::read(&pod.path())
+                    && let Some(process) = Process::adopt(record.pid, record.started)
+                {
+                    warn!(pod = %pod.path().display(), pid = record.pid, "Ended a pilot without a pod");
+                    process.signal(Signal::SIGKILL);
+                }
+                if let Err(error) = fs::remove_dir_all(pod.path()) {
+                    warn!(pod = %pod.path().display(), %error, "A folder without a pod stays");
+                }
+            }
+        }
+    }
+}

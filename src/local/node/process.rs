@@ -1,0 +1,205 @@
+//! A process that outlives the one that started it, and is known again by the next.
+//!
+//! Owns start, adoption, signals and the end of a container's process. Not the pilot's
+//! supervisor: that one kills its children when it dies, and here they must live on.
+
+#![expect(clippy::disallowed_methods, reason = "stands for a container runtime: starts pods")]
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    /// The whole environment.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) directory: PathBuf,
+    /// Both standard output and error are appended to it.
+    pub(crate) log: PathBuf,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Its code, or 128 and the signal.
+    Code(i32),
+    /// Nobody was there to see it.
+    Unseen,
+}
+
+/// A process, and who it is: numbers are used again, and then the time of its start differs.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    /// In the kernel's ticks since boot.
+    pub(crate) started: u64,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// Starts a process in a group of its own.
+    pub(crate) fn start(launch: &Launch) -> io::Result<Self> {
+        let Launch { program, args, env, directory, log } = launch;
+        let output = File::options().create(true).append(true).open(log)?;
+        let child = Command::new(program)
+            .args(args)
+            .env_clear()
+            .envs(env.iter().map(|(name, value)| (name, value)))
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0)
+            .spawn()?;
+        let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+        // A child that ended keeps its number until it is asked for.
+        let started = start_time(pid).unwrap_or_default();
+        Ok(Self { pid, started, child: Some(child) })
+    }
+
+    /// The process of this number and time, when it still runs.
+    pub(crate) fn adopt(pid: i32, started: u64) -> Option<Self> {
+        (start_time(pid) == Some(started)).then_some(Self { pid, started, child: None })
+    }
+
+    /// The process that was started as this program with these arguments, whoever wrote it down:
+    /// a daemon that was killed right after the start did not.
+    pub(crate) fn find(program: &Path, args: &[String]) -> Option<Self> {
+        let mut wanted = program.as_os_str().as_encoded_bytes().to_vec();
+        for arg in args {
+            wanted.push(0);
+            wanted.extend(arg.as_bytes());
+        }
+        let mut all = fs::read_dir("/proc").ok()?.flatten();
+        all.find_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let line = fs::read(entry.path().join("cmdline")).ok()?;
+            let line = line.strip_suffix(&[0]).unwrap_or(&line);
+            (line == wanted).then(|| start_time(pid))?.map(|started| Self {
+                pid,
+                started,
+                child: None,
+            })
+        })
+    }
+
+    /// How it ended, once it has.
+    pub(crate) fn ended(&mut self) -> Option<Exit> {
+        let Some(child) = &mut self.child else {
+            return (start_time(self.pid) != Some(self.started)).then_some(Exit::Unseen);
+        };
+        match child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => {
+                let signal = status.signal().map(|signal| 128 + signal);
+                Some(status.code().or(signal).map_or(Exit::Unseen, Exit::Code))
+            }
+            // Somebody else asked for its end.
+            Err(_) => Some(Exit::Unseen),
+        }
+    }
+
+    /// Sends a signal to it, when it is still this process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if start_time(self.pid) == Some(self.started) {
+            // It may end in between: then there is nothing to tell it.
+            kill(Pid::from_raw(self.pid), signal).ok();
+        }
+    }
+}
+
+/// When a process began, in ticks since boot. `None` when it does not run: one that ended and is
+/// not yet asked for (a zombie) does not.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&text)
+}
+
+/// The name in parentheses may hold anything.
+fn parse_stat(text: &str) -> Option<u64> {
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    // The 22nd field of all, after the number, the name and the state.
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn launch(place: &Path, script: &str) -> Launch {
+        Launch {
+            program: "/bin/sh".into(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            env: vec![("WORD".into(), "told".into())],
+            directory: place.to_owned(),
+            log: place.join("log"),
+        }
+    }
+
+    fn end(process: &mut Process) -> Exit {
+        let begun = Instant::now();
+        loop {
+            if let Some(exit) = process.ended() {
+                return exit;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{process:?} does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_process_gets_its_environment_and_log_and_its_end_is_seen() {
+        let place = tempfile::tempdir().unwrap();
+        let script = "echo $WORD; pwd >&2; exit 7";
+        let mut process = Process::start(&launch(place.path(), script)).unwrap();
+        assert_eq!(end(&mut process), Exit::Code(7));
+        let log = fs::read_to_string(place.path().join("log")).unwrap();
+        assert_eq!(log.lines().next(), Some("told"));
+        assert_eq!(log.lines().count(), 2);
+    }
+
+    #[test]
+    fn one_that_runs_is_adopted_and_one_of_another_time_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        // It stops itself, and leaves nothing behind when it is killed.
+        let script = format!("kill -STOP $$ # {}", place.path().display());
+        let mut process = Process::start(&launch(place.path(), &script)).unwrap();
+        assert!(Process::adopt(process.pid, process.started + 1).is_none());
+        let mut adopted = Process::adopt(process.pid, process.started).unwrap();
+        assert_eq!(adopted.ended(), None);
+        let mut words = ["-c".to_owned(), script];
+        let found = Process::find(Path::new("/bin/sh"), &words).unwrap();
+        assert_eq!((found.pid, found.started), (process.pid, process.started));
+        words[1].push('x');
+        assert!(Process::find(Path::new("/bin/sh"), &words).is_none());
+        adopted.signal(Signal::SIGKILL);
+        assert_eq!(end(&mut process), Exit::Code(137));
+        assert_eq!(adopted.ended(), Some(Exit::Unseen));
+    }
+
+    #[test]
+    fn a_name_with_parentheses_hides_nothing() {
+        let fields = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(parse_stat(&format!("7 (a) b) {fields}")), Some(4242));
+        assert_eq!(parse_stat(&format!("7 (a) {}", fields.replacen('S', "Z", 1))), None);
+        assert_eq!(parse_stat("nothing"), None);
+    }
+}

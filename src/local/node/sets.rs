@@ -1,0 +1,347 @@
+//! Pods and claims of StatefulSets, as Kubernetes makes them for a set whose pods start in
+//! parallel and are replaced when somebody deletes them.
+//!
+//! Owns which pods there should be. Every pod is made from the set as the server has it at that
+//! moment, never from a copy: a pod that was deleted to be replaced must not come back as it was.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{StatefulSet, StatefulSetStatus},
+        core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume},
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    runtime::reflector::Store,
+};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::{MANAGER, gone, watch::Bell};
+use crate::{error::chain, runtime::Shutdown};
+
+/// After a failure, so long until the next try.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A claim in use is kept until its pod is gone.
+pub(crate) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
+
+pub(crate) struct Sets {
+    pub(crate) client: Client,
+    pub(crate) store: Store<StatefulSet>,
+    pub(crate) pods: Store<Pod>,
+    pub(crate) bell: Bell,
+    /// Name of the Node that every pod is put on.
+    pub(crate) machine: String,
+    /// Nothing new is made from now on.
+    pub(crate) stopping: Shutdown,
+}
+
+impl Sets {
+    pub(crate) async fn run(self, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = self.bell.rung() => {}
+                () = shutdown.triggered() => return,
+            }
+            for set in self.store.state() {
+                if let Err(error) = self.reconcile(&set).await {
+                    let name = set.metadata.name.as_deref().unwrap_or_default();
+                    warn!(name, error = %chain(&error), "StatefulSet is looked at again");
+                    sleep(RETRY).await;
+                    self.bell.ring();
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&self, set: &StatefulSet) -> Result<(), kube::Error> {
+        let pods: Vec<_> = self
+            .pods
+            .state()
+            .into_iter()
+            .filter(|pod| owner(&pod.metadata) == set.metadata.uid.as_deref())
+            .collect();
+        if set.metadata.deletion_timestamp.is_none() {
+            let wanted = replicas(set);
+            for pod in &pods {
+                if ordinal(set, &pod.metadata).is_none_or(|ordinal| ordinal >= wanted) {
+                    self.remove(&pod.metadata).await?;
+                }
+            }
+            let there: Vec<_> = pods.iter().filter_map(|pod| ordinal(set, &pod.metadata)).collect();
+            let wanted = if self.stopping.is_triggered() { 0 } else { wanted };
+            for missing in (0..wanted).filter(|ordinal| !there.contains(ordinal)) {
+                self.create(&set.metadata, missing).await?;
+            }
+        }
+        self.report(set, &pods.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await
+    }
+
+    async fn create(&self, known: &ObjectMeta, ordinal: i32) -> Result<(), kube::Error> {
+        let (namespace, name) = key(known);
+        let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
+        let Some(set) = api.get_opt(name).await? else { return Ok(()) };
+        let alive = set.metadata.deletion_timestamp.is_none() && set.metadata.uid == known.uid;
+        if !alive || ordinal >= replicas(&set) {
+            return Ok(());
+        }
+        for claim in claims(&set, ordinal) {
+            let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+            created(api.create(&PostParams::default(), &claim).await)?;
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pod = pod(&set, ordinal, &self.machine);
+        if created(api.create(&PostParams::default(), &pod).await)? {
+            info!(namespace, name = pod.metadata.name, "Made a pod");
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, pod: &ObjectMeta) -> Result<(), kube::Error> {
+        if pod.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let (namespace, name) = key(pod);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let preconditions = Preconditions { uid: pod.uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        gone(api.delete(name, &params).await.map(drop))?;
+        info!(namespace, name, "Took a pod away");
+        Ok(())
+    }
+
+    async fn report(&self, set: &StatefulSet, pods: &[&Pod]) -> Result<(), kube::Error> {
+        let status = status(set, pods);
+        if set.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let (namespace, name) = key(&set.metadata);
+        let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
+        let patch = json!({"metadata": {"uid": set.metadata.uid}, "status": status});
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        gone(api.patch_status(name, &params, &Patch::Merge(&patch)).await.map(drop))
+    }
+}
+
+/// Says whether it was made now; what is there already is fine.
+fn created<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn key(meta: &ObjectMeta) -> (&str, &str) {
+    (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+fn owner(meta: &ObjectMeta) -> Option<&str> {
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+fn replicas(set: &StatefulSet) -> i32 {
+    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+}
+
+fn ordinal(set: &StatefulSet, pod: &ObjectMeta) -> Option<i32> {
+    let name = set.metadata.name.as_deref()?;
+    pod.name.as_deref()?.strip_prefix(name)?.strip_prefix('-')?.parse().ok()
+}
+
+/// Name of the revision that the template is.
+fn revision(set: &StatefulSet) -> String {
+    let template = set.spec.as_ref().map(|spec| json!(spec.template)).unwrap_or_default();
+    let hash = Sha256::digest(template.to_string());
+    let hash = hash.iter().take(5).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    format!("{}-{hash}", set.metadata.name.as_deref().unwrap_or_default())
+}
+
+fn status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
+    let count = |is: &dyn Fn(&Pod) -> bool| {
+        i32::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i32::MAX)
+    };
+    let revision = revision(set);
+    let ready = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+        conditions
+            .unwrap_or_default()
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let newest = count(&|pod| {
+        let labels = pod.metadata.labels.as_ref();
+        labels.and_then(|labels| labels.get("controller-revision-hash")) == Some(&revision)
+    });
+    let total = count(&|_| true);
+    let before = set.status.as_ref().and_then(|status| status.current_revision.clone());
+    // Pods are of the older revision until the last of them was replaced.
+    let current = before.filter(|_| newest < total).unwrap_or_else(|| revision.clone());
+    StatefulSetStatus {
+        observed_generation: set.metadata.generation,
+        replicas: total,
+        ready_replicas: Some(count(&ready)),
+        available_replicas: Some(count(&ready)),
+        current_replicas: Some(if current == revision { newest } else { total - newest }),
+        updated_replicas: Some(newest),
+        current_revision: Some(current),
+        update_revision: Some(revision),
+        collision_count: Some(0),
+        conditions: None,
+    }
+}
+
+/// Claims of the pod of this ordinal.
+fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
+    let Some(spec) = &set.spec else { return Vec::new() };
+    let (namespace, name) = key(&set.metadata);
+    let selector = spec.selector.match_labels.clone().unwrap_or_default();
+    let templates = spec.volume_claim_templates.iter().flatten();
+    templates
+        .map(|template| {
+            let mut labels = template.metadata.labels.clone().unwrap_or_default();
+            labels.extend(selector.clone());
+            let volume = template.metadata.name.as_deref().unwrap_or_default();
+            PersistentVolumeClaim {
+                metadata: ObjectMeta {
+                    name: Some(format!("{volume}-{name}-{ordinal}")),
+                    namespace: Some(namespace.to_owned()),
+                    labels: Some(labels),
+                    annotations: template.metadata.annotations.clone(),
+                    finalizers: Some(vec![CLAIM_FINALIZER.to_owned()]),
+                    ..ObjectMeta::default()
+                },
+                spec: template.spec.clone(),
+                status: None,
+            }
+        })
+        .collect()
+}
+
+/// The pod of this ordinal.
+fn pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
+    let (namespace, set_name) = key(&set.metadata);
+    let name = format!("{set_name}-{ordinal}");
+    let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+    let meta = template.metadata.unwrap_or_default();
+    let mut labels = meta.labels.unwrap_or_default();
+    labels.extend(BTreeMap::from([
+        ("statefulset.kubernetes.io/pod-name".to_owned(), name.clone()),
+        ("apps.kubernetes.io/pod-index".to_owned(), ordinal.to_string()),
+        ("controller-revision-hash".to_owned(), revision(set)),
+    ]));
+    let mut spec = template.spec.unwrap_or_default();
+    let mut volumes = spec.volumes.take().unwrap_or_default();
+    for claim in claims(set, ordinal) {
+        let claim = claim.metadata.name.unwrap_or_default();
+        let volume = claim.strip_suffix(&format!("-{name}")).unwrap_or(&claim).to_owned();
+        volumes.retain(|known| known.name != volume);
+        let source = PersistentVolumeClaimVolumeSource { claim_name: claim, read_only: None };
+        volumes.push(Volume {
+            name: volume,
+            persistent_volume_claim: Some(source),
+            ..Volume::default()
+        });
+    }
+    spec.volumes = Some(volumes);
+    spec.hostname = Some(name.clone());
+    spec.subdomain = set.spec.as_ref().and_then(|spec| spec.service_name.clone());
+    // There is one machine, and no scheduler.
+    spec.node_name = Some(machine.to_owned());
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(labels),
+            annotations: meta.annotations,
+            owner_references: Some(vec![OwnerReference {
+                api_version: "apps/v1".to_owned(),
+                kind: "StatefulSet".to_owned(),
+                name: set_name.to_owned(),
+                uid: set.metadata.uid.clone().unwrap_or_default(),
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set() -> StatefulSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": "demo", "namespace": "shop", "uid": "u1", "generation": 3},
+            "spec": {
+                "replicas": 2, "serviceName": "demo-pods",
+                "selector": {"matchLabels": {"app": "demo"}},
+                "template": {
+                    "metadata": {"labels": {"app": "demo"}, "annotations": {"hash": "h"}},
+                    "spec": {"containers": [], "volumes": [{"name": "shared", "emptyDir": {}}]},
+                },
+                "volumeClaimTemplates": [{
+                    "metadata": {"name": "data", "labels": {"own": "yes"}},
+                    "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+                }],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pod_has_its_ordinal_its_claim_and_its_owner() {
+        let pod = pod(&set(), 1, "host");
+        let meta = &pod.metadata;
+        assert_eq!(key(meta), ("shop", "demo-1"));
+        assert_eq!((owner(meta), ordinal(&set(), meta)), (Some("u1"), Some(1)));
+        assert_eq!(meta.annotations.as_ref().unwrap()["hash"], "h");
+        assert_eq!(meta.labels.as_ref().unwrap()["statefulset.kubernetes.io/pod-name"], "demo-1");
+        let spec = pod.spec.unwrap();
+        assert_eq!(spec.node_name.as_deref(), Some("host"));
+        let volumes = spec.volumes.unwrap();
+        assert_eq!(volumes.len(), 2);
+        let claim = volumes[1].persistent_volume_claim.as_ref().unwrap();
+        assert_eq!((volumes[1].name.as_str(), claim.claim_name.as_str()), ("data", "data-demo-1"));
+
+        let claim = claims(&set(), 1).remove(0);
+        assert_eq!(key(&claim.metadata), ("shop", "data-demo-1"));
+        let labels = claim.metadata.labels.unwrap();
+        assert_eq!((labels["app"].as_str(), labels["own"].as_str()), ("demo", "yes"));
+    }
+
+    #[test]
+    fn the_status_counts_what_is_ready_and_of_the_newest_revision() {
+        let mut set = set();
+        let mut pods = [pod(&set, 0, "host"), pod(&set, 1, "host")];
+        pods[0].status = serde_json::from_value(json!({
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }))
+        .unwrap();
+        set.status = Some(status(&set, &pods.each_ref()));
+        let first = set.status.clone().unwrap();
+        assert_eq!((first.replicas, first.ready_replicas), (2, Some(1)));
+        assert_eq!((first.updated_replicas, first.current_replicas), (Some(2), Some(2)));
+        assert_eq!(first.current_revision, first.update_revision);
+
+        let template = set.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        template.priority = Some(7);
+        let newer = pod(&set, 1, "host");
+        let second = status(&set, &[&pods[0], &newer]);
+        assert_eq!((second.updated_replicas, second.current_replicas), (Some(1), Some(1)));
+        assert_eq!(second.current_revision, first.current_revision);
+        assert_ne!(second.update_revision, first.update_revision);
+    }
+}

@@ -1,0 +1,82 @@
+//! Caches of what the node reads, each filled by a watch, and one bell that rings with every change.
+
+use std::{fmt::Debug, hash::Hash, sync::Arc};
+
+use futures::StreamExt;
+use kube::{
+    Api,
+    runtime::{
+        WatchStreamExt,
+        reflector::{Store, store::Writer},
+        watcher,
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tracing::warn;
+
+use crate::{error::chain, runtime::Runtime};
+
+/// Rings for whoever waits, and once for who comes later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bell(Arc<Notify>);
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        self.0.notify_one();
+    }
+
+    /// Waits for a ring since the last wait. One waits at a time.
+    pub(crate) async fn rung(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// A cache of these objects, for as long as the process runs. Each of the bells rings when it was
+/// filled and with every change.
+pub(crate) fn watch<K>(
+    rt: &Runtime,
+    task: &'static str,
+    api: Api<K>,
+    dynamic: K::DynamicType,
+    bells: &[&Bell],
+) -> Store<K>
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Eq + Hash + Clone + Send + Sync + Unpin,
+{
+    let mut writer = Writer::new(dynamic);
+    let store = writer.as_reader();
+    let bells: Vec<Bell> = bells.iter().map(|&bell| bell.clone()).collect();
+    let shutdown = rt.shutdown();
+    rt.tasks().spawn_vital(task, async move {
+        let mut last = String::new();
+        let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
+        loop {
+            let event = tokio::select! {
+                // The stream goes on where it was when it is polled again.
+                event = events.next() => event,
+                () = shutdown.triggered() => return,
+            };
+            match event {
+                None => return,
+                Some(Err(error)) => {
+                    let text = chain(&error).to_string();
+                    if text != last {
+                        warn!(task, error = text, "Watch failed, trying again");
+                        last = text;
+                    }
+                }
+                Some(Ok(event)) => {
+                    writer.apply_watcher_event(&event);
+                    if matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
+                        continue;
+                    }
+                    last.clear();
+                    bells.iter().for_each(Bell::ring);
+                }
+            }
+        }
+    });
+    store
+}
