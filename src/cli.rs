@@ -4,6 +4,7 @@ mod apiserver;
 mod applet;
 mod controller;
 mod install;
+mod local;
 mod logging;
 mod manifest;
 mod pilot;
@@ -33,6 +34,7 @@ enum Applet {
     Pilot(pilot::Args),
     Plugin(plugin::Args),
     Install(install::Args),
+    Local(Box<local::Args>),
     Version(version::Args),
 }
 
@@ -66,6 +68,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
             Applet::Pilot(args) => pilot::run(args.into(), databases),
             Applet::Plugin(args) => plugin::run(args, databases),
             Applet::Install(args) => install::run(&args, databases),
+            Applet::Local(args) => local::run(*args, databases),
             Applet::Version(args) => version::run(&args),
         },
     };

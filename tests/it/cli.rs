@@ -30,6 +30,10 @@ fn bad_usage_ends_with_64_and_says_why() {
         &["controller", "--no-such-flag"],
         &["pilot", "no-such-database"],
         &["install"],
+        &["local"],
+        &["local", "up", "--file", "/nonexistent.yaml"],
+        &["local", "up", "--home", "/nonexistent"],
+        &["local", "status", "--dir", "/tmp/white space"],
     ] {
         let output = called("navigator", args);
         assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");
@@ -51,6 +55,12 @@ fn help_of_every_applet_shows_examples_and_exit_codes() {
         &["pilot", "elasticsearch"],
         &["install"],
         &["manifest"],
+        &["local"],
+        &["local", "up"],
+        &["local", "status"],
+        &["local", "logs"],
+        &["local", "kubeconfig"],
+        &["local", "down"],
         &["version"],
     ] {
         let output = called("navigator", &[applet, &["--help"]].concat());

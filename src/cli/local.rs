@@ -1,0 +1,202 @@
+//! `navigator local`: everything on this host, without Kubernetes.
+
+mod apply;
+mod checks;
+mod daemon;
+mod down;
+mod logs;
+mod manifest;
+mod status;
+mod table;
+mod up;
+mod wait;
+
+use std::{io::Write, net::SocketAddr, path::PathBuf};
+
+use kube::{
+    Client,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use super::complain;
+use crate::{
+    database::Databases,
+    error::{chain, exit},
+    local::{folder::Folder, homes::Homes},
+};
+
+/// Runs databases on this host, without Kubernetes.
+///
+/// One process serves the API, decides and looks after the databases' own processes, each at a
+/// loopback address of its own. `kubectl` works on it, with the file that `kubeconfig` names.
+///
+/// Exit codes: 0 done, 1 failed, 64 unusable arguments, files or distributions: nothing was
+/// started.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  navigator local up --home cassandra=/opt/apache-cassandra-5.0.6 -f demo.yaml --wait
+  navigator local status
+  kubectl --kubeconfig \"$(navigator local kubeconfig)\" get pods
+  navigator local down")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Task {
+    Up(up::Args),
+    Status(status::Args),
+    Logs(logs::Args),
+    Kubeconfig(KubeconfigArgs),
+    Down(down::Args),
+    #[command(hide = true)]
+    Daemon(daemon::Args),
+}
+
+/// Which installation is meant.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+struct Place {
+    /// Folder that holds everything: data, objects, logs, credentials. By default below
+    /// `XDG_STATE_HOME` or `~/.local/state`; for root, `/var/lib/navigator/local`.
+    #[arg(long, value_name = "DIR", env = "NAVIGATOR_LOCAL_DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Prints where the file is that lets kubectl in, for an administrator.
+///
+/// Exit codes: 0 printed, 1 there is none yet, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  export KUBECONFIG=$(navigator local kubeconfig)
+  navigator local kubeconfig --print >local.kubeconfig")]
+struct KubeconfigArgs {
+    /// Print what the file says instead.
+    #[arg(long)]
+    print: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What ends a command: a line for the user, and the exit code.
+#[derive(Debug)]
+struct Failure {
+    text: String,
+    code: u8,
+}
+
+impl Failure {
+    /// Unusable arguments, files or distributions.
+    fn usage(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: exit::USAGE }
+    }
+
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: exit::FAILURE }
+    }
+}
+
+pub(crate) fn run(args: Args, databases: Databases) -> u8 {
+    let done = match args.task {
+        Task::Daemon(args) => return daemon::run(args, databases),
+        Task::Up(args) => blocking(up::run(args, databases)),
+        Task::Status(args) => blocking(status::run(args, databases)),
+        Task::Logs(args) => blocking(logs::run(args)),
+        Task::Down(args) => blocking(down::run(args)),
+        Task::Kubeconfig(args) => kubeconfig(args),
+    };
+    match done {
+        Ok(()) => exit::OK,
+        Err(Failure { text, code }) => {
+            complain(&text);
+            code
+        }
+    }
+}
+
+fn blocking(task: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Failure::new(format!("failed to start threads: {error}")))?;
+    let done = runtime.block_on(task);
+    runtime.shutdown_background();
+    done
+}
+
+fn kubeconfig(args: KubeconfigArgs) -> Result<(), Failure> {
+    let KubeconfigArgs { print, place } = args;
+    let path = place.folder()?.kubeconfig();
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        let path = path.display();
+        Failure::new(format!("failed to read {path}: {error}; `navigator local up` makes it"))
+    })?;
+    if print { say(&text) } else { say(&format!("{}\n", path.display())) }
+}
+
+impl Place {
+    #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
+    fn folder(&self) -> Result<Folder, Failure> {
+        let absolute = |path: PathBuf| {
+            std::path::absolute(&path)
+                .map_err(|error| Failure::usage(format!("--dir {}: {error}", path.display())))
+        };
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let path = if let Some(dir) = &self.dir {
+            absolute(dir.clone())?
+        } else if nix::unistd::geteuid().is_root() {
+            // Databases run as users of their own, who may not go into root's home.
+            PathBuf::from("/var/lib/navigator/local")
+        } else if let Some(state) = set("XDG_STATE_HOME") {
+            absolute(PathBuf::from(state).join("navigator/local"))?
+        } else if let Some(home) = set("HOME") {
+            absolute(PathBuf::from(home).join(".local/state/navigator/local"))?
+        } else {
+            return Err(Failure::usage("neither --dir nor HOME says where to keep everything"));
+        };
+        if path.to_string_lossy().contains(char::is_whitespace) {
+            let shown = path.display();
+            let text = format!(
+                "{shown:?} contains white space, at which launchers of databases split; give --dir"
+            );
+            return Err(Failure::usage(text));
+        }
+        Ok(Folder::new(path))
+    }
+}
+
+/// Every distribution that can be found.
+#[expect(clippy::disallowed_methods, reason = "the variables' names depend on the databases")]
+fn homes(databases: Databases, folder: &Folder) -> Homes {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let all: Vec<_> = databases.iter().map(|database| database.pilot).collect();
+    let told = all
+        .iter()
+        .filter_map(|database| Some((database.names.word, set(database.home_variable)?.into())))
+        .collect();
+    Homes::new(all, folder, told, set("NAVIGATOR_HOMES").map(PathBuf::from))
+}
+
+/// A client with the administrator's credentials.
+async fn client(folder: &Folder) -> Result<Client, String> {
+    let path = folder.kubeconfig();
+    let file = Kubeconfig::read_from(&path).map_err(|error| chain(&error).to_string())?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|error| chain(&error).to_string())?;
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| chain(&error).to_string())
+}
+
+/// Writes to standard output.
+fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::new(format!("failed to write: {error}")))
+}
+
+/// Where nothing says it: the port of the last time, or the usual one at first.
+fn address(given: Option<SocketAddr>) -> SocketAddr {
+    given.unwrap_or(crate::local::api::ADDRESS)
+}

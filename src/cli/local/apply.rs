@@ -1,0 +1,112 @@
+//! Makes objects as files say, or changes them as the files have changed, the way `kubectl apply`
+//! does: what was applied last is kept in an annotation, so that either may go on from the other.
+
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+    discovery::{self, Scope},
+};
+use serde_json::{Value, json};
+
+use super::{Failure, manifest::Document};
+use crate::error::chain;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const MANAGER: &str = "navigator-local";
+
+/// Applies one document; says what became of it.
+pub(super) async fn apply(client: &Client, document: &Document) -> Result<&'static str, Failure> {
+    let api = api(client, document).await?;
+    let name = document.name();
+    let failed = |error: kube::Error| {
+        let text = match &error {
+            kube::Error::Api(status) => status.message.clone(),
+            other => chain(other).to_string(),
+        };
+        let text = format!("{}: {text}", document.place);
+        let refused =
+            matches!(&error, kube::Error::Api(status) if [400, 422].contains(&status.code));
+        if refused { Failure::usage(text) } else { Failure::new(text) }
+    };
+    let mut body = document.body.clone();
+    annotate(&mut body);
+    let Some(found) = api.get_opt(name).await.map_err(failed)? else {
+        let object: DynamicObject = serde_json::from_value(body)
+            .map_err(|error| Failure::usage(format!("{}: {error}", document.place)))?;
+        let params =
+            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        api.create(&params, &object).await.map_err(failed)?;
+        return Ok("created");
+    };
+    let annotations = found.meta().annotations.as_ref();
+    let last = annotations.and_then(|all| all.get(LAST_APPLIED));
+    let last = last.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+    let mut patch = body.clone();
+    remove(&mut patch, &last);
+    let before = found.meta().resource_version.clone();
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let now = api.patch(name, &params, &Patch::Merge(&patch)).await.map_err(failed)?;
+    let same = now.meta().resource_version == before;
+    Ok(if same { "unchanged" } else { "configured" })
+}
+
+async fn api(client: &Client, document: &Document) -> Result<Api<DynamicObject>, Failure> {
+    let api_version = document.text("/apiVersion");
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let gvk = GroupVersionKind::gvk(group, version, document.kind());
+    let (resource, can) = discovery::pinned_kind(client, &gvk).await.map_err(|error| {
+        let (kind, place) = (document.kind(), &document.place);
+        Failure::usage(format!("{place}: no {kind} of {api_version} is served: {}", chain(&error)))
+    })?;
+    let resource: ApiResource = resource;
+    Ok(match can.scope {
+        Scope::Namespaced => Api::namespaced_with(client.clone(), document.namespace(), &resource),
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+    })
+}
+
+/// Notes in the object what it was applied as.
+fn annotate(body: &mut Value) {
+    if let Some(annotations) =
+        body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove(LAST_APPLIED);
+    }
+    let text = format!("{body}\n");
+    body["metadata"]["annotations"][LAST_APPLIED] = json!(text);
+}
+
+/// Says `null` of every field that was applied last and is not said any more.
+fn remove(patch: &mut Value, last: &Value) {
+    let (Value::Object(patch), Value::Object(last)) = (patch, last) else { return };
+    for (key, before) in last {
+        match patch.get_mut(key) {
+            Some(now) => remove(now, before),
+            None => drop(patch.insert(key.clone(), Value::Null)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_no_more_is_taken_away() {
+        let last = json!({"spec": {"a": 1, "b": {"c": 2, "d": 3}, "list": [1]}});
+        let mut patch = json!({"spec": {"b": {"c": 4}, "list": [2]}});
+        remove(&mut patch, &last);
+        assert_eq!(patch, json!({"spec": {"a": null, "b": {"c": 4, "d": null}, "list": [2]}}));
+    }
+
+    #[test]
+    fn the_note_of_what_was_applied_does_not_hold_itself() {
+        let mut body =
+            json!({"metadata": {"name": "x", "annotations": {LAST_APPLIED: "old", "a": "b"}}});
+        annotate(&mut body);
+        let note = body["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap().to_owned();
+        let noted: Value = serde_json::from_str(&note).unwrap();
+        assert_eq!(noted, json!({"metadata": {"name": "x", "annotations": {"a": "b"}}}));
+    }
+}

@@ -1,0 +1,168 @@
+//! `navigator local daemon`: what `up` leaves in the background.
+
+use std::{ffi::OsString, net::SocketAddr, path::Path};
+
+use tracing::error;
+
+use super::{Place, address, homes};
+use crate::{
+    cli::{complain, logging},
+    database::Databases,
+    error::{chain, exit},
+    local::{
+        daemon::{self, Config},
+        folder::Folder,
+    },
+    runtime::{Runtime, Shutdown, signals},
+};
+
+/// Serves, decides and looks after the processes; started by `up`.
+///
+/// Exit codes: 0 ended as asked, 1 failed, 64 unusable arguments, 70 a task panicked.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  navigator local daemon --dir /srv/local")]
+pub(super) struct Args {
+    /// Where the API is served.
+    #[arg(long, value_name = "ADDRESS:PORT", env = "NAVIGATOR_LOCAL_ADDRESS")]
+    address: Option<SocketAddr>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    logging: logging::Args,
+}
+
+pub(super) fn run(args: Args, databases: Databases) -> u8 {
+    let Args { address: given, place, logging } = args;
+    if let Err(text) = logging.init() {
+        complain(&text);
+        return exit::USAGE;
+    }
+    // A session of its own: no terminal's end reaches it. Who leads one already has one.
+    nix::unistd::setsid().ok();
+    let folder = match place.folder() {
+        Ok(folder) => folder,
+        Err(failure) => {
+            complain(&failure.text);
+            return failure.code;
+        }
+    };
+    let begun = folder.create().and_then(|()| Ok((folder.lock()?, program()?)));
+    let (lock, program) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            complain(&format!("{}: {error}", folder.path().display()));
+            return exit::FAILURE;
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("failed to start threads: {error}"));
+            return exit::FAILURE;
+        }
+    };
+    let config = Config {
+        homes: homes(databases, &folder),
+        address: address(given),
+        databases,
+        program,
+        machine: machine(),
+        environment: environment(databases),
+        folder: folder.clone(),
+    };
+    let code = runtime.block_on(act(config));
+    runtime.shutdown_background();
+    drop(lock);
+    code
+}
+
+async fn act(config: Config) -> u8 {
+    let (rt, asked) = (Runtime::new(), Shutdown::new());
+    match signals::shutdown_on_signal(&asked) {
+        Ok(signals) => rt.tasks().spawn("signals", async move {
+            signals.await;
+        }),
+        Err(failure) => {
+            complain(&format!("failed to listen to signals: {failure}"));
+            return exit::FAILURE;
+        }
+    }
+    let ended = daemon::run(config, asked.clone(), rt.clone()).await;
+    asked.trigger();
+    match ended {
+        Ok(()) if rt.tasks().panicked() => exit::SOFTWARE,
+        Ok(()) => exit::OK,
+        Err(failure) => {
+            error!(error = %chain(&failure), "The daemon ends");
+            complain(&chain(&failure).to_string());
+            exit::FAILURE
+        }
+    }
+}
+
+/// This program, by a name under which it can be started again.
+fn program() -> std::io::Result<std::path::PathBuf> {
+    std::env::current_exe().and_then(|path| path.canonicalize())
+}
+
+fn machine() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let name = name.unwrap_or_default().to_lowercase();
+    // A name of an object, whatever the host is called.
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
+    let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}
+
+/// What every process gets: all that this one has but what is meant for this one alone, and what
+/// would tell a database another home.
+fn environment(databases: Databases) -> Vec<(OsString, OsString)> {
+    let ours = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("NAVIGATOR_")
+            || databases.iter().any(|database| database.pilot.home_variable == name)
+    };
+    std::env::vars_os().filter(|(name, _)| !ours(name)).collect()
+}
+
+/// Where the daemon's lines begin that are for whoever started it.
+const FOR_PEOPLE: &str = "navigator: ";
+
+/// The last thing that the daemon said to whoever started it, after so many bytes of its log.
+pub(super) fn last_words(folder: &Folder, after: u64) -> Option<String> {
+    said(&folder.daemon_log(), after)
+}
+
+fn said(log: &Path, after: u64) -> Option<String> {
+    let bytes = std::fs::read(log).ok()?;
+    let new = bytes.get(usize::try_from(after).ok()?..)?;
+    let text = String::from_utf8_lossy(new).into_owned();
+    let line = text.lines().rev().find_map(|line| line.strip_prefix(FOR_PEOPLE))?;
+    Some(line.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_daemon_said_is_not_told_again() {
+        let place = tempfile::tempdir().unwrap();
+        let log = place.path().join("daemon.log");
+        let old = "{}\nnavigator: old\n";
+        std::fs::write(&log, format!("{old}{{}}\nnavigator: failed to listen\n{{}}\n")).unwrap();
+        let after = u64::try_from(old.len()).unwrap();
+        assert_eq!(said(&log, after).as_deref(), Some("failed to listen"));
+        std::fs::write(&log, old).unwrap();
+        assert_eq!(said(&log, after), None);
+    }
+
+    #[test]
+    fn a_machine_has_a_name_that_an_object_may_have() {
+        let name = machine();
+        assert!(
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
+        );
+    }
+}

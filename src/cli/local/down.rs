@@ -1,0 +1,148 @@
+//! `navigator local down`.
+
+use std::{
+    fs, io,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::time::sleep;
+
+use super::{Failure, Place, say, status::running};
+use crate::{
+    error::chain,
+    local::{folder::Folder, node::Record},
+};
+
+const EVERY: Duration = Duration::from_millis(200);
+/// Beyond what the databases are granted.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// Stops every database and all the rest. Data stay; `up` goes on with them.
+///
+/// Exit codes: 0 stopped, or nothing ran, 1 something does not end, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  navigator local down\n  navigator local down --delete-data")]
+pub(super) struct Args {
+    /// Delete everything as well: data, objects, logs, credentials.
+    #[arg(long)]
+    delete_data: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) async fn run(args: Args) -> Result<(), Failure> {
+    let Args { delete_data, place } = args;
+    let folder = place.folder()?;
+    let failed =
+        |error: io::Error| Failure::new(format!("{}: {}", folder.path().display(), chain(&error)));
+    let granted = running(&folder).iter().map(|record| record.grace).max().unwrap_or_default();
+    let limit = Duration::from_secs(granted) + SLACK;
+    if let Some(pid) = folder.daemon().map_err(failed)? {
+        fs::write(folder.stop_mark(), "").map_err(failed)?;
+        signal(pid, Signal::SIGTERM)?;
+        let begun = Instant::now();
+        while folder.daemon().map_err(failed)?.is_some() {
+            if begun.elapsed() > limit {
+                let text = format!("process {pid} does not end; see `navigator local logs`");
+                return Err(Failure::new(text));
+            }
+            sleep(EVERY).await;
+        }
+    }
+    // Where a daemon was killed, its pilots run on.
+    end_pilots(&folder, limit).await?;
+    if delete_data {
+        delete(&folder).map_err(failed)?;
+        return say("stopped, and deleted all data\n");
+    }
+    say("stopped; data stay, and `navigator local up` goes on with them\n")
+}
+
+async fn end_pilots(folder: &Folder, limit: Duration) -> Result<(), Failure> {
+    for record in running(folder) {
+        signal(record.pid, Signal::SIGTERM)?;
+    }
+    let begun = Instant::now();
+    loop {
+        let left = running(folder);
+        if left.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() > limit {
+            for record in &left {
+                signal(record.pid, Signal::SIGKILL)?;
+            }
+            let pids: Vec<_> = left.iter().map(|Record { pid, .. }| pid.to_string()).collect();
+            let text = format!("these pilots did not end and were killed: {}", pids.join(", "));
+            return Err(Failure::new(text));
+        }
+        sleep(EVERY).await;
+    }
+}
+
+fn signal(pid: i32, signal: Signal) -> Result<(), Failure> {
+    match kill(Pid::from_raw(pid), signal) {
+        Ok(()) | Err(nix::Error::ESRCH) => Ok(()),
+        Err(error) => Err(Failure::new(format!("failed to end process {pid}: {error}"))),
+    }
+}
+
+/// What an installation wrote, and nothing else that lies there.
+const OURS: &[&str] = &[
+    "addresses.json",
+    "claims",
+    "daemon.log",
+    "homes.txt",
+    "kubeconfig",
+    "lock",
+    "logs",
+    "pki",
+    "pods",
+    "port",
+    "stop",
+    "store",
+];
+
+fn delete(folder: &Folder) -> io::Result<()> {
+    for name in OURS {
+        let path = folder.path().join(name);
+        let removed =
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    // Distributions that were fetched, or somebody else's files, keep it.
+    fs::remove_dir(folder.path()).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        _ => Err(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_ours_is_deleted() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path().join("local"));
+        folder.create().unwrap();
+        fs::write(folder.kubeconfig(), "x").unwrap();
+        fs::create_dir_all(folder.claim("default", "data-a-0")).unwrap();
+        fs::create_dir(folder.homes()).unwrap();
+        delete(&folder).unwrap();
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(left, ["homes"]);
+        fs::remove_dir(folder.homes()).unwrap();
+        delete(&folder).unwrap();
+        assert!(!folder.path().exists());
+        delete(&folder).unwrap();
+    }
+}

@@ -1,0 +1,126 @@
+//! `navigator local logs`.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+use super::{Failure, Place, say};
+use crate::local::folder::Folder;
+
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Shows what a pod's database and pilot wrote, or without a name what the daemon did.
+///
+/// Exit codes: 0 shown, 1 there is nothing of this name, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  navigator local logs
+  navigator local logs cass-demo-ring-0 -f")]
+pub(super) struct Args {
+    /// Name of the pod.
+    pod: Option<String>,
+    /// Namespace of the pod.
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// Go on with what is written from now on.
+    #[arg(long, short)]
+    follow: bool,
+    /// Show what the process before this one wrote.
+    #[arg(long, short, conflicts_with = "follow")]
+    previous: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) async fn run(args: Args) -> Result<(), Failure> {
+    let Args { pod, namespace, follow, previous, place } = args;
+    let folder = place.folder()?;
+    let path = match &pod {
+        Some(pod) => log_of(&folder, &namespace, pod, previous)?,
+        None => folder.daemon_log(),
+    };
+    let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+    let mut file = File::open(&path).map_err(failed)?;
+    loop {
+        let mut text = String::new();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        text.push_str(&String::from_utf8_lossy(&bytes));
+        say(&text)?;
+        if !follow {
+            return Ok(());
+        }
+        sleep(EVERY).await;
+        // A restart begins another file of this name.
+        if replaced(&path, &mut file).map_err(failed)? {
+            file = File::open(&path).map_err(failed)?;
+        }
+    }
+}
+
+/// The log of a pod's database: its one container that is not an installer.
+fn log_of(folder: &Folder, namespace: &str, pod: &str, previous: bool) -> Result<PathBuf, Failure> {
+    let ending = if previous { ".previous.log" } else { ".log" };
+    let found = fs::read_dir(folder.logs(namespace, pod)).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = found
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let installer = name.starts_with(crate::api::names::INSTALL_CONTAINER);
+            name.ends_with(ending) && name.ends_with(".previous.log") == previous && !installer
+        })
+        .collect();
+    all.sort();
+    all.into_iter().next().ok_or_else(|| {
+        Failure::new(format!(
+            "there is no log of pod {namespace}/{pod}; `navigator local status` names the pods"
+        ))
+    })
+}
+
+/// Does another file lie at the path, or is it shorter than what was read?
+fn replaced(path: &Path, file: &mut File) -> std::io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(there) = fs::metadata(path) else { return Ok(false) };
+    let about = file.metadata()?;
+    if (there.dev(), there.ino()) != (about.dev(), about.ino()) {
+        return Ok(true);
+    }
+    if about.len() < file.stream_position()? {
+        file.seek(SeekFrom::Start(0))?;
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_the_database_is_found_by_its_pod() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path());
+        assert!(
+            log_of(&folder, "default", "a-0", false).unwrap_err().text.contains("no log of pod")
+        );
+        fs::create_dir_all(folder.logs("default", "a-0")).unwrap();
+        for (container, previous) in
+            [("install-pilot", false), ("database", false), ("database", true)]
+        {
+            fs::write(folder.log("default", "a-0", container, previous), "").unwrap();
+        }
+        let name = |previous| {
+            let path = log_of(&folder, "default", "a-0", previous).unwrap();
+            path.file_name().unwrap().to_string_lossy().into_owned()
+        };
+        assert_eq!(
+            (name(false).as_str(), name(true).as_str()),
+            ("database.log", "database.previous.log")
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! `navigator local up`.
+
+use std::{
+    fs::File,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use tokio::time::{sleep, timeout};
+
+use super::{Failure, Place, address, apply, checks, client, daemon, homes, manifest, say, wait};
+use crate::{
+    database::Databases,
+    local::{
+        folder::Folder,
+        homes::{Home, Homes},
+    },
+};
+
+/// So long a start of the daemon may take.
+const START: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_millis(100);
+/// A local API that takes longer does not answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Starts everything in the background, and makes or changes what files say. Where it runs already
+/// it only does the latter. After a crash of anything it goes on where it was.
+///
+/// Exit codes: 0 it runs, and with `--wait` is ready, 1 it does not, 64 unusable arguments, files or
+/// distributions: nothing was started.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  navigator local up
+  navigator local up -f demo.yaml --wait --home cassandra=/opt/apache-cassandra-5.0.6
+  navigator local up -f demo.yaml -f more.yaml --dir /srv/local")]
+pub(super) struct Args {
+    /// File of objects to make or change; `-` is standard input. May be repeated.
+    #[arg(long = "file", short, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Wait until the clusters of the files are ready, or all that there are, and show how they
+    /// come up.
+    #[arg(long)]
+    wait: bool,
+    /// Seconds to wait at most.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    timeout: u64,
+    /// An unpacked distribution, as `NAME=DIR`; remembered. May be repeated, also for several
+    /// versions of one database: the version is read from the distribution. Others are found by the
+    /// vendors' variables and in the folders below the one that NAVIGATOR_HOMES names.
+    #[arg(long = "home", value_name = "NAME=DIR")]
+    homes: Vec<String>,
+    /// Where the API is served; port 0 takes any, and the same again.
+    #[arg(long, value_name = "ADDRESS:PORT", env = "NAVIGATOR_LOCAL_ADDRESS")]
+    address: Option<SocketAddr>,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure> {
+    let Args { files, wait: waits, timeout: limit, homes: named, address: given, place } = args;
+    let folder = place.folder()?;
+    let known = homes(databases, &folder);
+    let named = named.iter().map(|word| known.parse(word)).collect::<Result<Vec<_>, _>>();
+    let named = named.map_err(|missing| Failure::usage(format!("--home: {missing}")))?;
+    let documents = manifest::read(&files)?;
+    let running = running(&folder)?;
+    check(&folder, databases, &documents, &known, &named, running.is_some()).await?;
+    let client = match running {
+        Some(pid) => {
+            say(&format!("runs already, process {pid}\n"))?;
+            serving(&folder, None, 0).await?
+        }
+        None => start(&folder, given).await?,
+    };
+    for document in &documents {
+        let done = apply::apply(&client, document).await?;
+        let kind = document.kind().to_lowercase();
+        say(&format!("{kind}/{} {done}\n", document.name()))?;
+    }
+    if waits {
+        let clusters = checks::clusters(databases, &documents);
+        let key = |wanted: &checks::Wanted<'_>| {
+            let (document, database) = (wanted.document(), wanted.database());
+            let kind = database.controller.names.kind.to_owned();
+            (kind, document.namespace().to_owned(), document.name().to_owned())
+        };
+        let named: Vec<_> = clusters.iter().map(key).collect();
+        wait::ready(&client, databases, &folder, &named, Duration::from_secs(limit)).await?;
+    }
+    Ok(())
+}
+
+fn running(folder: &Folder) -> Result<Option<i32>, Failure> {
+    folder.daemon().map_err(|error| Failure::new(format!("{}: {error}", folder.path().display())))
+}
+
+/// Everything that can be said before anything is started. What was named is remembered then.
+async fn check(
+    folder: &Folder,
+    databases: Databases,
+    documents: &[manifest::Document],
+    homes: &Homes,
+    named: &[Home],
+    running: bool,
+) -> Result<(), Failure> {
+    let place = |error: std::io::Error| {
+        Failure::usage(format!("--dir {}: {error}", folder.path().display()))
+    };
+    folder.create().map_err(place)?;
+    let before = crate::local::folder::read_if_there(&folder.named_homes()).map_err(place)?;
+    homes.remember(named).map_err(place)?;
+    let wanted = checks::clusters(databases, documents);
+    let checked = match checks::distributions(&wanted, homes) {
+        Ok(()) => {
+            let client = if running { client(folder).await.ok() } else { None };
+            let mut fresh = Vec::new();
+            for cluster in &wanted {
+                let there = match &client {
+                    Some(client) => exists(client, cluster).await,
+                    None => false,
+                };
+                if !there {
+                    fresh.push(cluster);
+                }
+            }
+            checks::room(&fresh, folder)
+        }
+        failed => failed,
+    };
+    if checked.is_err() {
+        // As if nothing had been named.
+        let text = before.unwrap_or_default();
+        crate::local::folder::write_own(&folder.named_homes(), text.as_bytes()).map_err(place)?;
+    }
+    checked
+}
+
+async fn exists(client: &Client, cluster: &checks::Wanted<'_>) -> bool {
+    let (document, resource) = (cluster.document(), cluster.database().controller.resource());
+    let api = Api::<kube::api::DynamicObject>::namespaced_with(
+        client.clone(),
+        document.namespace(),
+        &resource,
+    );
+    api.get_opt(document.name()).await.is_ok_and(|found| found.is_some())
+}
+
+/// Leaves a daemon in the background, and waits until it serves.
+async fn start(folder: &Folder, given: Option<SocketAddr>) -> Result<Client, Failure> {
+    checks::free(address(given))?;
+    let failed =
+        |what: &str, error: &std::io::Error| Failure::new(format!("failed to {what}: {error}"));
+    // A stop that was asked for is over.
+    drop(std::fs::remove_file(folder.stop_mark()));
+    let log = File::options().create(true).append(true).open(folder.daemon_log());
+    let log = log.map_err(|error| failed("write the daemon's log", &error))?;
+    let after = log.metadata().map_or(0, |about| about.len());
+    let mut daemon =
+        spawn(folder, given, log).map_err(|error| failed("start the daemon", &error))?;
+    let client = serving(folder, Some(&mut daemon), after).await?;
+    say(&format!(
+        "runs, process {}; export KUBECONFIG={} lets kubectl in\n",
+        daemon.id(),
+        folder.kubeconfig().display()
+    ))?;
+    Ok(client)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the daemon is this program, and outlives this process"
+)]
+fn spawn(folder: &Folder, given: Option<SocketAddr>, log: File) -> std::io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["local", "daemon", "--dir"]).arg(folder.path());
+    if let Some(address) = given {
+        command.arg(format!("--address={address}"));
+    }
+    command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
+}
+
+/// Waits until the API answers.
+async fn serving(
+    folder: &Folder,
+    mut daemon: Option<&mut Child>,
+    after: u64,
+) -> Result<Client, Failure> {
+    let begun = Instant::now();
+    let mut last = String::new();
+    loop {
+        if let Some(daemon) = daemon.as_mut()
+            && let Ok(Some(status)) = daemon.try_wait()
+        {
+            let told = daemon::last_words(folder, after);
+            let told = told.unwrap_or_else(|| format!("the daemon ended at once: {status}"));
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return Err(Failure { text: told, code: code.filter(|code| *code != 0).unwrap_or(1) });
+        }
+        match client(folder).await {
+            Ok(client) => {
+                let namespaces: Api<Namespace> = Api::all(client.clone());
+                let held = folder.daemon().is_ok_and(|pid| pid.is_some());
+                match timeout(ANSWER, namespaces.get("default")).await {
+                    Ok(Ok(_)) if held => return Ok(client),
+                    Ok(Ok(_)) => "somebody else answers".clone_into(&mut last),
+                    Ok(Err(error)) => last = crate::error::chain(&error).to_string(),
+                    Err(_) => "no answer".clone_into(&mut last),
+                }
+            }
+            Err(error) => last = error,
+        }
+        if begun.elapsed() > START {
+            let seconds = START.as_secs();
+            let text = format!(
+                "the API does not answer after {seconds} s: {last}; see `navigator local logs`"
+            );
+            return Err(Failure::new(text));
+        }
+        sleep(EVERY).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! Shows how clusters come up, until they are ready: a table that is drawn again on a terminal,
+//! and a line for each change elsewhere.
+
+use std::{collections::HashMap, io::IsTerminal, time::Duration};
+
+use kube::Client;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Failure, say,
+    table::{Cluster, look, text_of},
+};
+use crate::{database::Databases, local::folder::Folder};
+
+const EVERY: Duration = Duration::from_millis(500);
+/// A cluster that says for so long that it does not go on is believed.
+const STALLED: Duration = Duration::from_secs(10);
+
+/// Waits until all of these clusters are ready; all that there are, where none is named.
+pub(super) async fn ready(
+    client: &Client,
+    databases: Databases,
+    folder: &Folder,
+    named: &[(String, String, String)],
+    limit: Duration,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut shown = Shown::default();
+    let mut stalled = None;
+    loop {
+        let mut clusters = look(client, databases, folder).await?;
+        clusters.retain(|cluster| {
+            let key = (cluster.kind.clone(), cluster.namespace.clone(), cluster.name.clone());
+            named.is_empty() || named.contains(&key)
+        });
+        shown.show(&clusters)?;
+        if clusters.len() >= named.len() && clusters.iter().all(|cluster| cluster.ready) {
+            return Ok(());
+        }
+        let stuck = clusters.iter().find(|cluster| cluster.stalled.is_some());
+        stalled = stuck.and(stalled.or_else(|| Some(Instant::now())));
+        if let Some(cluster) = stuck.filter(|_| stalled.is_some_and(|it| it.elapsed() > STALLED)) {
+            let why = cluster.stalled.as_deref().unwrap_or_default();
+            let Cluster { kind, namespace, name, .. } = cluster;
+            return Err(Failure::new(format!("{kind} {namespace}/{name} does not go on: {why}")));
+        }
+        if begun.elapsed() > limit {
+            let seconds = limit.as_secs();
+            let text = format!(
+                "not ready after {seconds} s; it goes on: look with `navigator local status`"
+            );
+            return Err(Failure::new(text));
+        }
+        sleep(EVERY).await;
+    }
+}
+
+#[derive(Default)]
+struct Shown {
+    /// Lines of the table that stands there.
+    lines: usize,
+    table: String,
+    told: HashMap<String, String>,
+}
+
+impl Shown {
+    fn show(&mut self, clusters: &[Cluster]) -> Result<(), Failure> {
+        if std::io::stdout().is_terminal() {
+            let table = text_of(clusters);
+            if table == self.table {
+                return Ok(());
+            }
+            // Up to its first line, and away with what stood there.
+            let up =
+                if self.lines > 0 { format!("\x1b[{}A\x1b[J", self.lines) } else { String::new() };
+            say(&format!("{up}{table}"))?;
+            self.lines = table.lines().count();
+            self.table = table;
+            return Ok(());
+        }
+        for line in self.news(clusters) {
+            say(&format!("{line}\n"))?;
+        }
+        Ok(())
+    }
+
+    /// What is other than at the last time.
+    fn news(&mut self, clusters: &[Cluster]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut tell = |key: String, text: String| {
+            if self.told.get(&key) != Some(&text) {
+                lines.push(format!("{key}: {text}"));
+                self.told.insert(key, text);
+            }
+        };
+        for cluster in clusters {
+            for member in &cluster.members {
+                let ready = if member.ready { ", ready" } else { "" };
+                let at = if member.address.is_empty() { "" } else { " at " };
+                let text = format!("{}{ready}{at}{}", member.state, member.address);
+                tell(format!("{}/{}", cluster.namespace, member.pod), text);
+            }
+            let Cluster { kind, namespace, name, nodes, .. } = cluster;
+            let ready = if cluster.ready { "ready" } else { "not ready" };
+            tell(format!("{kind} {namespace}/{name}"), format!("{ready}, {nodes} nodes"));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::local::table::Member;
+
+    #[test]
+    fn only_what_changed_is_told() {
+        let member = Member {
+            pod: "a-0".to_owned(),
+            address: String::new(),
+            pid: None,
+            ready: false,
+            state: "Pending".to_owned(),
+            restarts: 0,
+            version: String::new(),
+            message: String::new(),
+        };
+        let mut cluster = Cluster {
+            kind: "ExampleCluster".to_owned(),
+            namespace: "default".to_owned(),
+            name: "demo".to_owned(),
+            ready: false,
+            health: String::new(),
+            nodes: "0/1".to_owned(),
+            version: String::new(),
+            phase: String::new(),
+            message: String::new(),
+            stalled: None,
+            members: vec![member],
+        };
+        let mut shown = Shown::default();
+        assert_eq!(
+            shown.news(std::slice::from_ref(&cluster)),
+            ["default/a-0: Pending", "ExampleCluster default/demo: not ready, 0/1 nodes"]
+        );
+        assert!(shown.news(std::slice::from_ref(&cluster)).is_empty());
+        cluster.members[0].address = "127.30.1.1".to_owned();
+        assert_eq!(shown.news(&[cluster]), ["default/a-0: Pending at 127.30.1.1"]);
+    }
+}
