@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -86,6 +86,17 @@ test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl ## what Helm and k
 fuzz: deps ## decodes damaged manifests for 60 s
 	$(LINTED) test --test fuzz -- 60
 
+run: deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
+	@scripts/need.sh mvn=maven python3=python3
+	$(CARGO) build --bin navigator
+	@mkdir -p bin && install -m 755 $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator bin/navigator
+	scripts/run.sh bin/navigator
+
+test-local: deps $(TESTBED)/bin/kubectl ## the life of clusters by `navigator local` and kubectl, at most 6 minutes
+	@scripts/need.sh mvn=maven python3=python3
+	$(LINTED) build --bin navigator
+	tests/local/run.py $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
+
 bench: deps $(TESTBED)/bin/etcd ## prints what stores and conversions cost
 	$(CARGO) bench --bench conversion --bench store
 
@@ -112,9 +123,6 @@ testbed: ## builds a real Kubernetes node's programs from Go modules
 
 $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl:
 	tests/testbed/build.sh $(TESTBED) $(@F)
-
-$(TESTBED)/bin/kubectl:
-	tests/testbed/build.sh $(TESTBED)
 
 $(TESTBED)/bin/helm:
 	tests/testbed/helm.sh $(TESTBED)
