@@ -13,6 +13,7 @@ mod install;
 mod local;
 mod monitoring;
 mod page;
+mod pages;
 mod pilot;
 mod plugin;
 mod rooms;

@@ -1,0 +1,109 @@
+//! Pages of `docs/` that list what the code knows: nothing is missing, and nothing is made up.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use serde_json::Value;
+
+use crate::architecture::all_sources;
+
+fn page(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// The sources without their tests.
+fn code() -> Vec<(String, String)> {
+    let sources = all_sources().into_iter().filter(|(path, _)| !path.contains("tests"));
+    let own = |text: &str| text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+    sources.map(|(path, text)| (path, own(&text))).collect()
+}
+
+/// The words that begin a row of a table of the page, written as `code`.
+fn rows(page: &str) -> BTreeSet<&str> {
+    let begun = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    begun.map(|row| row.split('`').next().unwrap()).collect()
+}
+
+fn word(text: &str) -> &str {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().unwrap()
+}
+
+#[test]
+fn names_below_our_domain_are_those_of_the_code() {
+    const DOMAIN: &str = "navigator.jetstack.io/";
+    // Whole literals: a name in a sentence is an example. Versions of the API are none, but for
+    // the annotation of that name.
+    let versions = ["v1", "v1alpha1"];
+    let literal = format!("\"{DOMAIN}");
+    let mut known: BTreeSet<String> = code()
+        .iter()
+        .flat_map(|(_, text)| text.split(&literal).skip(1))
+        .map(|rest| word(rest).to_owned())
+        .filter(|name| !name.is_empty() && !versions.contains(&&**name))
+        // Of the database that unit tests know.
+        .filter(|name| !name.starts_with("example-"))
+        .collect();
+    // A prefix, followed by the role.
+    assert!(known.remove("elasticsearch-role-"));
+    let page = page("docs/names.md");
+    let listed: BTreeSet<String> = rows(&page)
+        .into_iter()
+        .filter_map(|name| name.strip_prefix(DOMAIN))
+        .filter(|name| *name != "elasticsearch-role-…")
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(listed, known, "left: docs/names.md; right: src");
+}
+
+#[test]
+fn predicates_are_those_of_the_code() {
+    let page = page("docs/predicates.md");
+    let listed = rows(&page);
+    let accepted_only = page.split("rules that no step waits for today:").nth(1).unwrap();
+    let accepted_only: BTreeSet<&str> =
+        accepted_only.split("\n\n").next().unwrap().split('`').skip(1).step_by(2).collect();
+
+    // What the schema lets a person skip is on the page, in one place or the other.
+    let schema = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/api/schema/v1beta1.json"),
+    );
+    let schema: Value = serde_json::from_str(&schema.unwrap()).unwrap();
+    let pointer = "/com.jetstack.navigator.v1beta1.UpdateStrategy/properties/skipPredicates/items";
+    let items = schema.pointer(pointer).unwrap()["enum"].as_array().unwrap();
+    let skippable: BTreeSet<&str> = items.iter().filter_map(Value::as_str).collect();
+    let never = page.lines().find(|line| line.starts_with("- Cannot be skipped: ")).unwrap();
+    for name in &listed {
+        let refused = !skippable.contains(name);
+        assert_eq!(refused, never.split("the last").next().unwrap().contains(name), "{name}");
+    }
+    let both: BTreeSet<&str> = listed.union(&accepted_only).copied().collect();
+    let missing: Vec<_> = skippable.difference(&both).filter(|name| **name != "*").collect();
+    assert!(missing.is_empty(), "not in docs/predicates.md: {missing:?}");
+    assert!(listed.is_disjoint(&accepted_only));
+
+    // A step waits for what stands in the tables, and for nothing else.
+    let code = code();
+    let said = |name: &str| {
+        let quoted = format!("\"{name}\"");
+        code.iter().any(|(path, text)| !path.ends_with("closed.rs") && text.contains(&quoted))
+    };
+    for name in &listed {
+        assert!(said(name), "{name}: nothing waits for it any more");
+    }
+    let judges: [(&str, &[&str]); 2] = [
+        ("src/controller/plan", &["predicate:\"", "Some((\""]),
+        ("src/databases/", &["found.push((\""]),
+    ];
+    let mut judged = BTreeSet::new();
+    for (folder, begins) in judges {
+        for (_, text) in code.iter().filter(|(path, _)| path.starts_with(folder)) {
+            let dense: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+            let found = begins.iter().flat_map(|begin| dense.split(begin).skip(1));
+            judged.extend(found.map(|rest| word(rest).to_owned()));
+        }
+    }
+    for name in &accepted_only {
+        assert!(!judged.contains(*name), "{name}: something waits for it now");
+    }
+    let unlisted: Vec<_> = judged.iter().filter(|name| !listed.contains(&***name)).collect();
+    assert!(judged.len() > 5 && unlisted.is_empty(), "not in docs/predicates.md: {unlisted:?}");
+}
