@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -15,6 +15,7 @@ TARGET   := x86_64-unknown-linux-gnu
 OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 DENY     := 0.20.2
 JOLOKIA  := .cache/jolokia-agent-jvm-2.2.9.jar
+GUIDES   := docs/quickstart.md docs/local.md docs/cassandra.md docs/elasticsearch.md docs/hardening.md docs/migration.md
 IMAGE     = $$(bin/navigator manifest --print-image)
 # Of the commit, so that one commit makes one image.
 LABELS    = --label org.opencontainers.image.version=$$(bin/navigator version --output json | sed -n 's/.*"version": *"\([^"]*\)".*/\1/p') \
@@ -148,6 +149,13 @@ e2e: testbed image older ## every job on a real Kubernetes with real databases
 
 e2e-scenarios: testbed image ## what once gave way there, tried again; not part of ci
 	tests/e2e/run.sh $(TESTBED) scenarios_cassandra+scenarios_elasticsearch
+
+docs: ## leaves the book of the docs at .cache/book/html; every link leads somewhere
+	@scripts/need.sh python3=python3 cc=gcc
+	python3 tests/e2e/guide_test.py
+	python3 tests/e2e/guide.py --check $(GUIDES)
+	scripts/mdbook.sh .cache/mdbook
+	python3 scripts/book.py .cache/book .cache/mdbook
 
 test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes
 	@scripts/need.sh mvn=maven

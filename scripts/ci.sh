@@ -59,7 +59,7 @@ image() { step image nice -n 10 make image; }
 e2e() { step e2e tests/e2e/run.sh "$bed"; }
 databases() { step test-databases make test-databases; step test-local make test-local; step fuzz make fuzz; }
 # Behind all that watches the clock: it only has to be done before the others are.
-seeing() { step monitoring nice -n 15 make test-monitoring; step page nice -n 10 make test-page; }
+seeing() { step monitoring nice -n 15 make test-monitoring; step page nice -n 10 make test-page; step docs nice -n 19 make docs; }
 
 step deps make deps
 beside compile prepare
