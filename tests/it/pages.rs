@@ -107,3 +107,27 @@ fn predicates_are_those_of_the_code() {
     let unlisted: Vec<_> = judged.iter().filter(|name| !listed.contains(&***name)).collect();
     assert!(judged.len() > 5 && unlisted.is_empty(), "not in docs/predicates.md: {unlisted:?}");
 }
+
+#[test]
+fn every_sample_is_on_its_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples");
+    let page = page("docs/samples.md");
+    let mut folders = vec![root.clone()];
+    let mut missing = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
+            // A twin is found beside the manifest that the page names.
+            let name = name.replace(".v1beta1.yaml", ".yaml");
+            if !page.contains(&format!("(../deploy/samples/{name})")) {
+                missing.push(name);
+            }
+        }
+    }
+    assert_eq!(missing, [""; 0], "not in docs/samples.md");
+}
