@@ -20,6 +20,7 @@ SUMMARY = Path("docs/SUMMARY.md")
 BESIDE = [Path("README.md"), SUMMARY]
 FIRST = '<!doctype html><title>Navigator</title><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Navigator</a>\n'
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+TAG = re.compile(r'<\w[^>]*?\b(?:src|srcset|href)="([^"]+)"')
 FENCE = re.compile(r"^\s*```.*?^\s*```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 
@@ -31,7 +32,8 @@ def prose(page):
 
 def links(page):
     """Relative links of a page: as written, the file, the anchor."""
-    for link in LINK.findall(CODE.sub("", prose(page))):
+    text = CODE.sub("", prose(page))
+    for link in LINK.findall(text) + TAG.findall(text):
         parts = urllib.parse.urlsplit(link)
         if parts.scheme or parts.netloc:
             continue
@@ -106,7 +108,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         for name, value in attrs:
-            if name in ("href", "src") and value is not None:
+            if name in ("href", "src", "srcset") and value is not None:
                 self.links.append(value)
             elif name == "id":
                 self.ids.add(value)
