@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -156,6 +156,9 @@ docs: ## leaves the book of the docs at .cache/book/html; every link leads somew
 	python3 tests/e2e/guide.py --check $(GUIDES)
 	scripts/mdbook.sh .cache/mdbook
 	python3 scripts/book.py .cache/book .cache/mdbook
+
+test-quickstart: deps $(TESTBED)/bin/kubectl ## types the commands of the quick start in a clean clone
+	tests/local/quickstart.sh
 
 test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes
 	@scripts/need.sh mvn=maven

@@ -57,7 +57,7 @@ tests() { step test make test; step test-install make test-install; }
 # Behind the tests: some of those watch the clock.
 image() { step image nice -n 10 make image; }
 e2e() { step e2e tests/e2e/run.sh "$bed"; }
-databases() { step test-databases make test-databases; step test-local make test-local; step fuzz make fuzz; }
+databases() { step test-databases make test-databases; step test-local make test-local; step quickstart make test-quickstart; step fuzz make fuzz; }
 # Behind all that watches the clock: it only has to be done before the others are.
 seeing() { step monitoring nice -n 15 make test-monitoring; step page nice -n 10 make test-page; step docs nice -n 19 make docs; }
 

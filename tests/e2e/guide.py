@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """A page of docs/ as its reader follows it: runs the commands of its blocks as typed, and compares what it shows.
 
 A block ```sh is run as one script, a block ```console line by line: `$ ` begins a command (`> ` goes on with it), the lines below are
@@ -153,7 +154,7 @@ class Guide:
         """What is wrong with its answer, or None."""
         try:
             done = subprocess.run(["bash", "-eo", "pipefail", "-c", command], cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL,
-                                  capture_output=True, text=True, errors="replace", timeout=900)
+                                  capture_output=True, text=True, errors="replace", timeout=1800)
         except subprocess.TimeoutExpired as error:
             raise Wrong(f"{block}: did not end within {error.timeout:.0f} s: {command}") from error
         told = f"\n$ {command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
