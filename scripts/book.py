@@ -5,6 +5,7 @@ Without MDBOOK it only checks: each page of docs/ stands in docs/SUMMARY.md, eac
 each anchor to a heading. The book is laid out as the repository is, with all files that pages link to, so that a link leads to the same
 place in both; afterwards each link of the book is followed as well. Nothing is fetched.
 """
+import html
 import html.parser
 import os
 import re
@@ -73,8 +74,9 @@ def check():
             if not (ROOT / path).exists() or ".." in path.parts:
                 wrong.append(f"{page}: {link}: there is no {path}")
             elif (ROOT / path).is_dir():
+                # Of the book's pages only: the others lead to folders of the repository.
                 if page in pages:
-                    wrong.append(f"{page}: {link}: is a folder, of which the book has no page")
+                    files.update(file.relative_to(ROOT) for file in (ROOT / path).rglob("*") if file.is_file() and file.suffix != ".md")
             elif path.suffix == ".md":
                 if path not in pages and page in pages and path not in BESIDE:
                     wrong.append(f"{page}: {link}: {path} is not in {SUMMARY}")
@@ -114,6 +116,15 @@ class Page(html.parser.HTMLParser):
                 self.ids.add(value)
 
 
+def list_folders(folder, files):
+    """A list of its files for each folder that has no page of the book, so that it can be linked to."""
+    for place in sorted({folder / path.parent for path in files}):
+        if place.is_dir() and not (place / "index.html").exists():
+            names = sorted(path.name for path in place.iterdir())
+            rows = "".join(f'<li><a href="{name}">{name}</a>' for name in map(html.escape, names) if (place / name).is_file())
+            (place / "index.html").write_text(f"<!doctype html><title>{place.name}</title><ul>{rows}</ul>\n", encoding="utf-8")
+
+
 def follow(folder):
     """What links of the finished book lead nowhere."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
@@ -129,6 +140,7 @@ def follow(folder):
                     wrong.append(f"{path.relative_to(folder)}: {link}")
                 continue
             target = Path(os.path.normpath(path.parent / urllib.parse.unquote(parts.path))) if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
             anchor = urllib.parse.unquote(parts.fragment)
             if not target.is_file() or (anchor and target in pages and anchor not in pages[target].ids):
                 wrong.append(f"{path.relative_to(folder)}: {link} leads nowhere")
@@ -154,6 +166,7 @@ def main(arguments):
         subprocess.run([Path(arguments[1]).resolve(), "build", folder], check=True, env={**os.environ, "MDBOOK_LOG": "warn"})
         # A copy of the first chapter, whose links would begin in another folder.
         (folder / "html/index.html").write_text(FIRST.format(chapters()[0].with_suffix(".html")), encoding="utf-8")
+        list_folders(folder / "html", files)
         wrong, pages, followed = follow(folder / "html")
         report(wrong)
         print(f"{folder / 'html/index.html'}: {pages} pages, {followed} links followed")
