@@ -35,7 +35,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 #[command(after_help = "Examples:
-  navigator local up --home cassandra=/opt/apache-cassandra-5.0.6 -f demo.yaml --wait
+  navigator local up --home DATABASE=/opt/DATABASE-1.2.3 -f demo.yaml --wait
   navigator local status
   kubectl --kubeconfig \"$(navigator local kubeconfig)\" get pods
   navigator local down")]

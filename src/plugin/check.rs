@@ -306,8 +306,11 @@ impl Session {
         let plurals: Vec<&str> = self.scheme.clusters().map(Kind::plural).collect();
         let user = format!("system:serviceaccount:{install}:{}", names::CONTROLLER);
         let mut refused = Vec::new();
-        for rule in rbac::controller_rules(&plurals) {
-            for asked in questions(&rule, &self.namespace) {
+        let everywhere = rbac::controller_rules(&plurals);
+        let everywhere = everywhere.iter().map(|rule| (rule, &*self.namespace));
+        let own = rbac::controller_install_rules();
+        for (rule, namespace) in everywhere.chain(own.iter().map(|rule| (rule, install))) {
+            for asked in questions(rule, namespace) {
                 let what = format!(
                     "{} {}",
                     asked.verb.as_deref().unwrap_or_default(),
@@ -455,6 +458,7 @@ mod tests {
     #[test]
     fn each_verb_of_a_rule_is_asked_for() {
         let rules = rbac::controller_rules(&["exampleclusters"]);
+        let rules: Vec<_> = rules.into_iter().chain(rbac::controller_install_rules()).collect();
         let asked: Vec<_> = rules.iter().flat_map(|rule| questions(rule, "db")).collect();
         let status = asked.iter().find(|one| one.subresource.as_deref() == Some("status")).unwrap();
         assert_eq!(status.resource.as_deref(), Some("exampleclusters"));

@@ -30,7 +30,6 @@ fn bad_usage_ends_with_64_and_says_why() {
         &["controller", "--no-such-flag"],
         &["pilot", "no-such-database"],
         &["install"],
-        &["local"],
         &["local", "up", "--file", "/nonexistent.yaml"],
         &["local", "up", "--home", "/nonexistent"],
         &["local", "status", "--dir", "/tmp/white space"],

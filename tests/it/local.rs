@@ -1,4 +1,4 @@
 //! Everything on one host: the API, with the real kubectl.
 
-mod api;
 mod host;
+mod served;

@@ -35,7 +35,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   navigator local up
-  navigator local up -f demo.yaml --wait --home cassandra=/opt/apache-cassandra-5.0.6
+  navigator local up -f demo.yaml --wait --home DATABASE=/opt/DATABASE-1.2.3
   navigator local up -f demo.yaml -f more.yaml --dir /srv/local")]
 pub(super) struct Args {
     /// File of objects to make or change; `-` is standard input. May be repeated.

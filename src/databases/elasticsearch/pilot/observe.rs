@@ -365,7 +365,10 @@ mod tests {
                     "last_committed_config": ["n1", "n2", "n3"],
                     "voting_config_exclusions": [{"node_id": "n9", "node_name": "z"}]}},
             }),
-            &json!({"nodes": {"n1": {"indices": {"docs": {"count": 7}, "store": {"size_in_bytes": 9}}}}}),
+            &json!({"nodes": {"n1": {
+                "indices": {"docs": {"count": 7}, "store": {"size_in_bytes": 9}},
+                "jvm": {"mem": {"heap_used_in_bytes": 5}},
+            }}}),
         )
     }
 
