@@ -7,6 +7,7 @@ wants an older Python than Debian's.
 import argparse
 import socket
 import struct
+import time
 import uuid
 
 STARTUP, QUERY, ERROR, RESULT, ROWS, WARNING = 1, 7, 0, 8, 2, 8
@@ -86,6 +87,17 @@ class Session:
         body = self.exchange(QUERY, struct.pack(">i", len(text)) + text + struct.pack(">HB", LEVELS[level], 0))
         return Answer(body).rows()
 
+    def agree(self, deadline=60):
+        """Waits until all nodes know the same tables: before that they refuse what is about a new one."""
+        until = time.monotonic() + deadline
+        while True:
+            versions = {row[0] for place in ("local", "peers") for row in self.run(f"SELECT schema_version FROM system.{place}")}
+            if len(versions) == 1:
+                return
+            if time.monotonic() > until:
+                raise Refused(f"after {deadline} s the nodes still know different tables: {versions}")
+            time.sleep(0.2)
+
     def exchange(self, opcode, body):
         self.socket.sendall(struct.pack(">BBHBi", 4, 0, 0, opcode, len(body)) + body)
         _, flags, _, opcode, length = struct.unpack(">BBHBi", self.read(9))
@@ -118,6 +130,8 @@ def main():
         for statement in args.statements:
             for row in session.run(statement, args.level):
                 print("\t".join("" if value is None else str(value) for value in row))
+            if statement.split()[0].upper() in ("CREATE", "ALTER", "DROP"):
+                session.agree()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,15 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A claim in use is kept until its pod is gone.
 pub(crate) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 
+/// Why a set is looked at again.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("a request failed")]
+    Request(#[from] kube::Error),
+    #[error("claim {0} is being deleted, and its pod waits for a new one")]
+    ClaimGoes(String),
+}
+
 pub(crate) struct Sets {
     pub(crate) client: Client,
     pub(crate) store: Store<StatefulSet>,
@@ -61,7 +70,7 @@ impl Sets {
         }
     }
 
-    async fn reconcile(&self, set: &StatefulSet) -> Result<(), kube::Error> {
+    async fn reconcile(&self, set: &StatefulSet) -> Result<(), Error> {
         let pods: Vec<_> = self
             .pods
             .state()
@@ -81,10 +90,10 @@ impl Sets {
                 self.create(&set.metadata, missing).await?;
             }
         }
-        self.report(set, &pods.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await
+        Ok(self.report(set, &pods.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await?)
     }
 
-    async fn create(&self, known: &ObjectMeta, ordinal: i32) -> Result<(), kube::Error> {
+    async fn create(&self, known: &ObjectMeta, ordinal: i32) -> Result<(), Error> {
         let (namespace, name) = key(known);
         let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
         let Some(set) = api.get_opt(name).await? else { return Ok(()) };
@@ -94,7 +103,14 @@ impl Sets {
         }
         for claim in claims(&set, ordinal) {
             let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
-            created(api.create(&PostParams::default(), &claim).await)?;
+            let name = claim.metadata.name.clone().unwrap_or_default();
+            if !created(api.create(&PostParams::default(), &claim).await)?
+                && let Some(found) = api.get_opt(&name).await?
+                && found.metadata.deletion_timestamp.is_some()
+            {
+                // With a pod again it would stay for as long as that runs, and then be lost to it.
+                return Err(Error::ClaimGoes(name));
+            }
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let pod = pod(&set, ordinal, &self.machine);
