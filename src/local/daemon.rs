@@ -45,6 +45,8 @@ pub struct Config {
     pub machine: String,
     /// Variables that every process gets.
     pub environment: Vec<(OsString, OsString)>,
+    /// Where the Java of the search path is installed.
+    pub java: Option<PathBuf>,
 }
 
 /// Why the daemon ended.
@@ -67,7 +69,7 @@ pub enum Error {
 /// # Errors
 /// See [`Error`].
 pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Error> {
-    let Config { folder, address, databases, homes, program, machine, environment } = config;
+    let Config { folder, address, databases, homes, program, machine, environment, java } = config;
     let settings = api::Config { dir: folder.path().to_owned(), address };
     let server = Arc::new(api::start(settings, scheme(databases), &rt).await?);
     // Databases may run as users of their own, who go through it.
@@ -90,6 +92,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
         homes,
         machine,
         environment,
+        java,
         credentials,
     };
     let node = Node::start(settings, server.admin_client(), &rt).map_err(Error::Node)?;

@@ -61,6 +61,8 @@ pub struct Config {
     pub machine: String,
     /// Variables that every process gets.
     pub environment: Vec<(OsString, OsString)>,
+    /// Where the Java of the search path is installed.
+    pub java: Option<PathBuf>,
     pub credentials: Credentials,
 }
 
@@ -74,6 +76,7 @@ struct Host {
     homes: Homes,
     machine: String,
     environment: Vec<(OsString, OsString)>,
+    java: Option<PathBuf>,
     credentials: Credentials,
     addresses: Addresses,
     client: Client,
@@ -97,7 +100,7 @@ impl Node {
     /// # Errors
     /// When what was written down of an earlier run cannot be read.
     pub fn start(config: Config, client: Client, rt: &Runtime) -> io::Result<Self> {
-        let Config { folder, program, databases, homes, machine, environment, credentials } =
+        let Config { folder, program, databases, homes, machine, environment, java, credentials } =
             config;
         let client = bounded(client, REQUEST);
         let stopping = Shutdown::new();
@@ -117,6 +120,7 @@ impl Node {
             databases,
             homes,
             environment,
+            java,
             credentials,
         });
         let (of_sets, of_pods, of_claims) = (Bell::default(), Bell::default(), Bell::default());

@@ -68,6 +68,7 @@ pub(super) fn run(args: Args, databases: Databases) -> u8 {
         program,
         machine: machine(),
         environment: environment(databases),
+        java: java(),
         folder: folder.clone(),
     };
     let code = runtime.block_on(act(config));
@@ -124,6 +125,17 @@ fn environment(databases: Databases) -> Vec<(OsString, OsString)> {
             || databases.iter().any(|database| database.pilot.home_variable == name)
     };
     std::env::vars_os().filter(|(name, _)| !ours(name)).collect()
+}
+
+/// Where the Java of the search path is installed: launchers of some databases look only at a
+/// variable that names it.
+#[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
+fn java() -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut folders = std::env::split_paths(&path);
+    let found = folders.find_map(|folder| folder.join("java").canonicalize().ok());
+    // Below its own folder, as `bin/java`.
+    found?.parent()?.parent().map(Path::to_owned)
 }
 
 /// Where the daemon's lines begin that are for whoever started it.

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     net::Ipv4Addr,
     path::{Path, PathBuf},
 };
@@ -17,7 +17,7 @@ use super::process::Launch;
 use crate::{
     api::{names, quantity},
     local::folder::Folder,
-    pilot::database::DrivenDatabase,
+    pilot::database::{DrivenDatabase, Java},
 };
 
 /// Where the pilot renders its configuration in a pod.
@@ -42,6 +42,8 @@ pub(crate) struct Place<'a> {
     pub(crate) address: Ipv4Addr,
     /// Variables that every process gets.
     pub(crate) environment: &'a [(OsString, OsString)],
+    /// Java of the search path, which not every launcher looks at.
+    pub(crate) java: Option<&'a Path>,
     /// The daemon may run programs as other users.
     pub(crate) root: bool,
 }
@@ -119,6 +121,9 @@ pub(crate) fn pilot(
     let called = container.command.iter().flatten().next()?;
     let inside = |path: &str| translated(folder, pod, container, path);
     let mut env: BTreeMap<OsString, OsString> = place.environment.iter().cloned().collect();
+    if let Some((variable, java)) = java(place, database, home, &env) {
+        env.insert(variable.into(), java);
+    }
     let mut told: BTreeMap<String, String> = BTreeMap::new();
     for variable in container.env.iter().flatten() {
         if let Some(value) = value(place, pod, &told, variable) {
@@ -153,6 +158,23 @@ pub(crate) fn pilot(
         directory: folder.pod(namespace, name),
         log: folder.log(namespace, name, &container.name, false),
     })
+}
+
+/// The variable by which the launcher finds Java, where it would find none by itself.
+fn java(
+    place: &Place<'_>,
+    database: &DrivenDatabase,
+    home: &Path,
+    env: &BTreeMap<OsString, OsString>,
+) -> Option<(&'static str, OsString)> {
+    let Java { variables, bundled } = database.java.as_ref()?;
+    let (first, others) = variables.split_first()?;
+    let comes_along = bundled.is_some_and(|below| home.join(below).join("bin/java").is_file());
+    if comes_along || env.contains_key(OsStr::new(first)) {
+        return None;
+    }
+    let told = others.iter().find_map(|name| env.get(OsStr::new(name)).cloned());
+    Some((first, told.or_else(|| place.java.map(Into::into))?))
 }
 
 /// What a path in a container is on this host.
@@ -288,6 +310,7 @@ mod tests {
                 machine: "host",
                 address: Ipv4Addr::new(127, 30, 1, 1),
                 environment: &environment,
+                java: Some(Path::new("/usr/lib/jvm/17")),
                 root: true,
             };
             assert!(matches!(role(ALL, init), Some(Role::Installer)));
@@ -320,6 +343,36 @@ mod tests {
             let launch = pilot(&ordinary, &pod, main, driven, home).unwrap();
             assert!(launch.env.iter().all(|(name, _)| name != "NAVIGATOR_PILOT_USER"));
         }
+    }
+
+    #[test]
+    fn a_launcher_that_looks_for_java_nowhere_else_is_told() {
+        const JAVA: DrivenDatabase = DrivenDatabase {
+            java: Some(Java { variables: &["OWN_JAVA", "JAVA_HOME"], bundled: Some("jdk") }),
+            ..EXAMPLE
+        };
+        let (folder, home) = (Folder::new("/state"), tempfile::tempdir().unwrap());
+        let place = Place {
+            folder: &folder,
+            program: Path::new("/usr/bin/navigator"),
+            machine: "host",
+            address: Ipv4Addr::LOCALHOST,
+            environment: &[],
+            java: Some(Path::new("/jvm")),
+            root: false,
+        };
+        let told = |env: &[(&str, &str)]| {
+            let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let (name, value) = java(&place, &JAVA, home.path(), &env)?;
+            Some((name, value.into_string().unwrap()))
+        };
+        assert_eq!(told(&[]), Some(("OWN_JAVA", "/jvm".to_owned())));
+        assert_eq!(told(&[("JAVA_HOME", "/eight")]), Some(("OWN_JAVA", "/eight".to_owned())));
+        assert_eq!(told(&[("OWN_JAVA", "/mine")]), None);
+        std::fs::create_dir_all(home.path().join("jdk/bin")).unwrap();
+        std::fs::write(home.path().join("jdk/bin/java"), "").unwrap();
+        assert_eq!(told(&[]), None, "it comes with the database");
+        assert!(java(&place, &EXAMPLE, home.path(), &BTreeMap::new()).is_none());
     }
 
     #[test]

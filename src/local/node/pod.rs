@@ -304,6 +304,7 @@ impl Life {
             machine: &host.machine,
             address: prepared.address,
             environment: &host.environment,
+            java: host.java.as_deref(),
             root: host.root,
         }
     }
