@@ -135,7 +135,13 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     let trust = Trust::of_clients(&pki.ca.certificate).map_err(|source| pki.unusable(source))?;
     let tokens = Tokens::new(&pki.token_key, Arc::clone(&store));
     let issuer = Arc::new(Issuer::new(address, &pki, tokens.clone()));
+    let client = async |who| issuer.client(who).await.map_err(|source| pki.unusable(source));
+    let (admin, controller) =
+        (client(&Identity::Admin).await?, client(&Identity::Controller).await?);
+    bootstrap::write(&store).await.map_err(Error::Bootstrap)?;
     metrics.register(rt.metrics());
+
+    // From here on nothing fails, so nothing that was started is left behind.
 
     let closing = rt.shutdown();
     let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
@@ -158,7 +164,6 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     let drain = Shutdown::new();
     let chain = Chain::new(limits, deadlines, None, Arc::clone(&metrics), readiness, drain);
     chain.install(installed);
-    bootstrap::write(&store).await.map_err(Error::Bootstrap)?;
 
     let tls = serve::server_config(serving);
     let tasks = rt.tasks().clone();
@@ -174,9 +179,6 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     });
     rt.tasks().spawn("event-expiry", events::expire(store, rt.shutdown()));
     info!(%address, "Serving the API");
-    let client = async |who| issuer.client(who).await.map_err(|source| pki.unusable(source));
-    let (admin, controller) =
-        (client(&Identity::Admin).await?, client(&Identity::Controller).await?);
     Ok(Server { address, issuer, admin, controller })
 }
 

@@ -1,4 +1,4 @@
 //! Everything on one host: the API, with the real kubectl.
 
 mod host;
-mod served;
+mod kubectl;

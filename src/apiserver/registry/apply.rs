@@ -129,6 +129,11 @@ impl Apply {
             for name in ["creationTimestamp", "generation", "selfLink", "deletionTimestamp"] {
                 metadata.remove(name);
             }
+            if metadata.is_empty()
+                && let Some(fields) = body.as_object_mut()
+            {
+                fields.remove("metadata");
+            }
         }
         body
     }
@@ -194,6 +199,12 @@ fn member<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
     set.get(format!("f:{name}"))
 }
 
+/// Is one value in the way of the other? Objects are merged, so they are not.
+fn differ(live: Option<&Value>, body: Option<&Value>) -> bool {
+    let objects = live.is_some_and(Value::is_object) && body.is_some_and(Value::is_object);
+    !objects && live != body
+}
+
 /// Leaves of `wanted` that another one owns with another value.
 fn conflicts(
     wanted: &Value,
@@ -207,7 +218,7 @@ fn conflicts(
         let Some(theirs) = member(theirs, name) else { continue };
         let path = format!("{path}.{name}");
         if is_leaf(wanted) || is_leaf(theirs) {
-            if live.get(name) != body.get(name) {
+            if differ(live.get(name), body.get(name)) {
                 found.push(path);
             }
         } else {
@@ -222,7 +233,7 @@ fn take_over(theirs: &mut Value, wanted: &Value, live: &Value, body: &Value) {
         let key = format!("f:{name}");
         let Some(inner) = theirs.get_mut(&key) else { continue };
         let gone = if is_leaf(wanted) || is_leaf(inner) {
-            live.get(name) != body.get(name)
+            differ(live.get(name), body.get(name))
         } else {
             take_over(inner, wanted, &live[name], &body[name]);
             is_leaf(inner)
@@ -239,7 +250,7 @@ fn remove(live: &mut Value, before: &Value, wanted: &Value, others: &[&Value]) {
     for (name, before) in members(before) {
         let others: Vec<&Value> = others.iter().filter_map(|set| member(set, name)).collect();
         match member(wanted, name) {
-            Some(wanted) if is_leaf(wanted) || is_leaf(before) => {}
+            Some(_) if is_leaf(before) => {}
             Some(wanted) => {
                 if let Some(inner) = object.get_mut(name) {
                     remove(inner, before, wanted, &others);
@@ -355,6 +366,13 @@ mod tests {
                 json!({"l": [2]}),
             ),
             (json!({"e": {}}), json!({"e": {}}), json!({}), &none, json!({})),
+            (
+                json!({"s": {"a": 1}}),
+                json!({"s": {"a": 1}}),
+                json!({"s": {}}),
+                &none,
+                json!({"s": {}}),
+            ),
             (
                 json!({"e": {"x": 1}}),
                 json!({"e": {}}),

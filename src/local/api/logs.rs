@@ -91,6 +91,12 @@ impl Options {
                 ApiError::bad_request(format!("{key}: {text:?} must be greater than or equal to 0"))
             }),
         };
+        // Lines are kept as they were written, without their times.
+        for key in ["sinceSeconds", "sinceTime", "timestamps"] {
+            if !matches!(first(query, key).as_str(), "" | "false" | "0") {
+                return Err(ApiError::bad_request(format!("{key}: is not supported here")));
+            }
+        }
         let follow = matches!(first(query, "follow").as_str(), "true" | "1");
         Ok(Self { follow, tail: number("tailLines")?, limit: number("limitBytes")? })
     }

@@ -4,9 +4,11 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    time::Duration,
 };
 
 use navigator::{
+    controller,
     local::api::{self, Config, Identity, Server},
     runtime::Runtime,
 };
@@ -44,6 +46,28 @@ impl Host {
     pub(crate) async fn stop(&self) {
         self.runtime.shutdown().trigger();
         self.runtime.tasks().join().await;
+    }
+
+    /// Runs the real controller, in a runtime of its own, which is returned.
+    pub(crate) fn control(&self) -> Runtime {
+        let runtime = Runtime::new();
+        let config = controller::Config {
+            pilot_image: "navigator".into(),
+            namespace: None,
+            install_namespace: "navigator".into(),
+            leader_elect: false,
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            pilot_gc_after: Duration::from_secs(3600),
+            admin: ([127, 0, 0, 1], 0).into(),
+            identity: "test".into(),
+        };
+        let databases = navigator::database::controllers(navigator::databases::ALL);
+        let client = self.server.controller_client();
+        let run = controller::run(config, databases, client, runtime.clone());
+        runtime.tasks().spawn("controller", async { run.await.unwrap() });
+        runtime
     }
 
     /// A file with the credentials of somebody.

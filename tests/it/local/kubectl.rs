@@ -1,0 +1,402 @@
+//! What a person and our roles do with the API of one host.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Child,
+    sync::mpsc,
+    time::Duration,
+};
+
+use navigator::{local::api::Identity, runtime::admin};
+use serde_json::{Value, json};
+
+use super::host::{Host, run};
+use crate::support::wait::until;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: default, labels: {app: demo}}
+spec:
+  nodeName: here
+  containers:
+  - {name: main, image: example, env: [{name: A, value: "1"}], ports: [{containerPort: 80}]}
+  - {name: side, image: example}
+"#;
+
+/// Lets the pods of ServiceAccount `demo` read pods.
+const READER: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: default}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects:
+- {kind: ServiceAccount, name: demo}
+"#;
+
+/// A pod of this name and uid, as one that runs in it.
+fn pod(name: &str, uid: &Value) -> Identity {
+    Identity::Pod {
+        namespace: "default".into(),
+        service_account: "demo".into(),
+        pod_name: name.into(),
+        pod_uid: uid.as_str().unwrap().into(),
+    }
+}
+
+const CLUSTER: &str = r#"
+apiVersion: navigator.jetstack.io/v1beta1
+kind: CassandraCluster
+metadata: {name: demo}
+spec:
+  version: "5.0.6"
+  nodePools:
+  - {name: a, replicas: 3}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_gets_applies_patches_and_deletes() {
+    let host = Host::start().await;
+    let listed = host.kubectl("get namespaces").await;
+    assert!(listed.contains("default     Active"), "{listed}");
+    assert!(listed.contains("navigator   Active"), "{listed}");
+
+    let applied = host.with("apply -f -", POD).await;
+    assert_eq!(applied, "pod/a created\n");
+    assert_eq!(host.with("apply -f -", POD).await, "pod/a unchanged\n");
+    let changed = POD.replace(r#"value: "1""#, r#"value: "2""#);
+    assert_eq!(host.with("apply -f -", &changed).await, "pod/a configured\n");
+    let pod = host.json("get pod a").await;
+    assert_eq!(pod["spec"]["containers"][0]["env"], json!([{"name": "A", "value": "2"}]));
+    assert_eq!(pod["spec"]["containers"].as_array().unwrap().len(), 2);
+    host.kubectl("label pod a tier=one").await;
+    let rows = host.kubectl("get pods --show-labels").await;
+    assert!(rows.contains("a      0/2     Pending   0") && rows.contains("tier=one"), "{rows}");
+
+    assert_eq!(
+        host.with("apply -f -", CLUSTER).await,
+        "cassandracluster.navigator.jetstack.io/demo created\n"
+    );
+    host.kubectl(r#"patch cassandracluster demo --type merge -p {"spec":{"paused":true}}"#).await;
+    assert_eq!(host.json("get cassandracluster demo").await["spec"]["paused"], true);
+    host.kubectl("delete cassandracluster demo --timeout=60s").await;
+    let gone = host.refused("get cassandracluster demo").await;
+    assert!(gone.contains("(NotFound)"), "{gone}");
+}
+
+/// What a kubectl that goes on prints, line by line; it is ended with this.
+struct Lines {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Lines {
+    fn of(host: &Host, arguments: &str) -> Self {
+        let mut child = host.command(arguments).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// Waits for the end of what it prints.
+    fn end(&self) {
+        let more = self.lines.recv_timeout(PATIENCE);
+        assert_eq!(more, Err(mpsc::RecvTimeoutError::Disconnected));
+    }
+
+    fn next(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("nothing more was printed in time")
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_watches() {
+    let host = Host::start().await;
+    let watch = Lines::of(&host, "get pods -w --no-headers");
+    host.with("apply -f -", POD).await;
+    let seen = watch.next();
+    assert!(seen.starts_with("a ") && seen.contains("Pending"), "{seen}");
+    host.kubectl("delete pod a --grace-period=0 --force").await;
+    let seen = watch.next();
+    assert!(seen.starts_with("a "), "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_may_what_its_roles_say_for_as_long_as_it_exists() {
+    let host = Host::start().await;
+    host.with("apply -f -", POD).await;
+    let uid = host.json("get pod a").await["metadata"]["uid"].clone();
+    let who = host.credentials(&pod("a", &uid));
+    let denied = host.refused_as(&who, "get pods", "").await;
+    let user = "system:serviceaccount:default:demo";
+    assert!(denied.contains(&format!("User \"{user}\" cannot list resource \"pods\"")), "{denied}");
+    host.with("apply -f -", READER).await;
+    let seen = run(host.command_as(&who, "get pods -o name"), "").await;
+    assert_eq!(String::from_utf8(seen.stdout).unwrap(), "pod/a\n");
+    let denied = host.refused_as(&who, "get pods -n navigator", "").await;
+    assert!(denied.contains("in the namespace \"navigator\""), "{denied}");
+    host.kubectl("delete pod a --grace-period=0 --force").await;
+    let nobody = host.refused_as(&who, "get pods", "").await;
+    assert!(nobody.contains("Unauthorized") || nobody.contains("must be logged in"), "{nobody}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_and_objects_outlive_the_server() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("state");
+    let host = Host::over(&folder).await.unwrap();
+    host.with("apply -f -", POD).await;
+    let address = host.server.address();
+    let uid = host.json("get pod a").await["metadata"]["uid"].clone();
+    let before = [Identity::Admin, Identity::Controller, pod("a", &uid)];
+    let before = before.map(|who| host.server.kubeconfig(&who));
+    let second = Host::over(&folder).await.err().unwrap().to_string();
+    assert_eq!(second, format!("failed to listen on {address}"));
+    host.stop().await;
+    drop(host);
+
+    let host = Host::over(&folder).await.unwrap();
+    assert_eq!(host.server.address(), address, "kubeconfigs name it");
+    let after = [Identity::Admin, Identity::Controller, pod("a", &uid)];
+    assert_eq!(after.map(|who| host.server.kubeconfig(&who)), before);
+    assert_eq!(host.kubectl("get pods -o name").await, "pod/a\n");
+    for name in ["ca.key", "admin.key", "token.key"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(folder.join("pki").join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+/// The latest revision of everything.
+async fn revision(host: &Host) -> String {
+    let list: Value = serde_json::from_str(&host.kubectl("get --raw /api/v1/nodes").await).unwrap();
+    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_makes_what_a_cluster_needs_and_then_is_quiet() {
+    let host = Host::start().await;
+    let runtime = host.control();
+    host.with("apply -f -", CLUSTER).await;
+    let made = [
+        "statefulset/cass-demo-a",
+        "service/cass-demo-nodes",
+        "serviceaccount/cass-demo",
+        "role/cass-demo-pilot",
+        "rolebinding/cass-demo-pilot",
+        "poddisruptionbudget/cass-demo-a",
+        "pilot/cass-demo-a-0",
+    ];
+    let wanted = made.join(" ");
+    until("the cluster's objects", PATIENCE, async || {
+        let output = run(host.command(&format!("get -o name {wanted}")), "").await;
+        let (stdout, stderr) = (output.stdout, output.stderr);
+        let all = host.kubectl("get sts,svc,sa,role,rolebinding,pdb,pilots -o name").await;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(format!("{}{}{all}", text(stdout), text(stderr)))
+        }
+    })
+    .await;
+    let quiet = until("a server to which nobody writes", PATIENCE, async || {
+        let before = revision(&host).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let after = revision(&host).await;
+        if before == after { Ok(after) } else { Err(format!("{before} became {after}")) }
+    })
+    .await;
+    let outcomes = String::from_utf8(admin::text(runtime.metrics())).unwrap();
+    assert!(outcomes.contains(r#"outcome="ok""#), "{outcomes}");
+    for bad in ["error", "fenced", "foreign"] {
+        assert!(!outcomes.contains(&format!("outcome=\"{bad}\"")), "{outcomes}");
+    }
+    let described = host.kubectl("describe cassandracluster demo").await;
+    assert!(described.contains("Normal  CreateNodePool"), "{described}");
+    let events = host.kubectl("get events").await;
+    assert!(events.contains("cassandracluster/demo   made StatefulSet cass-demo-a"), "{events}");
+    let described = host.kubectl("describe statefulset cass-demo-a").await;
+    assert!(described.contains("Replicas:           1 desired | 0 total"), "{described}");
+    let rows = host.kubectl("get statefulsets").await;
+    assert!(rows.contains("cass-demo-a   0/1"), "{rows}");
+
+    // What somebody changes is put back, and what an apply said before and says no more is gone.
+    host.kubectl(
+        "patch service cass-demo-nodes -p {\"spec\":{\"publishNotReadyAddresses\":false}}",
+    )
+    .await;
+    host.kubectl("label service cass-demo-nodes app.kubernetes.io/component=other --overwrite")
+        .await;
+    until("the Service as it was", PATIENCE, async || {
+        let service = host.json("get service cass-demo-nodes").await;
+        let label = &service["metadata"]["labels"]["app.kubernetes.io/component"];
+        if label == "database" { Ok(()) } else { Err(service.to_string()) }
+    })
+    .await;
+    assert_ne!(revision(&host).await, quiet);
+    runtime.shutdown().trigger();
+    runtime.tasks().join().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_keeps_to_what_each_manager_said() {
+    let host = Host::start().await;
+    let map = |data: &str| {
+        format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: m, namespace: default}}, \
+             data: {{{data}}}}}"
+        )
+    };
+    let data = async || host.json("get configmap m").await["data"].clone();
+    host.with("apply --server-side --field-manager=one -f -", &map("a: x, b: x")).await;
+    host.with("apply --server-side --field-manager=two -f -", &map("c: x, b: x")).await;
+    assert_eq!(data().await, json!({"a": "x", "b": "x", "c": "x"}));
+    let refused =
+        run_with(&host, "apply --server-side --field-manager=two -f -", &map("a: z")).await;
+    assert!(refused.contains("conflict with \"one\": .data.a"), "{refused}");
+    host.with("apply --server-side --field-manager=two -f -", &map("")).await;
+    assert_eq!(data().await, json!({"a": "x", "b": "x"}), "the other one still wants b");
+    host.with("apply --server-side --field-manager=two --force-conflicts -f -", &map("a: z")).await;
+    assert_eq!(data().await, json!({"a": "z", "b": "x"}));
+    let before = revision(&host).await;
+    host.with("apply --server-side --field-manager=two -f -", &map("a: z")).await;
+    assert_eq!(revision(&host).await, before, "the same again writes nothing");
+}
+
+async fn run_with(host: &Host, arguments: &str, manifest: &str) -> String {
+    let output = run(host.command(arguments), manifest).await;
+    assert!(!output.status.success(), "kubectl {arguments} succeeded");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_and_unknown_fields_are_refused() {
+    let host = Host::start().await;
+    let wrong = POD.replace("nodeName: here", "nodeName: [here]");
+    let refused = run_with(&host, "apply -f -", &wrong).await;
+    assert!(refused.contains("cannot be handled as a Pod: invalid type: sequence"), "{refused}");
+    let typo = POD.replace("nodeName", "nodeNam");
+    let refused = run_with(&host, "apply -f -", &typo).await;
+    assert!(refused.contains("unknown field \"spec.nodeNam\""), "{refused}");
+    let nowhere = POD.replace("namespace: default", "namespace: nowhere");
+    let refused = run_with(&host, "apply -f -", &nowhere).await;
+    assert!(refused.contains("namespaces \"nowhere\" not found"), "{refused}");
+    let refused = run_with(&host, "apply -f -", &POD.replace("name: a,", "name: A_,")).await;
+    assert!(refused.contains("metadata.name: Invalid value"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_pod_has_its_time_to_end() {
+    let host = Host::start().await;
+    host.with("apply -f -", POD).await;
+    let described = host.kubectl("describe pod a").await;
+    assert!(described.contains("Status:       Pending"), "{described}");
+    host.kubectl("delete pod a --wait=false").await;
+    let going = host.json("get pod a").await;
+    assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 30);
+    assert!(host.kubectl("get pod a").await.contains("Terminating"));
+    // What runs it reports while it ends.
+    let status = r#"patch pod a --subresource=status -p {"status":{"phase":"Running"}}"#;
+    host.kubectl(status).await;
+    host.kubectl("delete pod a --wait=false --grace-period=5").await;
+    let sooner = host.json("get pod a").await;
+    assert_eq!(sooner["metadata"]["deletionGracePeriodSeconds"], 5);
+    assert_eq!(sooner["status"]["phase"], "Running");
+    host.kubectl("delete pod a --force --grace-period=0 --timeout=60s").await;
+    assert!(host.refused("get pod a").await.contains("NotFound"));
+
+    // One that runs nowhere has nothing to end.
+    host.with("apply -f -", &POD.replace("nodeName: here", "restartPolicy: Never")).await;
+    host.kubectl("delete pod a --timeout=60s").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_ends_when_whoever_empties_it_says_so() {
+    let host = Host::start().await;
+    let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: db}}";
+    host.with("apply -f -", namespace).await;
+    host.kubectl("delete namespace db --wait=false").await;
+    assert!(host.kubectl("get namespace db").await.contains("Terminating"));
+    let there = POD.replace("namespace: default", "namespace: db");
+    let refused = run_with(&host, "apply -f -", &there).await;
+    assert!(refused.contains("because it is being terminated"), "{refused}");
+    let mut ending = host.json("get namespace db").await;
+    ending["spec"]["finalizers"] = json!([]);
+    host.with("replace --raw /api/v1/namespaces/db/finalize -f -", &ending.to_string()).await;
+    assert!(host.refused("get namespace db").await.contains("NotFound"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_come_from_the_files_and_are_followed() {
+    let host = Host::start().await;
+    host.with("apply -f -", POD).await;
+    let waiting = host.refused("logs a -c main").await;
+    assert!(waiting.contains("is waiting to start"), "{waiting}");
+    let folder = host.folder.join("logs/default/a");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("main.log");
+    std::fs::write(&file, "one\ntwo\nthree\n").unwrap();
+    std::fs::write(folder.join("main.previous.log"), "before\n").unwrap();
+    assert_eq!(host.kubectl("logs a -c main").await, "one\ntwo\nthree\n");
+    assert_eq!(host.kubectl("logs a -c main --tail=2").await, "two\nthree\n");
+    assert_eq!(host.kubectl("logs a -c main --tail=0").await, "");
+    assert_eq!(host.kubectl("logs a -c main --previous").await, "before\n");
+    for (arguments, why) in [
+        ("logs a -c other", "container other is not valid for pod a"),
+        ("logs a -c main --since=5s", "sinceSeconds: is not supported here"),
+        ("logs b", "pods \"b\" not found"),
+    ] {
+        let refused = host.refused(arguments).await;
+        assert!(refused.contains(why), "{refused}");
+    }
+    let lines = Lines::of(&host, "logs a -c main -f --tail=1");
+    assert_eq!(lines.next(), "three");
+    let append = |text: &str| {
+        let mut log = std::fs::File::options().append(true).open(&file).unwrap();
+        log.write_all(text.as_bytes()).unwrap();
+    };
+    append("four\n");
+    assert_eq!(lines.next(), "four");
+    // The next life of the container begins a new file.
+    append("last\n");
+    std::fs::rename(&file, folder.join("main.previous.log")).unwrap();
+    std::fs::write(&file, "anew\n").unwrap();
+    assert_eq!(lines.next(), "last");
+    assert_eq!(lines.next(), "anew");
+    append("end\n");
+    host.kubectl("delete pod a --force --grace-period=0").await;
+    assert_eq!(lines.next(), "end");
+    lines.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_cannot_be_used_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = Host::over(&file).await.err().unwrap().to_string();
+    assert_eq!(error, format!("failed to use {file:?}"));
+}
