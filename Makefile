@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -146,6 +146,9 @@ older: deps ## leaves an older release at .cache/older/navigator, to upgrade fro
 
 e2e: testbed image older ## every job on a real Kubernetes with real databases
 	tests/e2e/run.sh $(TESTBED)
+
+e2e-guides: testbed image ## the commands of the guides, as typed; not part of ci
+	tests/e2e/run.sh $(TESTBED) guide_job
 
 e2e-scenarios: testbed image ## what once gave way there, tried again; not part of ci
 	tests/e2e/run.sh $(TESTBED) scenarios_cassandra+scenarios_elasticsearch

@@ -312,7 +312,7 @@ impl Session {
         for (rule, namespace) in everywhere.chain(own.iter().map(|rule| (rule, install))) {
             for asked in questions(rule, namespace) {
                 let what = format!(
-                    "{} {}",
+                    "{} {} in namespace {namespace}",
                     asked.verb.as_deref().unwrap_or_default(),
                     asked.resource.as_deref().unwrap_or_default()
                 );
@@ -336,11 +336,7 @@ impl Session {
             let message = format!("as the manifest gives them, in namespace {}", self.namespace);
             return checked(NAME, Outcome::Good, message);
         }
-        let message = format!(
-            "{user} may not {} in namespace {}: apply the manifest again",
-            refused.join(", "),
-            self.namespace
-        );
+        let message = format!("{user} may not {}: apply the manifest again", refused.join(", "));
         checked(NAME, Outcome::Bad, message)
     }
 

@@ -4,7 +4,6 @@ import json
 from bed import claim, kubectl, main, say, step
 from cluster import Elasticsearch
 from es import INDEX, Node, Writer
-from guide_job import follow
 from navigator import install
 
 NS = "search"
@@ -131,8 +130,6 @@ def job():
         SEARCH.delete()
         SEARCH.is_gone(300)
         kubectl("delete", "namespace", NS, timeout=300)
-    with step("docs/elasticsearch.md, as typed"):
-        follow("docs/elasticsearch.md", "guide-elasticsearch")
 
 
 if __name__ == "__main__":

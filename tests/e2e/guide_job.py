@@ -1,4 +1,4 @@
-"""The guides of docs/, typed from top to bottom: of Cassandra, and the pages that belong to no database.
+"""The guides of docs/, typed from top to bottom: of each database, and the pages that belong to none.
 
 Each page runs in a namespace of its own that enforces the Pod Security level `restricted`, as docs/hardening.md says it may.
 """
@@ -31,7 +31,7 @@ def follow(page, namespace):
 def job():
     with step("install"):
         install()
-    for page in ("docs/migration.md", "docs/hardening.md", "docs/cassandra.md"):
+    for page in ("docs/migration.md", "docs/hardening.md", "docs/cassandra.md", "docs/elasticsearch.md"):
         with step(f"{page}, as typed"):
             follow(page, f"guide-{page.split('/')[1].split('.')[0]}")
 

@@ -52,6 +52,7 @@ impl Host {
     pub(crate) fn control(&self) -> Runtime {
         let runtime = Runtime::new();
         let config = controller::Config {
+            page: controller::page::Readers::Nobody,
             pilot_image: "navigator".into(),
             namespace: None,
             install_namespace: "navigator".into(),

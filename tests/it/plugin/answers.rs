@@ -8,6 +8,7 @@ use kube::{
     Api,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
+use navigator::engine::rbac;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -484,9 +485,8 @@ async fn an_install_is_looked_at_and_what_is_missing_named() {
         kube.put("/apis/apps/v1/namespaces/navigator/deployments", name, deployment);
     }
     let user = "system:serviceaccount:navigator:navigator-controller";
-    let rules =
-        navigator::engine::rbac::controller_rules(&["cassandraclusters", "elasticsearchclusters"]);
-    for rule in &rules {
+    let rules = rbac::controller_rules(&["cassandraclusters", "elasticsearchclusters"]);
+    for rule in rules.iter().chain(&rbac::controller_install_rules()) {
         for resource in rule.resources.iter().flatten() {
             rule.verbs.iter().for_each(|verb| kube.allow(user, verb, resource));
         }
