@@ -13,6 +13,7 @@ mod kinds;
 mod logs;
 mod namespaces;
 mod pki;
+mod protobuf;
 mod tokens;
 
 use std::{
@@ -149,7 +150,7 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
         Arc::new(PilotStatus::new(names::NAMESPACE)),
     ]));
     let state = AppState::start(scheme, &store, &admission, Guard::open(), rt, &closing);
-    let router = handlers::router(state);
+    let router = protobuf::before(handlers::router(state));
     let installed = Installed {
         authenticator: Authenticator::new(
             tokio::sync::watch::channel(Arc::new(trust)).1,

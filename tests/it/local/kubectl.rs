@@ -293,6 +293,26 @@ async fn run_with(host: &Host, arguments: &str, manifest: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubectl_makes_objects_out_of_flags() {
+    let host = Host::start().await;
+    host.kubectl("create namespace shop").await;
+    host.kubectl("create configmap m -n shop --from-literal=a=b").await;
+    assert_eq!(host.json("get configmap m -n shop").await["data"], json!({"a": "b"}));
+    host.kubectl("create secret generic s -n shop --from-literal=a=b").await;
+    assert_eq!(host.json("get secret s -n shop").await["data"], json!({"a": "Yg=="}));
+    host.kubectl("create serviceaccount demo -n shop").await;
+    host.kubectl("create role r -n shop --verb=get,list --resource=pods").await;
+    host.kubectl("create rolebinding r -n shop --role=r --serviceaccount=shop:demo").await;
+    let rule = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]);
+    assert_eq!(host.json("get role r -n shop").await["rules"], rule);
+    let binding = host.json("get rolebinding r -n shop").await;
+    assert_eq!(binding["roleRef"]["name"], "r");
+    assert_eq!(binding["subjects"][0]["namespace"], "shop");
+    let again = host.refused("create namespace shop").await;
+    assert!(again.contains("(AlreadyExists)"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_and_unknown_fields_are_refused() {
     let host = Host::start().await;
     let wrong = POD.replace("nodeName: here", "nodeName: [here]");

@@ -1,0 +1,317 @@
+//! Bodies in Kubernetes' protobuf form, as `kubectl create namespace` and its like send them:
+//! rewritten as JSON, for the few kinds that kubectl makes out of flags.
+//!
+//! Everything else is left as it is, and then refused in words that clients know. A field that the
+//! tables below do not name is no reason to guess: such a body is refused, too.
+
+use axum::{Router, body::Body, extract::State};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::{HeaderValue, Method, Request, Response, header};
+use serde_json::{Map, Value, json};
+use tower::ServiceExt;
+
+use crate::api::decode::MAX_BODY;
+
+const TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// What every body begins with; an envelope with type and message follows.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// What stands under a number of a message.
+#[derive(Clone, Copy)]
+enum Field {
+    /// The server's own; never read from a client.
+    Ignored,
+    Text(&'static str),
+    Texts(&'static str),
+    Flag(&'static str),
+    Message(&'static str, Schema),
+    Messages(&'static str, Schema),
+    /// From text to text.
+    Map(&'static str),
+    /// From text to bytes.
+    Blobs(&'static str),
+}
+
+use Field::{Blobs, Flag, Ignored, Message, Messages, Text, Texts};
+
+/// Numbers of a message, in any order.
+type Schema = &'static [(u64, Field)];
+
+const META: Schema = &[
+    (1, Text("name")),
+    (2, Text("generateName")),
+    (3, Text("namespace")),
+    (4, Ignored),
+    (5, Text("uid")),
+    (6, Text("resourceVersion")),
+    (7, Ignored),
+    (8, Ignored),
+    (11, Field::Map("labels")),
+    (12, Field::Map("annotations")),
+    (14, Texts("finalizers")),
+];
+const RULE: Schema = &[
+    (1, Texts("verbs")),
+    (2, Texts("apiGroups")),
+    (3, Texts("resources")),
+    (4, Texts("resourceNames")),
+    (5, Texts("nonResourceURLs")),
+];
+const SUBJECT: Schema =
+    &[(1, Text("kind")), (2, Text("apiGroup")), (3, Text("name")), (4, Text("namespace"))];
+const ROLE_REF: Schema = &[(1, Text("apiGroup")), (2, Text("kind")), (3, Text("name"))];
+
+const KINDS: &[(&str, Schema)] = &[
+    ("Namespace", &[(1, Message("metadata", META)), (2, Ignored), (3, Ignored)]),
+    (
+        "ConfigMap",
+        &[
+            (1, Message("metadata", META)),
+            (2, Field::Map("data")),
+            (3, Blobs("binaryData")),
+            (4, Flag("immutable")),
+        ],
+    ),
+    (
+        "Secret",
+        &[
+            (1, Message("metadata", META)),
+            (2, Blobs("data")),
+            (3, Text("type")),
+            (4, Field::Map("stringData")),
+            (5, Flag("immutable")),
+        ],
+    ),
+    (
+        "ServiceAccount",
+        &[(1, Message("metadata", META)), (4, Flag("automountServiceAccountToken"))],
+    ),
+    ("Role", &[(1, Message("metadata", META)), (2, Messages("rules", RULE))]),
+    (
+        "RoleBinding",
+        &[
+            (1, Message("metadata", META)),
+            (2, Messages("subjects", SUBJECT)),
+            (3, Message("roleRef", ROLE_REF)),
+        ],
+    ),
+];
+
+/// Rewrites what can be rewritten, and passes everything on to `others`.
+pub(super) fn before(others: Router) -> Router {
+    Router::new().fallback(handle).with_state(others)
+}
+
+async fn handle(State(others): State<Router>, request: Request<Body>) -> Response<Body> {
+    let typed = request.headers().get(header::CONTENT_TYPE);
+    let typed = typed.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let binary = typed.split(';').next().unwrap_or_default().trim() == TYPE;
+    let request =
+        if binary && request.method() == Method::POST { rewrite(request).await } else { request };
+    let Ok(response) = others.oneshot(request).await;
+    response
+}
+
+async fn rewrite(request: Request<Body>) -> Request<Body> {
+    let (mut parts, body) = request.into_parts();
+    // One that is too large, or cut off, is refused as what it says it is.
+    let Ok(bytes) = axum::body::to_bytes(body, MAX_BODY).await else {
+        return Request::from_parts(parts, Body::empty());
+    };
+    let Some(object) = object(&bytes) else {
+        return Request::from_parts(parts, Body::from(bytes));
+    };
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Request::from_parts(parts, Body::from(object.to_string()))
+}
+
+/// The object in a body, when all of it is understood.
+fn object(body: &[u8]) -> Option<Value> {
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), None);
+    for field in fields(body.strip_prefix(MAGIC)?) {
+        match field? {
+            (1, Wire::Bytes(head)) => {
+                for field in fields(head) {
+                    match field? {
+                        (1, Wire::Bytes(bytes)) => api_version = text(bytes)?,
+                        (2, Wire::Bytes(bytes)) => kind = text(bytes)?,
+                        _ => return None,
+                    }
+                }
+            }
+            (2, Wire::Bytes(bytes)) => raw = Some(bytes),
+            // No encoding but the plain one.
+            (3 | 4, Wire::Bytes(b"")) => {}
+            _ => return None,
+        }
+    }
+    let (_, schema) = KINDS.iter().find(|(known, _)| *known == kind)?;
+    let mut object = message(raw?, schema)?;
+    object.insert("apiVersion".to_owned(), json!(api_version));
+    object.insert("kind".to_owned(), json!(kind));
+    Some(Value::Object(object))
+}
+
+fn message(bytes: &[u8], schema: Schema) -> Option<Map<String, Value>> {
+    let mut object = Map::new();
+    for field in fields(bytes) {
+        let (number, wire) = field?;
+        let (_, known) = schema.iter().find(|(known, _)| *known == number)?;
+        match (*known, wire) {
+            (Ignored, _) => {}
+            (Text(name), Wire::Bytes(bytes)) => {
+                // Go writes empty texts, too; here they are as good as none.
+                let text = text(bytes)?;
+                if !text.is_empty() {
+                    object.insert(name.to_owned(), json!(text));
+                }
+            }
+            (Texts(name), Wire::Bytes(bytes)) => push(&mut object, name, json!(text(bytes)?)),
+            (Flag(name), Wire::Number(number)) => {
+                object.insert(name.to_owned(), json!(number != 0));
+            }
+            (Message(name, schema), Wire::Bytes(bytes)) => {
+                object.insert(name.to_owned(), message(bytes, schema)?.into());
+            }
+            (Messages(name, schema), Wire::Bytes(bytes)) => {
+                push(&mut object, name, message(bytes, schema)?.into());
+            }
+            (Field::Map(name), Wire::Bytes(bytes)) => {
+                let (key, value) = pair(bytes)?;
+                put(&mut object, name, key, json!(text(value)?));
+            }
+            (Blobs(name), Wire::Bytes(bytes)) => {
+                let (key, value) = pair(bytes)?;
+                put(&mut object, name, key, json!(BASE64_STANDARD.encode(value)));
+            }
+            _ => return None,
+        }
+    }
+    Some(object)
+}
+
+fn push(object: &mut Map<String, Value>, name: &str, value: Value) {
+    let list = object.entry(name).or_insert_with(|| json!([]));
+    list.as_array_mut().expect("a name has one shape in a table").push(value);
+}
+
+fn put(object: &mut Map<String, Value>, name: &str, key: String, value: Value) {
+    let map = object.entry(name).or_insert_with(|| json!({}));
+    map.as_object_mut().expect("a name has one shape in a table").insert(key, value);
+}
+
+/// An entry of a map.
+fn pair(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let (mut key, mut value) = (String::new(), &b""[..]);
+    for field in fields(bytes) {
+        match field? {
+            (1, Wire::Bytes(bytes)) => key = text(bytes)?,
+            (2, Wire::Bytes(bytes)) => value = bytes,
+            _ => return None,
+        }
+    }
+    Some((key, value))
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message, each with its number; `None` where it is none.
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, Wire<'_>)>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let field = field(&mut rest);
+        if field.is_none() {
+            rest = &[];
+        }
+        Some(field)
+    })
+}
+
+fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
+    let tag = number(rest)?;
+    let wire = match tag & 7 {
+        0 => Wire::Number(number(rest)?),
+        2 => {
+            let length = usize::try_from(number(rest)?).ok()?;
+            let (bytes, after) = rest.split_at_checked(length)?;
+            *rest = after;
+            Wire::Bytes(bytes)
+        }
+        // Fixed numbers and groups occur in none of the kinds.
+        _ => return None,
+    };
+    Some((tag >> 3, wire))
+}
+
+/// Seven bits a byte, the lowest first.
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field of bytes.
+    fn bytes(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(bytes.len()).unwrap();
+        assert!(length < 128 && number < 16);
+        [&[number << 3 | 2, length][..], bytes].concat()
+    }
+
+    fn body(kind: &str, raw: &[u8]) -> Vec<u8> {
+        let head = [bytes(1, b"v1"), bytes(2, kind.as_bytes())].concat();
+        let none = [bytes(3, b""), bytes(4, b"")].concat();
+        [MAGIC, &bytes(1, &head), &bytes(2, raw), &none].concat()
+    }
+
+    #[test]
+    fn what_is_understood_becomes_json() {
+        let label = [bytes(1, b"a"), bytes(2, b"b")].concat();
+        let meta = [bytes(1, b"x"), bytes(2, b""), bytes(8, b""), bytes(11, &label)].concat();
+        let data = [bytes(1, b"k"), bytes(2, b"\xff")].concat();
+        let raw = [bytes(1, &meta), bytes(2, &data), bytes(3, b"Opaque"), vec![5 << 3, 1]].concat();
+        let expected = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "x", "labels": {"a": "b"}},
+            "data": {"k": "/w=="},
+            "type": "Opaque",
+            "immutable": true,
+        });
+        assert_eq!(object(&body("Secret", &raw)), Some(expected));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_left_alone() {
+        let meta = bytes(1, &bytes(1, b"x"));
+        assert!(object(&body("Namespace", &meta)).is_some());
+        let whole = body("Namespace", &meta);
+        for end in 0..whole.len() - 4 {
+            assert_eq!(object(&whole[..end]), None, "cut after {end}");
+        }
+        assert_eq!(object(&body("Pod", &meta)), None, "a kind that is in no table");
+        let unknown = [meta, bytes(9, b"")].concat();
+        assert_eq!(object(&body("Namespace", &unknown)), None, "a field that is in no table");
+        assert_eq!(object(&[MAGIC, &[0xff; 12]].concat()), None);
+    }
+}
