@@ -1,11 +1,23 @@
 //! How the binary is linked.
 
 #![allow(clippy::print_stdout, reason = "cargo reads it")]
+#![allow(clippy::disallowed_methods, reason = "cargo tells it in the environment")]
+
+use std::env;
+
+const ORDER: &str = "src/pilot/idle.ld";
 
 fn main() {
     // A position-independent binary holds a relocation for every pointer in its constants: some
     // 60 000 here, 1.4 MiB that each start reads and that stay in a small process's memory.
     // Packed (RELR) they take a few pages. Static glibc understands them since 2.36.
     println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+    // The code that an idle pilot runs lies together: the kernel maps 16 pages around each one in
+    // use, and of 14 MiB of code little more than one is (docs/pilot.md).
+    if env::var("PROFILE").is_ok_and(|profile| profile == "release") {
+        let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        println!("cargo::rustc-link-arg-bin=navigator=-Wl,-T,{root}/{ORDER}");
+    }
+    println!("cargo::rerun-if-changed={ORDER}");
     println!("cargo::rerun-if-changed=build.rs");
 }
