@@ -72,11 +72,25 @@ fn notes(seat: &Seat) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// Before that note it has no handlers, and a signal ends it.
+async fn has_begun(seat: &Seat, running: &Running) {
+    until("that it notes its start", PATIENCE, async || {
+        let notes = notes(seat);
+        if notes.last().is_some_and(|note| note == "start") {
+            Ok(())
+        } else {
+            Err(format!("{notes:?}\n{}", running.tail()))
+        }
+    })
+    .await;
+}
+
 async fn it_is_stopped_by_its_own_signals_in_their_order() {
     let place = tempfile::tempdir().unwrap();
     let (seat, running) = node(1, &place).await;
     let metrics = seat.get(8080).unwrap().1;
     assert!(metrics.contains("\nnavigator_pilot_role{role=\"replica\"} 1\n"), "{metrics}");
+    has_begun(&seat, &running).await;
     assert_eq!(running.stop(PATIENCE).await, 0, "its code of success is the pilot's 0");
     assert_eq!(notes(&seat), ["start", "int", "term"]);
 }
@@ -84,6 +98,7 @@ async fn it_is_stopped_by_its_own_signals_in_their_order() {
 async fn one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it() {
     let place = tempfile::tempdir().unwrap();
     let (seat, running) = node(2, &place).await;
+    has_begun(&seat, &running).await;
     let database = running.database().unwrap();
     fs::write(seat.place.join("mute"), "").unwrap();
     until("that it is continued", PATIENCE, async || {
@@ -103,6 +118,7 @@ async fn one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it() {
         _ => Err(running.tail()),
     })
     .await;
+    has_begun(&seat, &running).await;
     serves(&seat, &running).await;
     assert_eq!(running.stop(PATIENCE).await, 0);
     assert_eq!(notes(&seat), ["start", "cont", "start", "int", "term"]);
