@@ -6,7 +6,7 @@
 use std::{
     ffi::OsString,
     fs, io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -78,6 +78,10 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     let path = folder.kubeconfig();
     let text = server.kubeconfig(&Identity::Admin);
     write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
+    let page = beside(server.address()).map_err(again)?;
+    let path = folder.page();
+    let text = format!("http://{page}/\n");
+    write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
     info!(address = %server.address(), folder = %folder.path().display(), "The API is served");
 
     let driven = databases.iter().map(|database| database.pilot).collect();
@@ -100,7 +104,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     // The controller ends first: it must not act upon databases that are being stopped.
     let acting = Runtime::new();
     let controller = controller::run(
-        controller_settings(),
+        controller_settings(page),
         controllers(databases),
         server.controller_client(),
         acting.clone(),
@@ -144,7 +148,13 @@ fn identity(pod: &Pod) -> Identity {
     }
 }
 
-fn controller_settings() -> controller::Config {
+/// A free address for the status page and metrics, beside the API's where it can be.
+fn beside(api: SocketAddr) -> io::Result<SocketAddr> {
+    let at = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
+    api.port().checked_add(1).map_or_else(|| at(0), |next| at(next).or_else(|_| at(0)))
+}
+
+fn controller_settings(page: SocketAddr) -> controller::Config {
     controller::Config {
         // Of any version: the node installs its own program, and brings a newer one by itself.
         pilot_image: "navigator".to_owned(),
@@ -156,7 +166,7 @@ fn controller_settings() -> controller::Config {
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(2),
         pilot_gc_after: Duration::from_secs(3600),
-        admin: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        admin: page,
         page: controller::page::Readers::Local,
         identity: names::CONTROLLER.to_owned(),
     }

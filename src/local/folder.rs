@@ -51,6 +51,11 @@ impl Folder {
         self.0.join("kubeconfig")
     }
 
+    /// Where the status page is.
+    pub fn page(&self) -> PathBuf {
+        self.0.join("page")
+    }
+
     pub fn daemon_log(&self) -> PathBuf {
         self.0.join("daemon.log")
     }

@@ -173,6 +173,8 @@ def cassandra(local, place):
     local.run("up", "--home", f"cassandra={old}", "--home", f"cassandra={new}", "-f", file, "--wait")
     check("runs already" in local.run("up", "-f", file).stdout, "a second up")
     check("small" in local.kubectl("get", "cassandraclusters"), "kubectl get")
+    with urllib.request.urlopen(local.status()["page"] + "status.json", timeout=10) as page:
+        check(b'"small"' in page.read(), "the status page")
     first = local.address("cass-small-a-0")
     with cql.Session(first) as session:
         session.run("CREATE KEYSPACE shop WITH replication = "

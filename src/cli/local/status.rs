@@ -56,11 +56,14 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
     let failed = |text| Failure::new(format!("the API: {text}"));
     let client = client(&folder).await.map_err(failed)?;
     let clusters = look(&client, databases, &folder).await?;
+    let page = fs::read_to_string(folder.page()).unwrap_or_default();
+    let page = page.trim_end();
     match output {
-        Output::Text => say(&text_of(&clusters)),
+        Output::Text => say(&format!("{}\nStatus page: {page}\n", text_of(&clusters))),
         Output::Json => {
             let kubeconfig = folder.kubeconfig().display().to_string();
-            let all = json!({"pid": pid, "kubeconfig": kubeconfig, "clusters": clusters});
+            let all =
+                json!({"pid": pid, "kubeconfig": kubeconfig, "page": page, "clusters": clusters});
             say(&format!("{all:#}\n"))
         }
     }
