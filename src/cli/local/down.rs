@@ -100,6 +100,7 @@ const OURS: &[&str] = &[
     "kubeconfig",
     "lock",
     "logs",
+    "page",
     "pki",
     "pods",
     "port",
