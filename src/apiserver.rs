@@ -17,6 +17,7 @@ pub mod load;
 pub mod metrics;
 pub mod migrate_storage;
 pub mod negotiate;
+pub mod operation;
 pub mod options;
 pub mod peer;
 pub mod registry;

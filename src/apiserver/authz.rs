@@ -12,6 +12,7 @@ use super::{
     authn::{User, well_known},
     delegate::CallError,
     metrics::Metrics,
+    operation::Operation,
     request_info::RequestInfo,
     status::{ApiError, Resource},
 };
@@ -63,7 +64,7 @@ impl Authorizer {
         if user.in_group(well_known::MASTERS) {
             return ("allowed", Ok(()));
         }
-        if !request.is_resource && ALWAYS_ALLOWED.contains(&request.path.as_str()) {
+        if request.operation.is_none() && ALWAYS_ALLOWED.contains(&request.path.as_str()) {
             return ("allowed", Ok(()));
         }
         match self.reviews.review(user, request).await {
@@ -80,16 +81,19 @@ impl Authorizer {
 
 /// kube-apiserver's words (`responsewriters/errors.go`).
 fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
-    let (name, RequestInfo { verb, group, namespace, .. }) = (&user.name, request);
+    let name = &user.name;
+    let verb = request.verb();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    if !request.is_resource {
+    let Some(Operation { group, resource, subresource, namespace, name: object, .. }) =
+        &request.operation
+    else {
         let path = &request.path;
         let why = format!("User {name:?} cannot {verb} path {path:?}{reason}");
         return ApiError::forbidden_path(why);
-    }
-    let mut resource = request.resource.clone();
-    if !request.subresource.is_empty() {
-        resource = format!("{resource}/{}", request.subresource);
+    };
+    let mut asked = resource.clone();
+    if !subresource.is_empty() {
+        asked = format!("{resource}/{subresource}");
     }
     let scope = if namespace.is_empty() {
         "at the cluster scope".to_owned()
@@ -97,9 +101,9 @@ fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
         format!("in the namespace {namespace:?}")
     };
     let why = format!(
-        "User {name:?} cannot {verb} resource {resource:?} in API group {group:?} {scope}{reason}"
+        "User {name:?} cannot {verb} resource {asked:?} in API group {group:?} {scope}{reason}"
     );
-    ApiError::forbidden(Resource { group, resource: &request.resource }, &request.name, why)
+    ApiError::forbidden(Resource { group, resource }, object, why)
 }
 
 #[cfg(test)]
@@ -132,7 +136,8 @@ mod tests {
         let authorizer = Authorizer::new(Arc::clone(&reviews) as _, Arc::new(Metrics::new()));
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         let user = User { name: "jane".into(), groups, ..User::default() };
-        let request = RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap());
+        let request =
+            RequestInfo::of(&http::Request::builder().method(method).uri(uri).body(()).unwrap());
         let outcome = authorizer.authorize(&user, &request).await;
         let asked = *reviews.1.lock().unwrap();
         (outcome, asked)

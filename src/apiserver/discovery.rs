@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha512};
 
 use super::{
     negotiate::{Output, accept_text, clauses, gzip, takes_gzip},
-    options::first,
     status::{ApiError, Result},
+    url::Query,
 };
 use crate::api::{GROUP, kind::Version, openapi, scheme::Scheme};
 
@@ -107,7 +107,7 @@ impl Discovery {
         &self,
         path: &str,
         headers: &HeaderMap,
-        query: &str,
+        query: &Query,
     ) -> Result<Response<Body>> {
         let trimmed = if path.len() > 1 { path.trim_end_matches('/') } else { path };
         if let Some(document) = self.openapi.get(trimmed) {
@@ -161,7 +161,7 @@ fn aggregated_response(document: &Document, headers: &HeaderMap) -> Response<Bod
 fn openapi_response(
     document: &Document,
     headers: &HeaderMap,
-    query: &str,
+    query: &Query,
 ) -> Result<Response<Body>> {
     let accept = accept_text(headers);
     let acceptable = accept.trim().is_empty()
@@ -176,7 +176,7 @@ fn openapi_response(
     let mut response = tagged(document, headers, "application/json");
     let headers = response.headers_mut();
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
-    if first(query, "hash") == document.hash {
+    if query.text("hash") == document.hash {
         let immutable = HeaderValue::from_static("public, immutable");
         headers.insert(header::CACHE_CONTROL, immutable);
         let year = jiff::SignedDuration::from_hours(365 * 24);

@@ -32,6 +32,7 @@ use super::{
     authz::Authorizer,
     body::guarded,
     metrics::Metrics,
+    operation::{Action, Operation, Verb},
     peer::Peer,
     request_info::RequestInfo,
     status::ApiError,
@@ -50,7 +51,7 @@ const STARTING_RETRY: u32 = 5;
 pub struct Installed {
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
-    /// All routes; reads [`RequestInfo`], [`User`] and [`Warnings`] from the extensions.
+    /// All routes; reads `Arc<RequestInfo>`, [`User`] and [`Warnings`] from the extensions.
     pub router: Router,
 }
 
@@ -102,7 +103,7 @@ impl Chain {
     /// and its line gets into the audit trail.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let received = Timestamp::now();
-        let info = RequestInfo::parse(request.method(), request.uri());
+        let info = Arc::new(RequestInfo::of(&request));
         if !info.is_mutating() {
             return self.answer(request, info, received).await;
         }
@@ -125,7 +126,7 @@ impl Chain {
     async fn answer(
         &self,
         mut request: Request<Body>,
-        info: RequestInfo,
+        info: Arc<RequestInfo>,
         received: Timestamp,
     ) -> Response<Body> {
         let id = request.headers().get(AUDIT_ID).cloned().unwrap_or_else(new_id);
@@ -136,7 +137,7 @@ impl Chain {
             (trail, audit::Draft::new(&request, peer, &info, &id, received))
         });
         let extensions = request.extensions_mut();
-        extensions.insert(info.clone());
+        extensions.insert(Arc::clone(&info));
         extensions.insert(warnings.clone());
         extensions.insert(subject.clone());
 
@@ -147,7 +148,7 @@ impl Chain {
             Ok(Err(error)) => error.into_response(),
             Err(_) => {
                 self.metrics.panics.inc();
-                error!(path = info.path, verb = info.verb, "A handler panicked");
+                error!(path = info.path, verb = info.verb(), "A handler panicked");
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
                 (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
             }
@@ -168,14 +169,15 @@ impl Chain {
         if request.method() == Method::CONNECT || request.headers().contains_key(header::UPGRADE) {
             return Ok(refuse_upgrade());
         }
-        let Some(limit) = self.deadlines.of(info, request.uri())? else {
+        let Some(limit) = self.deadlines.of(info)? else {
             return self.authenticated(request, info, user).await;
         };
         let handled = self.authenticated(request, info, user);
         if let Ok(outcome) = tokio::time::timeout(limit.after, handled).await {
             return outcome;
         }
-        self.metrics.terminations.with_label_values(&[verb_label(&info.verb)]).inc();
+        let verb = info.operation.as_ref().and_then(Operation::verb).map_or("other", Verb::as_str);
+        self.metrics.terminations.with_label_values(&[verb]).inc();
         Err(ApiError::timeout(limit.message, 0))
     }
 
@@ -208,8 +210,10 @@ impl Chain {
         let seat = self.inflight.enter(found, info)?;
         // Given back here, not with the response: a watch goes on for long.
         let beginning = self.inflight.begin_watch(found, info)?;
-        if info.refused {
-            return Err(info.refusal(request.method()));
+        if let Some(operation) = &info.operation
+            && matches!(operation.action, Action::Refused(_))
+        {
+            return Err(operation.refusal(&info.method));
         }
         let watch = match &beginning {
             Some(_) => Some(self.inflight.watch(found)?),
@@ -278,11 +282,4 @@ fn finish(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) 
 
 fn new_id() -> HeaderValue {
     HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).expect("a UUID is visible ASCII")
-}
-
-/// Verbs that a client makes up must not make new label values.
-fn verb_label(verb: &str) -> &'static str {
-    const VERBS: [&str; 8] =
-        ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
-    VERBS.into_iter().find(|known| *known == verb).unwrap_or("other")
 }

@@ -1,8 +1,8 @@
 //! Everything that is served: resources, discovery, OpenAPI, health, metrics.
 //!
-//! Owns the way from a request to the registry and back to a response. Dispatches on
-//! [`RequestInfo`], so that what was authorized is what is done. Expects [`User`], `RequestInfo`
-//! and [`Warnings`] in the request's extensions; the filters put them there.
+//! Owns the way from a request to the registry and back to a response. Dispatches on the
+//! [`Operation`] that was authorized. Expects [`User`], `Arc<RequestInfo>` and [`Warnings`] in the
+//! request's extensions; the filters put them there.
 
 pub(super) mod metrics;
 mod read;
@@ -24,10 +24,12 @@ use super::{
     identity::Guard,
     load::read_body,
     negotiate,
+    operation::{Action, Operation},
     registry::{Call, Registry},
     request_info::RequestInfo,
-    status::{ApiError, Resource, Result},
+    status::{ApiError, Result},
     storage::Storage,
+    url::Query,
 };
 use crate::{
     api::{
@@ -95,20 +97,18 @@ async fn handle(
     request: Request<Body>,
 ) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
-    let info = parts.extensions.remove::<RequestInfo>();
-    let info = info.unwrap_or_else(|| RequestInfo::parse(&parts.method, &parts.uri));
-    if info.is_resource {
-        let running = state.requests.begin(&info, parts.uri.query().unwrap_or_default());
-        let outcome = resource(&state, &info, &parts, body).await;
-        let response = outcome.unwrap_or_else(|error| respond_error(&parts, &error));
-        running.end(response.status());
-        return response;
-    }
-    other(&state, &info, &parts).await.unwrap_or_else(|error| respond_error(&parts, &error))
-}
-
-fn respond_error(parts: &Parts, error: &ApiError) -> Response<Body> {
-    negotiate::respond_error(&parts.headers, parts.uri.query().unwrap_or_default(), error)
+    let info = parts.extensions.remove::<Arc<RequestInfo>>();
+    let parse = || Arc::new(RequestInfo::parse(&parts.method, &parts.uri, &parts.headers));
+    let info = info.unwrap_or_else(parse);
+    let refuse = |error| negotiate::respond_error(&parts.headers, &info.query, &error);
+    let Some(operation) = &info.operation else {
+        return other(&state, &info, &parts.headers).await.unwrap_or_else(refuse);
+    };
+    let running = state.requests.begin(operation, &info.query);
+    let outcome = resource(&state, &info, operation, &parts, body).await;
+    let response = outcome.unwrap_or_else(refuse);
+    running.end(response.status());
+    response
 }
 
 /// What a resource request is about, once it is known that it is served.
@@ -116,10 +116,10 @@ struct Target<'a> {
     registry: &'a Arc<Registry>,
     version: Version,
     part: Part,
-    info: &'a RequestInfo,
+    operation: &'a Operation,
     user: &'a User,
     headers: &'a HeaderMap,
-    query: &'a str,
+    query: &'a Query,
     warnings: Warnings,
     subject: Option<&'a Subject>,
     guard: &'a Guard,
@@ -131,7 +131,7 @@ impl Target<'_> {
     fn call(&self) -> Call<'_> {
         Call {
             version: self.version,
-            namespace: &self.info.namespace,
+            namespace: &self.operation.namespace,
             user: self.user,
             warnings: Vec::new(),
         }
@@ -148,78 +148,84 @@ impl Target<'_> {
 async fn resource(
     state: &State,
     info: &RequestInfo,
+    operation: &Operation,
     parts: &Parts,
     body: Body,
 ) -> Result<Response<Body>> {
-    if info.refused {
-        // The filters have said so before; nothing may come to rest on them alone.
-        return Err(info.refusal(&parts.method));
-    }
-    let version = Version::parse(&info.version).ok_or_else(ApiError::no_such_resource)?;
+    let version = Version::parse(&operation.version).ok_or_else(ApiError::no_such_resource)?;
     let registry = state
         .registries
-        .get(&(info.group.as_str(), info.resource.as_str()))
+        .get(&(operation.group.as_str(), operation.resource.as_str()))
         .filter(|registry| registry.kind().versions().contains(&version))
         .ok_or_else(ApiError::no_such_resource)?;
     let target = Target {
         registry,
         version,
-        part: part_of(registry, info)?,
-        info,
+        part: part_of(registry, operation)?,
+        operation,
         // Fails closed: a request that no filter has seen has no user.
         user: parts.extensions.get::<User>().ok_or_else(ApiError::unauthorized)?,
         headers: &parts.headers,
-        query: parts.uri.query().unwrap_or_default(),
+        query: &info.query,
         warnings: parts.extensions.get::<Warnings>().cloned().unwrap_or_default(),
         subject: parts.extensions.get::<Subject>(),
         guard: &state.guard,
         shutdown: &state.shutdown,
         requests: &state.requests,
     };
-    let named = info.parts.len() > 1;
+    let named = operation.is_named();
     let kind = registry.kind();
     // The path of a namespace names it as the namespace, too.
-    let nowhere = info.namespace.is_empty() || info.resource == "namespaces";
+    let nowhere = operation.namespace.is_empty() || operation.resource == "namespaces";
     if !kind.is_namespaced() && !nowhere {
         return Err(ApiError::no_such_resource());
     }
-    let everywhere = kind.is_namespaced() && info.namespace.is_empty();
+    let everywhere = kind.is_namespaced() && operation.namespace.is_empty();
     if named && everywhere {
         return Err(ApiError::no_such_resource());
     }
     state.guard.check()?;
-    // The method decides, not the verb: a HEAD must not have a body, an unknown method no verb.
-    match (&parts.method, named, target.part) {
-        (&Method::GET, _, Part::Main) if info.verb == "watch" => watch::watch(&target).await,
-        (&Method::GET, false, _) => read::list(&target).await,
-        (&Method::GET, true, _) => read::get(&target).await,
-        (&Method::POST, false, _) if !everywhere => {
-            write::create(&target, read_body(body).await?).await
+    match &operation.action {
+        Action::Watch(options) => watch::watch(&target, given(options)?).await,
+        Action::List(options) => read::list(&target, given(options)?).await,
+        Action::Get(at) => read::get(&target, *given(at)?).await,
+        Action::Create(options) if !named && !everywhere => {
+            write::create(&target, *given(options)?, read_body(body).await?).await
         }
-        (&Method::PUT, true, _) => write::update(&target, read_body(body).await?).await,
-        (&Method::PATCH, true, _) => write::patch(&target, read_body(body).await?).await,
-        (&Method::DELETE, true, Part::Main) => write::delete(&target, read_body(body).await?).await,
-        (&Method::DELETE, false, _) if !everywhere => {
-            write::delete_collection(&target, read_body(body).await?).await
+        Action::Update(options) if named => {
+            write::update(&target, *given(options)?, read_body(body).await?).await
         }
-        (method, ..) => {
-            let action = method.as_str().to_ascii_lowercase();
-            let resource = Resource { group: kind.group(), resource: kind.plural() };
-            Err(ApiError::method_not_supported(resource, &action))
+        Action::Patch(form, options) if named => {
+            write::patch(&target, *form, options, read_body(body).await?).await
         }
+        Action::Apply(options) if named => {
+            write::apply(&target, options, read_body(body).await?).await
+        }
+        Action::Delete if target.part == Part::Main => {
+            write::delete(&target, read_body(body).await?).await
+        }
+        Action::DeleteCollection(options) if !everywhere => {
+            write::delete_collection(&target, given(options)?, read_body(body).await?).await
+        }
+        _ => Err(operation.refusal(&parts.method)),
     }
+}
+
+/// Options, now that it is known that the client may do what they are about.
+fn given<T>(options: &Result<T>) -> Result<&T> {
+    options.as_ref().map_err(ApiError::clone)
 }
 
 /// The resource itself or one of its subresources. An empty segment names neither: what was
 /// authorized as a collection must not be read as an object.
-fn part_of(registry: &Registry, info: &RequestInfo) -> Result<Part> {
-    if info.parts.iter().any(String::is_empty) {
+fn part_of(registry: &Registry, operation: &Operation) -> Result<Part> {
+    if operation.parts.iter().any(String::is_empty) {
         return Err(ApiError::no_such_resource());
     }
-    match &info.parts[1..] {
+    match &operation.parts[1..] {
         [] | [_] => Ok(Part::Main),
         // A subresource is no collection, so nobody can watch it.
-        [_, _] if info.verb == "watch" => Err(ApiError::no_such_resource()),
+        [_, _] if matches!(operation.action, Action::Watch(_)) => Err(ApiError::no_such_resource()),
         [_, subresource] if subresource == "status" && registry.kind().has_status() => {
             Ok(Part::Status)
         }
@@ -233,16 +239,15 @@ fn part_of(registry: &Registry, info: &RequestInfo) -> Result<Part> {
 }
 
 /// Paths that are no resources.
-async fn other(state: &State, info: &RequestInfo, parts: &Parts) -> Result<Response<Body>> {
-    if !matches!(parts.method, Method::GET | Method::HEAD) {
+async fn other(state: &State, info: &RequestInfo, headers: &HeaderMap) -> Result<Response<Body>> {
+    if !matches!(info.method, Method::GET | Method::HEAD) {
         return Err(ApiError::method_not_allowed());
     }
-    let query = parts.uri.query().unwrap_or_default();
-    if let Some(response) = health::respond(&state.health, &info.path, query).await {
+    if let Some(response) = health::respond(&state.health, &info.path, &info.query).await {
         return Ok(response);
     }
     if info.path == "/metrics" {
         return Ok(metrics::scrape(&state.metrics));
     }
-    state.discovery.respond(&info.path, &parts.headers, query)
+    state.discovery.respond(&info.path, headers, &info.query)
 }

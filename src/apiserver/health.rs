@@ -11,7 +11,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use tokio::{sync::Mutex, time::Instant};
 use tracing::warn;
 
-use super::{identity::Guard, storage::Storage, url::query_pairs};
+use super::{identity::Guard, storage::Storage, url::Query};
 use crate::{
     error,
     runtime::{Readiness, Shutdown},
@@ -109,7 +109,7 @@ impl Check {
 }
 
 /// The answer to a health check; `None` when the path is none.
-pub(super) async fn respond(health: &Health, path: &str, query: &str) -> Option<Response<Body>> {
+pub(super) async fn respond(health: &Health, path: &str, query: &Query) -> Option<Response<Body>> {
     let (name, single) = match path[1..].split_once('/') {
         Some((name, single)) => (name, Some(single)),
         None => (&path[1..], None),
@@ -131,20 +131,13 @@ pub(super) async fn respond(health: &Health, path: &str, query: &str) -> Option<
             }
         });
     }
-    let mut excluded: Vec<String> = Vec::new();
-    let mut verbose = false;
-    for (key, value) in query_pairs(query) {
-        match key.as_str() {
-            "exclude" => excluded.push(value),
-            "verbose" => verbose = true,
-            _ => {}
-        }
-    }
+    let mut excluded: Vec<&str> = query.all("exclude").collect();
+    let verbose = query.get("verbose").is_some();
     let mut lines = Vec::new();
     let mut failed = Vec::new();
     for check in checks {
         let known = excluded.len();
-        excluded.retain(|name| name != check.name());
+        excluded.retain(|name| *name != check.name());
         if excluded.len() < known {
             lines.push(format!("[+]{} excluded: ok\n", check.name()));
             continue;

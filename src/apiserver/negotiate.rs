@@ -14,8 +14,8 @@ use serde_json::Value;
 use super::{
     body::in_parts,
     load,
-    options::first,
     status::{ApiError, Result},
+    url::Query,
 };
 use crate::api::decode::{self, Document};
 
@@ -59,7 +59,7 @@ const PLAIN: Output = Output {
 
 impl Output {
     /// Chooses by Accept. The first clause that can be served wins, in order of preference.
-    pub fn negotiate(headers: &HeaderMap, query: &str) -> Result<Self> {
+    pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let mut output =
             Self { pretty: pretty(headers, query), gzip: takes_gzip(headers), ..PLAIN };
         let accept = accept_text(headers);
@@ -81,7 +81,7 @@ impl Output {
     }
 
     /// As [`Self::negotiate`], for a stream of JSON objects.
-    pub fn negotiate_stream(headers: &HeaderMap, query: &str) -> Result<Self> {
+    pub fn negotiate_stream(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let output = Self::negotiate(headers, query)?;
         if output.encoding == Encoding::Yaml {
             return Err(ApiError::not_acceptable(
@@ -155,7 +155,7 @@ impl Output {
 }
 
 /// An error in the form that the client asked for; JSON when that cannot be found out.
-pub fn respond_error(headers: &HeaderMap, query: &str, error: &ApiError) -> Response<Body> {
+pub fn respond_error(headers: &HeaderMap, query: &Query, error: &ApiError) -> Response<Body> {
     let output = Output::negotiate(headers, query).unwrap_or(Output { pretty: true, ..PLAIN });
     let value = error.to_value();
     let bytes = output.encode(&value).unwrap_or_else(|_| json_bytes(&value, false));
@@ -230,8 +230,8 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
         .any(|token| token.split(';').next().is_some_and(|name| name.trim() == "gzip"))
 }
 
-fn pretty(headers: &HeaderMap, query: &str) -> bool {
-    match first(query, "pretty").as_str() {
+fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.text("pretty") {
         "" => {
             let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
             let agent = agent.unwrap_or_default();
@@ -352,7 +352,7 @@ mod tests {
                 "v1",
             ),
         ] {
-            let output = Output::negotiate(&accept(text), "").unwrap();
+            let output = Output::negotiate(&accept(text), &Query::default()).unwrap();
             assert_eq!(
                 (output.encoding, output.view, output.view_version),
                 (encoding, view, version),
@@ -364,11 +364,13 @@ mod tests {
     #[test]
     fn nothing_to_offer_is_406() {
         for text in ["application/vnd.kubernetes.protobuf", "text/plain", "application/cbor"] {
-            let error = Output::negotiate(&accept(text), "").unwrap_err();
+            let error = Output::negotiate(&accept(text), &Query::default()).unwrap_err();
             assert_eq!((error.code().as_u16(), error.reason()), (406, "NotAcceptable"), "{text}");
         }
         assert_eq!(
-            Output::negotiate_stream(&accept("application/yaml"), "").unwrap_err().code(),
+            Output::negotiate_stream(&accept("application/yaml"), &Query::default())
+                .unwrap_err()
+                .code(),
             406
         );
     }
@@ -389,17 +391,17 @@ mod tests {
     fn people_get_pretty_output() {
         let mut headers = HeaderMap::new();
         headers.insert(header::USER_AGENT, "curl/8".parse().unwrap());
-        assert!(Output::negotiate(&headers, "").unwrap().pretty);
-        assert!(!Output::negotiate(&headers, "pretty=0").unwrap().pretty);
-        assert!(Output::negotiate(&HeaderMap::new(), "pretty=1").unwrap().pretty);
-        assert!(!Output::negotiate(&HeaderMap::new(), "").unwrap().pretty);
+        assert!(Output::negotiate(&headers, &Query::default()).unwrap().pretty);
+        assert!(!Output::negotiate(&headers, &Query::parse("pretty=0")).unwrap().pretty);
+        assert!(Output::negotiate(&HeaderMap::new(), &Query::parse("pretty=1")).unwrap().pretty);
+        assert!(!Output::negotiate(&HeaderMap::new(), &Query::default()).unwrap().pretty);
     }
 
     #[test]
     fn only_large_bodies_are_compressed() {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT_ENCODING, "br, gzip;q=0.5".parse().unwrap());
-        let output = Output::negotiate(&headers, "").unwrap();
+        let output = Output::negotiate(&headers, &Query::default()).unwrap();
         let small = output.respond(StatusCode::OK, &Value::String("x".repeat(1000))).unwrap();
         assert!(!small.headers().contains_key(header::CONTENT_ENCODING));
         let large = output.respond(StatusCode::OK, &Value::String("x".repeat(GZIP_ABOVE))).unwrap();

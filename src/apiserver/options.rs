@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     status::{ApiError, Result},
     storage::Revision,
-    url::query_pairs,
+    url::{Query, boolean},
 };
 use crate::api::field::{ErrorList, FieldError, Path, Problem};
 
@@ -69,20 +69,20 @@ impl ListOptions {
 
     /// Reads and validates. `watch` is what the request turned out to be. Of a key that is given
     /// more than once the first value counts.
-    pub fn parse(query: &str, watch: bool) -> Result<Self> {
+    pub fn parse(query: &Query, watch: bool) -> Result<Self> {
         let mut options = Self { watch, ..Self::default() };
         let mut errors = ErrorList::new();
         let mut unseen = Self::KEYS.to_vec();
-        for (key, value) in query_pairs(query) {
+        for (key, value) in query.pairs() {
             let Some(at) = unseen.iter().position(|own| *own == key) else { continue };
             unseen.swap_remove(at);
-            match key.as_str() {
-                "labelSelector" => options.label_selector = value,
-                "fieldSelector" => options.field_selector = value,
-                "allowWatchBookmarks" => options.allow_watch_bookmarks = boolean(&value),
-                "resourceVersion" => options.resource_version = value,
+            match key {
+                "labelSelector" => value.clone_into(&mut options.label_selector),
+                "fieldSelector" => value.clone_into(&mut options.field_selector),
+                "allowWatchBookmarks" => options.allow_watch_bookmarks = boolean(value),
+                "resourceVersion" => value.clone_into(&mut options.resource_version),
                 "resourceVersionMatch" => {
-                    options.resource_version_match = match value.as_str() {
+                    options.resource_version_match = match value {
                         "" => None,
                         "Exact" => Some(Match::Exact),
                         "NotOlderThan" => Some(Match::NotOlderThan),
@@ -93,22 +93,22 @@ impl ListOptions {
                                 vec!["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()]
                             };
                             let problem = Problem::NotSupported(json!(value), supported);
-                            errors.push(FieldError::new(&Path::new(&key), problem, ""));
+                            errors.push(FieldError::new(&Path::new(key), problem, ""));
                             None
                         }
                     };
                 }
                 "timeoutSeconds" if !value.is_empty() => {
-                    let seconds = integer(&key, &value)?;
+                    let seconds = integer(key, value)?;
                     let seconds = u64::try_from(seconds).unwrap_or(0).min(LONGEST_TIMEOUT);
                     options.timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
                 }
                 "limit" if !value.is_empty() => {
-                    options.limit = usize::try_from(integer(&key, &value)?).unwrap_or(0);
+                    options.limit = usize::try_from(integer(key, value)?).unwrap_or(0);
                 }
-                "continue" => options.continue_token = value,
+                "continue" => value.clone_into(&mut options.continue_token),
                 "sendInitialEvents" => {
-                    options.send_initial_events = Some(boolean(&value));
+                    options.send_initial_events = Some(boolean(value));
                 }
                 _ => {}
             }
@@ -190,9 +190,8 @@ impl ListOptions {
 }
 
 /// What a get may show.
-pub fn get_read_at(query: &str) -> Result<ReadAt> {
-    let version = first(query, "resourceVersion");
-    Ok(match revision(&version)? {
+pub fn get_read_at(query: &Query) -> Result<ReadAt> {
+    Ok(match revision(query.text("resourceVersion"))? {
         None => ReadAt::Latest,
         Some(Revision(0)) => ReadAt::Any,
         Some(revision) => ReadAt::NotOlderThan(revision),
@@ -231,26 +230,19 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// `kind` is `CreateOptions`, `UpdateOptions`, `PatchOptions` or, for apply, `ApplyOptions`.
-    pub fn parse(query: &str, kind: &str) -> Result<Self> {
+    pub fn parse(query: &Query, kind: &str) -> Result<Self> {
         let mut options = Self::default();
         let mut errors = ErrorList::new();
-        let mut field_validation = None;
-        let mut dry_run = Vec::new();
-        for (key, value) in query_pairs(query) {
-            match key.as_str() {
-                "dryRun" => dry_run.push(value),
-                "fieldValidation" if field_validation.is_none() => field_validation = Some(value),
-                "fieldManager" => validate_manager(&value, &mut errors),
-                "force" if kind == "PatchOptions" && boolean(&value) => {
-                    let detail = "may not be specified for non-apply patch";
-                    let path = Path::new("force");
-                    errors.push(FieldError::new(&path, Problem::Forbidden, detail));
-                }
-                _ => {}
-            }
+        for manager in query.all("fieldManager") {
+            validate_manager(manager, &mut errors);
         }
+        if kind == "PatchOptions" && query.all("force").any(boolean) {
+            let detail = "may not be specified for non-apply patch";
+            errors.push(FieldError::new(&Path::new("force"), Problem::Forbidden, detail));
+        }
+        let dry_run: Vec<_> = query.all("dryRun").map(str::to_owned).collect();
         options.dry_run = validate_dry_run(&dry_run, &mut errors);
-        options.field_validation = match field_validation.as_deref() {
+        options.field_validation = match query.get("fieldValidation") {
             None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
             Some("Strict") => FieldValidation::Strict,
@@ -275,16 +267,15 @@ pub struct ApplyOptions {
 
 impl ApplyOptions {
     /// Reads what every write has, too.
-    pub fn parse(query: &str) -> Result<(WriteOptions, Self)> {
+    pub fn parse(query: &Query) -> Result<(WriteOptions, Self)> {
         let write = WriteOptions::parse(query, "ApplyOptions")?;
-        let manager = first(query, "fieldManager");
+        let manager = query.text("fieldManager").to_owned();
         if manager.is_empty() {
             let path = Path::new("fieldManager");
             let error = FieldError::new(&path, Problem::Required, "is required for apply patch");
             refuse("PatchOptions", &vec![error])?;
         }
-        let force = query_pairs(query).find(|(key, _)| key == "force");
-        Ok((write, Self { manager, force: force.is_some_and(|(_, value)| boolean(&value)) }))
+        Ok((write, Self { manager, force: query.flag("force") }))
     }
 }
 
@@ -312,7 +303,7 @@ pub struct DeleteOptions {
 impl DeleteOptions {
     /// The body wins; the query counts only when there is none. Except that `dryRun` counts
     /// wherever it stands: upstream would delete for good what was meant as a trial.
-    pub fn parse(query: &str, body: Option<&Value>) -> Result<Self> {
+    pub fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
         let from_query;
         let given = if let Some(body) = body {
             body
@@ -382,8 +373,7 @@ impl DeleteOptions {
             _ => return Err(wrong("dryRun")),
         };
         if body.is_some() {
-            let in_query = query_pairs(query).filter(|(key, _)| key == "dryRun");
-            dry_run.extend(in_query.map(|(_, value)| value));
+            dry_run.extend(query.all("dryRun").map(str::to_owned));
         }
         options.dry_run = validate_dry_run(&dry_run, &mut errors);
         refuse("DeleteOptions", &errors)?;
@@ -400,15 +390,15 @@ impl DeleteOptions {
 }
 
 /// The query's parameters in the form of a body.
-fn delete_query(query: &str) -> Result<Value> {
+fn delete_query(query: &Query) -> Result<Value> {
     let mut options = json!({});
     let mut dry_run = Vec::new();
-    for (key, value) in query_pairs(query) {
-        match key.as_str() {
+    for (key, value) in query.pairs() {
+        match key {
             "propagationPolicy" => options[key] = json!(value),
-            "orphanDependents" => options["orphanDependents"] = json!(boolean(&value)),
+            "orphanDependents" => options[key] = json!(boolean(value)),
             "gracePeriodSeconds" if !value.is_empty() => {
-                options["gracePeriodSeconds"] = json!(integer(&key, &value)?);
+                options[key] = json!(integer(key, value)?);
             }
             "dryRun" => dry_run.push(value),
             _ => {}
@@ -441,16 +431,6 @@ fn refuse(kind: &str, errors: &ErrorList) -> Result<()> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", errors)) }
 }
 
-/// First value of a key; empty when absent.
-pub fn first(query: &str, key: &str) -> String {
-    query_pairs(query).find(|(name, _)| name == key).map(|(_, value)| value).unwrap_or_default()
-}
-
-/// A flag in a query, as Go reads one: only `false` and `0` are false.
-pub(super) fn boolean(value: &str) -> bool {
-    !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
-}
-
 fn integer(key: &str, value: &str) -> Result<i64> {
     value.parse().map_err(|_| {
         ApiError::bad_request(format!(
@@ -479,7 +459,7 @@ mod tests {
             ("sendInitialEvents=true", true, "requires setting resourceVersionMatch"),
             ("resourceVersionMatch=NotOlderThan", true, "unless sendInitialEvents is provided"),
         ] {
-            let error = ListOptions::parse(query, watch).unwrap_err();
+            let error = ListOptions::parse(&Query::parse(query), watch).unwrap_err();
             assert_eq!(error.code(), 422, "{query}");
             assert!(error.message().contains(text), "{query}: {}", error.message());
             assert!(error.message().starts_with("ListOptions.meta.k8s.io \"\" is invalid: "));
@@ -500,29 +480,33 @@ mod tests {
                 ReadAt::NotOlderThan(Revision(7)),
             ),
         ] {
-            let options = ListOptions::parse(query, false).unwrap();
+            let options = ListOptions::parse(&Query::parse(query), false).unwrap();
             assert_eq!(options.read_at().unwrap(), expected, "{query}");
         }
-        let options = ListOptions::parse("resourceVersion=x", false).unwrap();
+        let options = ListOptions::parse(&Query::parse("resourceVersion=x"), false).unwrap();
         assert_eq!(options.read_at().unwrap_err().code(), 400);
     }
 
     #[test]
     fn unreadable_numbers_are_400() {
-        assert_eq!(ListOptions::parse("limit=x", false).unwrap_err().code(), 400);
-        assert_eq!(ListOptions::parse("timeoutSeconds=1s", true).unwrap_err().code(), 400);
+        assert_eq!(ListOptions::parse(&Query::parse("limit=x"), false).unwrap_err().code(), 400);
+        assert_eq!(
+            ListOptions::parse(&Query::parse("timeoutSeconds=1s"), true).unwrap_err().code(),
+            400
+        );
     }
 
     #[test]
     fn the_first_value_of_a_key_counts() {
         let query = "fieldSelector=&fieldSelector=metadata.name%3Da&limit=1&limit=2&limit=x";
-        let options = ListOptions::parse(query, false).unwrap();
+        let options = ListOptions::parse(&Query::parse(query), false).unwrap();
         assert_eq!((options.field_selector.as_str(), options.limit), ("", 1));
     }
 
     #[test]
     fn a_timeout_beyond_the_clock_is_a_long_one() {
-        let options = ListOptions::parse("timeoutSeconds=9223372036854775807", true).unwrap();
+        let options =
+            ListOptions::parse(&Query::parse("timeoutSeconds=9223372036854775807"), true).unwrap();
         assert_eq!(options.timeout, Some(Duration::from_secs(LONGEST_TIMEOUT)));
         assert!(std::time::Instant::now().checked_add(options.timeout.unwrap()).is_some());
     }
@@ -530,28 +514,31 @@ mod tests {
     #[test]
     fn delete_options_come_from_the_body_or_else_from_the_query() {
         let query = "propagationPolicy=Orphan&dryRun=All";
-        let options = DeleteOptions::parse(query, None).unwrap();
+        let options = DeleteOptions::parse(&Query::parse(query), None).unwrap();
         assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Orphan), true));
         let body = json!({"preconditions": {"uid": "u"}, "propagationPolicy": "Foreground"});
-        let options = DeleteOptions::parse(query, Some(&body)).unwrap();
+        let options = DeleteOptions::parse(&Query::parse(query), Some(&body)).unwrap();
         assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Foreground), true));
         assert_eq!(options.uid.as_deref(), Some("u"));
         let both = json!({"orphanDependents": true, "propagationPolicy": "Orphan"});
-        assert_eq!(DeleteOptions::parse("", Some(&both)).unwrap_err().code(), 422);
+        assert_eq!(DeleteOptions::parse(&Query::parse(""), Some(&both)).unwrap_err().code(), 422);
         let wrong = json!({"dryRun": ["Some"]});
-        assert_eq!(DeleteOptions::parse("", Some(&wrong)).unwrap_err().code(), 422);
+        assert_eq!(DeleteOptions::parse(&Query::parse(""), Some(&wrong)).unwrap_err().code(), 422);
     }
 
     #[test]
     fn write_options_are_checked() {
-        let options = WriteOptions::parse("dryRun=All&fieldValidation=Strict", "CreateOptions");
+        let options = WriteOptions::parse(
+            &Query::parse("dryRun=All&fieldValidation=Strict"),
+            "CreateOptions",
+        );
         let expected = WriteOptions { dry_run: true, field_validation: FieldValidation::Strict };
         assert_eq!(options.unwrap(), expected);
         for query in ["dryRun=some", "fieldValidation=Maybe", "fieldManager=a%0Ab"] {
-            let error = WriteOptions::parse(query, "UpdateOptions").unwrap_err();
+            let error = WriteOptions::parse(&Query::parse(query), "UpdateOptions").unwrap_err();
             assert!(error.message().starts_with("UpdateOptions.meta.k8s.io"), "{query}");
         }
-        assert!(WriteOptions::parse("force=true", "PatchOptions").is_err());
-        assert!(WriteOptions::parse("force=true", "CreateOptions").is_ok());
+        assert!(WriteOptions::parse(&Query::parse("force=true"), "PatchOptions").is_err());
+        assert!(WriteOptions::parse(&Query::parse("force=true"), "CreateOptions").is_ok());
     }
 }

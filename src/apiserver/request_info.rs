@@ -1,155 +1,102 @@
-//! What a request is about, read from its method, path and query.
+//! What a request is about, read from its method, path, query and headers.
 //!
-//! Authorization, audit and handlers all act on the same [`RequestInfo`], so what was authorized
-//! is what is done. The rules are kube-apiserver's (`endpoints/request/requestinfo.go`).
+//! The rules are kube-apiserver's (`endpoints/request/requestinfo.go`).
 
-use http::{Method, Uri};
+use http::{HeaderMap, Method, Request, Uri};
 
 use super::{
-    options::boolean,
+    operation::{Action, Operation, Verb},
     selector,
-    status::{ApiError, Resource},
-    url::{percent_decode, query_value},
+    url::{Query, percent_decode},
 };
 
-/// The subject of one request. Put into the request's extensions by the first filters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The subject of one request. Put into the request's extensions, in an `Arc`, by the first
+/// filters.
+#[derive(Clone, Debug)]
 pub struct RequestInfo {
-    /// `/apis/<group>/<version>/<resource>…`, or `/api/<version>/<resource>…` of the core group;
-    /// otherwise only `verb` and `path` are set.
-    pub is_resource: bool,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for
-    /// paths that are no resource the method in lower case.
-    pub verb: String,
-    /// `apis` or `api`
-    pub api_prefix: String,
-    /// Empty for the core group.
-    pub group: String,
-    pub version: String,
-    pub resource: String,
-    pub subresource: String,
-    /// Empty at cluster scope.
-    pub namespace: String,
-    /// Empty for collections. A `fieldSelector=metadata.name=x` names `x`.
-    pub name: String,
-    /// Path segments after `namespaces/<namespace>`, from the resource on.
-    pub parts: Vec<String>,
-    /// `…/watch/…` with a method other than GET: 405, whoever asks.
-    pub refused: bool,
+    pub method: Method,
     /// The decoded path.
     pub path: String,
+    pub query: Query,
+    /// `/apis/<group>/<version>/<resource>…`, or `/api/<version>/<resource>…` of the core group;
+    /// absent for every other path.
+    pub operation: Option<Operation>,
 }
 
 /// Subresources of a namespace itself.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl RequestInfo {
-    pub fn parse(method: &Method, uri: &Uri) -> Self {
-        let mut info = Self {
-            verb: method.as_str().to_ascii_lowercase(),
-            path: percent_decode(uri.path()),
-            ..Self::default()
-        };
-        let trimmed = uri.path().trim_matches('/');
-        let segments: Vec<String> = trimmed.split('/').map(percent_decode).collect();
-        let core = String::new();
-        let (group, version, mut rest) = match segments.as_slice() {
-            [prefix, group, version, rest @ ..] if prefix == "apis" => (group, version, rest),
-            [prefix, version, rest @ ..] if prefix == "api" => (&core, version, rest),
-            _ => return info,
-        };
-        if rest.is_empty() {
-            return info;
-        }
-        info.is_resource = true;
-        info.api_prefix.clone_from(&segments[0]);
-        info.group.clone_from(group);
-        info.version.clone_from(version);
+    pub fn of<B>(request: &Request<B>) -> Self {
+        Self::parse(request.method(), request.uri(), request.headers())
+    }
 
-        verb_of(method).clone_into(&mut info.verb);
-        // The deprecated form `/apis/g/v/watch/…`. It makes a watch of a GET and of nothing else:
-        // any other method keeps its own verb, so that it is audited as what it tried to be.
-        if rest[0] == "watch" && rest.len() > 1 {
-            rest = &rest[1..];
-            if method == Method::GET {
-                "watch".clone_into(&mut info.verb);
-            } else {
-                info.refused = true;
-            }
+    pub fn parse(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+        let query = Query::parse(uri.query().unwrap_or_default());
+        let operation = operation(method, uri.path(), headers, &query);
+        Self { method: method.clone(), path: percent_decode(uri.path()), query, operation }
+    }
+
+    /// `get`, `list`, … of a resource; for other paths the method in lower case.
+    pub fn verb(&self) -> String {
+        match &self.operation {
+            Some(operation) => operation.word().to_owned(),
+            None => self.method.as_str().to_ascii_lowercase(),
         }
-        if rest[0] == "namespaces" && rest.len() > 1 {
-            info.namespace.clone_from(&rest[1]);
-            if rest.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&rest[2].as_str()) {
-                rest = &rest[2..];
-            }
-        }
-        info.parts = rest.to_vec();
-        info.resource.clone_from(&rest[0]);
-        if let Some(name) = rest.get(1) {
-            info.name.clone_from(name);
-        }
-        if let Some(subresource) = rest.get(2) {
-            info.subresource.clone_from(subresource);
-        }
-        if info.name.is_empty() {
-            info.name_collection_verb(uri.query().unwrap_or_default());
-        }
-        info
     }
 
     /// Long-running requests have no deadline, and a seat in flight only until they begin.
     pub fn is_long_running(&self) -> bool {
-        self.is_resource && (self.verb == "watch" || self.is_log())
-    }
-
-    /// The log of a pod, which may be followed.
-    pub fn is_log(&self) -> bool {
-        self.group.is_empty()
-            && (self.resource.as_str(), self.subresource.as_str()) == ("pods", "log")
+        self.operation.as_ref().is_some_and(|operation| {
+            matches!(operation.action, Action::Watch(_)) || operation.is_log()
+        })
     }
 
     /// Does the request change anything? Decides seats, deadlines and the audit trail.
     pub fn is_mutating(&self) -> bool {
-        if self.is_resource {
-            !matches!(self.verb.as_str(), "get" | "list" | "watch")
-        } else {
-            !matches!(self.verb.as_str(), "get" | "head" | "options")
-        }
-    }
-
-    /// The answer to a request that is [`RequestInfo::refused`].
-    pub fn refusal(&self, method: &Method) -> ApiError {
-        let resource = Resource { group: &self.group, resource: &self.resource };
-        ApiError::method_not_supported(resource, &method.as_str().to_ascii_lowercase())
-    }
-
-    /// `get` of a collection is `list` or `watch`, `delete` is `deletecollection`; a selector
-    /// for one name is that name, so that authorization sees it.
-    fn name_collection_verb(&mut self, query: &str) {
-        if self.verb == "delete" {
-            "deletecollection".clone_into(&mut self.verb);
-        }
-        if self.verb == "get" {
-            // As the handlers read the query: the first value counts, even an empty one.
-            let watch = query_value(query, "watch").is_some_and(|value| boolean(&value));
-            if watch { "watch" } else { "list" }.clone_into(&mut self.verb);
-        }
-        if matches!(self.verb.as_str(), "list" | "watch") {
-            let selected = query_value(query, "fieldSelector").unwrap_or_default();
-            self.name = selector::exact_name(&selected).unwrap_or_default();
+        match &self.operation {
+            Some(operation) => !operation.verb().is_some_and(Verb::is_read),
+            None => !matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS),
         }
     }
 }
 
-fn verb_of(method: &Method) -> &'static str {
-    match method.as_str() {
-        "POST" => "create",
-        "GET" | "HEAD" => "get",
-        "PUT" => "update",
-        "PATCH" => "patch",
-        "DELETE" => "delete",
-        _ => "",
+fn operation(method: &Method, path: &str, headers: &HeaderMap, query: &Query) -> Option<Operation> {
+    let segments: Vec<String> = path.trim_matches('/').split('/').map(percent_decode).collect();
+    let core = String::new();
+    let (group, version, mut rest) = match segments.as_slice() {
+        [prefix, group, version, rest @ ..] if prefix == "apis" => (group, version, rest),
+        [prefix, version, rest @ ..] if prefix == "api" => (&core, version, rest),
+        _ => return None,
+    };
+    let under_watch = rest.len() > 1 && rest[0] == "watch";
+    if under_watch {
+        rest = &rest[1..];
     }
+    let mut namespace = String::new();
+    if rest.len() > 1 && rest[0] == "namespaces" {
+        namespace.clone_from(&rest[1]);
+        if rest.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&rest[2].as_str()) {
+            rest = &rest[2..];
+        }
+    }
+    let part = |at: usize| rest.get(at).cloned().unwrap_or_default();
+    let mut name = part(1);
+    let action = Action::read(method, headers, query, !name.is_empty(), under_watch);
+    // A selector for one name is that name, so that authorization sees it.
+    if name.is_empty() && matches!(action.verb(), Some(Verb::List | Verb::Watch)) {
+        name = selector::exact_name(query.text("fieldSelector")).unwrap_or_default();
+    }
+    Some(Operation {
+        action,
+        group: group.clone(),
+        version: version.clone(),
+        resource: rest.first()?.clone(),
+        subresource: part(2),
+        namespace,
+        name,
+        parts: rest.to_vec(),
+    })
 }
 
 #[cfg(test)]
@@ -157,13 +104,14 @@ mod tests {
     use super::*;
 
     fn parse(method: &str, uri: &str) -> RequestInfo {
-        RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap())
+        RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap(), &HeaderMap::new())
     }
 
     /// `verb namespace resource name subresource`, `-` for empty.
-    fn summary(info: &RequestInfo) -> String {
-        let fields = [&info.verb, &info.namespace, &info.resource, &info.name, &info.subresource];
-        fields.map(|field| if field.is_empty() { "-" } else { field.as_str() }).join(" ")
+    fn summary(asked: &Operation) -> String {
+        let Operation { namespace, resource, name, subresource, .. } = asked;
+        let fields = [asked.word(), namespace, resource, name, subresource];
+        fields.map(|field| if field.is_empty() { "-" } else { field }).join(" ")
     }
 
     #[test]
@@ -213,12 +161,12 @@ mod tests {
         ];
         for (method, path, expected) in rows {
             let info = parse(method, &format!("/apis/navigator.jetstack.io/v1beta1{path}"));
-            assert!(info.is_resource, "{path}");
+            let asked = info.operation.expect(path);
             assert_eq!(
-                (info.group.as_str(), info.version.as_str()),
+                (asked.group.as_str(), asked.version.as_str()),
                 ("navigator.jetstack.io", "v1beta1")
             );
-            assert_eq!(summary(&info), expected, "{method} {path}");
+            assert_eq!(summary(&asked), expected, "{method} {path}");
         }
     }
 
@@ -235,35 +183,61 @@ mod tests {
             "/api/v1",
         ] {
             let info = parse("GET", path);
-            assert!(!info.is_resource, "{path}");
-            assert_eq!((info.verb.as_str(), info.path.as_str()), ("get", path));
+            assert!(info.operation.is_none(), "{path}");
+            assert_eq!((info.verb().as_str(), info.path.as_str()), ("get", path));
         }
     }
 
     #[test]
     fn the_core_group_has_no_name() {
-        let info = parse("GET", "/api/v1/namespaces/a/pods/x/log?follow=true");
-        assert_eq!(summary(&info), "get a pods x log");
-        assert_eq!((info.group.as_str(), info.version.as_str()), ("", "v1"));
-        assert!(info.is_long_running(), "a log may be followed for hours");
-        assert_eq!(summary(&parse("GET", "/api/v1/namespaces")), "list - namespaces - -");
-        let info = parse("PUT", "/api/v1/namespaces/a/finalize");
-        assert_eq!(summary(&info), "update a namespaces a finalize");
+        let operation = |method, path| parse(method, path).operation.unwrap();
+        let log = "/api/v1/namespaces/a/pods/x/log?follow=true";
+        let asked = operation("GET", log);
+        assert_eq!(summary(&asked), "get a pods x log");
+        assert_eq!((asked.group.as_str(), asked.version.as_str()), ("", "v1"));
+        assert!(parse("GET", log).is_long_running(), "a log may be followed for hours");
+        assert_eq!(summary(&operation("GET", "/api/v1/namespaces")), "list - namespaces - -");
+        let asked = operation("PUT", "/api/v1/namespaces/a/finalize");
+        assert_eq!(summary(&asked), "update a namespaces a finalize");
         assert!(!parse("GET", "/apis/g/v/namespaces/a/pods/x/log").is_long_running());
     }
 
     #[test]
     fn nothing_but_get_is_taken_under_the_watch_prefix() {
+        let action = |method, path: String| parse(method, &path).operation.unwrap().action;
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
             for path in ["r", "namespaces/a/r", "namespaces/a/r/n", "namespaces/a/r/n/status"] {
-                let info = parse(method, &format!("/apis/g/v/watch/{path}"));
-                assert_eq!(info.refused, method != "GET", "{method} {path}");
-                assert!(info.is_mutating() || matches!(method, "GET" | "HEAD"), "{method} {path}");
-                assert!(!parse(method, &format!("/apis/g/v/{path}")).refused);
+                let under = format!("/apis/g/v/watch/{path}");
+                let mutating = parse(method, &under).is_mutating();
+                let refused = matches!(action(method, under), Action::Refused(_));
+                assert_eq!(refused, method != "GET", "{method} {path}");
+                assert!(mutating || matches!(method, "GET" | "HEAD"), "{method} {path}");
+                let plain = action(method, format!("/apis/g/v/{path}"));
+                assert!(!matches!(plain, Action::Refused(_)), "{method} {path}");
             }
         }
         assert!(!parse("DELETE", "/apis/g/v/watch/r").is_long_running());
-        assert!(!parse("DELETE", "/apis/g/v/watch").refused, "a resource of that name");
+        let watch = action("DELETE", "/apis/g/v/watch".into());
+        assert!(matches!(watch, Action::DeleteCollection(_)), "a resource of that name");
+    }
+
+    #[test]
+    fn the_media_type_of_a_patch_says_what_it_is() {
+        for (media_type, expected) in [
+            ("application/json-patch+json", "Patch(Json"),
+            ("application/merge-patch+json; charset=utf-8", "Patch(Merge"),
+            ("application/strategic-merge-patch+json", "Patch(Strategic"),
+            ("application/apply-patch+yaml", "Apply("),
+            ("application/json", "Patch(Unknown"),
+            ("", "Patch(Unknown"),
+        ] {
+            let request = Request::patch("/apis/g/v/namespaces/a/r/n?fieldManager=me")
+                .header("content-type", media_type)
+                .body(())
+                .unwrap();
+            let action = RequestInfo::of(&request).operation.unwrap().action;
+            assert!(format!("{action:?}").starts_with(expected), "{media_type}: {action:?}");
+        }
     }
 
     #[test]

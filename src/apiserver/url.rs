@@ -31,18 +31,50 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// Pairs of a query in their order; `+` is a space.
-pub fn query_pairs(query: &str) -> impl Iterator<Item = (String, String)> {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text: &str| percent_decode(&text.replace('+', " "));
-        (decode(key), decode(value))
-    })
+/// The query of a request, decoded once. Of a key that is given more than once the first value
+/// counts, except where all of them do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// `+` is a space.
+    pub fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decode = |text: &str| percent_decode(&text.replace('+', " "));
+            (decode(key), decode(value))
+        });
+        Self(pairs.collect())
+    }
+
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.pairs().find_map(|(name, value)| (name == key).then_some(value))
+    }
+
+    /// Empty when absent.
+    pub fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or_default()
+    }
+
+    /// Absent is false; given, only `false` and `0` are, as Go's clients write them.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(boolean)
+    }
+
+    /// Each value of a key.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.pairs().filter_map(move |(name, value)| (name == key).then_some(value))
+    }
+
+    /// In the order in which they were written.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
 }
 
-/// First value of a key.
-pub fn query_value(query: &str, key: &str) -> Option<String> {
-    query_pairs(query).find_map(|(name, value)| (name == key).then_some(value))
+/// A flag in a query, as Go reads one: only `false` and `0` are false.
+pub fn boolean(value: &str) -> bool {
+    !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
 #[cfg(test)]
@@ -64,9 +96,11 @@ mod tests {
 
     #[test]
     fn query_keeps_order_and_empty_values() {
-        let pairs: Vec<_> = query_pairs("watch&labelSelector=a%3Db+c&x=&x=2").collect();
-        let expected = [("watch", ""), ("labelSelector", "a=b c"), ("x", ""), ("x", "2")];
-        assert_eq!(pairs, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
-        assert_eq!(query_value("x=1&x=2", "x").as_deref(), Some("1"));
+        let query = Query::parse("watch&labelSelector=a%3Db+c&x=&x=2");
+        let pairs: Vec<_> = query.pairs().collect();
+        assert_eq!(pairs, [("watch", ""), ("labelSelector", "a=b c"), ("x", ""), ("x", "2")]);
+        assert_eq!((query.get("x"), query.text("x"), query.text("y")), (Some(""), "", ""));
+        assert_eq!(query.all("x").collect::<Vec<_>>(), ["", "2"]);
+        assert!(query.flag("watch") && !query.flag("y") && !Query::parse("y=False").flag("y"));
     }
 }

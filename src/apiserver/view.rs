@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::{
     cache::Cached,
     negotiate::{Output, View},
-    options::first,
     status::{ApiError, Result},
+    url::Query,
 };
 use crate::api::kind::{Kind, Version};
 
@@ -61,9 +61,9 @@ impl Viewer {
         kind: &'static dyn Kind,
         version: Version,
         output: &Output,
-        query: &str,
+        query: &Query,
     ) -> Result<Self> {
-        let include = match first(query, "includeObject").as_str() {
+        let include = match query.text("includeObject") {
             "" | "Metadata" => IncludeObject::Metadata,
             "Object" => IncludeObject::Object,
             "None" => IncludeObject::None,

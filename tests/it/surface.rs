@@ -165,7 +165,7 @@ impl Server {
             request = request.header(*name, *value);
         }
         let mut request = request.body(body).unwrap();
-        let info = RequestInfo::parse(request.method(), request.uri());
+        let info = Arc::new(RequestInfo::of(&request));
         let warnings = Warnings::default();
         let user = User { name: "jane".into(), ..User::default() };
         request.extensions_mut().insert(info);

@@ -70,22 +70,22 @@ impl ReviewAccess for AccessReviews {
 }
 
 fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
-    let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let User { name, uid, groups, extra } = user;
-    let (resource_attributes, non_resource_attributes) = if request.is_resource {
+    let (resource_attributes, non_resource_attributes) = if let Some(asked) = &request.operation {
         let attributes = ResourceAttributes {
-            verb: some(&request.verb),
-            group: some(&request.group),
-            version: some(&request.version),
-            resource: some(&request.resource),
-            subresource: some(&request.subresource),
-            namespace: some(&request.namespace),
-            name: some(&request.name),
+            verb: some(asked.word()),
+            group: some(&asked.group),
+            version: some(&asked.version),
+            resource: some(&asked.resource),
+            subresource: some(&asked.subresource),
+            namespace: some(&asked.namespace),
+            name: some(&asked.name),
             ..Default::default()
         };
         (Some(attributes), None)
     } else {
-        let path = NonResourceAttributes { path: some(&request.path), verb: some(&request.verb) };
+        let path = NonResourceAttributes { path: some(&request.path), verb: some(&request.verb()) };
         (None, Some(path))
     };
     SubjectAccessReviewSpec {

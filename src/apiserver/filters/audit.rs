@@ -122,23 +122,23 @@ impl Draft {
             "auditID": String::from_utf8_lossy(id.as_bytes()),
             "stage": "ResponseComplete",
             "requestURI": request.uri().path_and_query().map_or("", |uri| uri.as_str()),
-            "verb": info.verb,
+            "verb": info.verb(),
             "sourceIPs": source_ips(headers, peer),
             "requestReceivedTimestamp": micros(received),
         });
         if let Some(agent) = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()) {
             event["userAgent"] = agent.into();
         }
-        if info.is_resource {
+        if let Some(operation) = &info.operation {
             let mut reference = json!({
-                "resource": info.resource,
-                "apiGroup": info.group,
-                "apiVersion": info.version,
+                "resource": operation.resource,
+                "apiGroup": operation.group,
+                "apiVersion": operation.version,
             });
             let optional = [
-                ("namespace", &info.namespace),
-                ("name", &info.name),
-                ("subresource", &info.subresource),
+                ("namespace", &operation.namespace),
+                ("name", &operation.name),
+                ("subresource", &operation.subresource),
             ];
             for (key, value) in optional.into_iter().filter(|(_, value)| !value.is_empty()) {
                 reference[key] = value.as_str().into();
@@ -247,7 +247,7 @@ mod tests {
             .header("x-forwarded-for", "10.0.0.1, nonsense")
             .body(Body::empty())
             .unwrap();
-        let info = RequestInfo::parse(request.method(), request.uri());
+        let info = RequestInfo::of(&request);
         let id = HeaderValue::from_static("id-1");
         let at = Timestamp::from_microsecond(1_500_000_000_000_001).unwrap();
         let draft = Draft::new(&request, None, &info, &id, at);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use http::Uri;
-
-use crate::apiserver::{request_info::RequestInfo, status::ApiError, url::query_value};
+use crate::apiserver::{
+    operation::{Operation, Verb},
+    request_info::RequestInfo,
+    status::ApiError,
+};
 
 /// Writes end earlier than reads: whoever waits for one holds nothing else up meanwhile
 /// (kube-apiserver's `requestTimeoutUpperBound`).
@@ -33,22 +35,24 @@ pub(super) struct Limit {
 impl Deadlines {
     /// The limit of this request; none for a watch. Fails with 400 when `?timeout=` is no
     /// duration.
-    pub(super) fn of(&self, info: &RequestInfo, uri: &Uri) -> Result<Option<Limit>, ApiError> {
+    pub(super) fn of(&self, info: &RequestInfo) -> Result<Option<Limit>, ApiError> {
         if info.is_long_running() {
             return Ok(None);
         }
-        let asked = match query_value(uri.query().unwrap_or_default(), "timeout") {
-            Some(text) if !text.is_empty() => parse_duration(&text).ok_or_else(|| {
+        let asked = match info.query.text("timeout") {
+            "" => Duration::ZERO,
+            text => parse_duration(text).ok_or_else(|| {
                 let message = format!(
                     "invalid timeout specified in the request URL - time: invalid duration {text:?}"
                 );
                 ApiError::bad_request(message)
             })?,
-            _ => Duration::ZERO,
         };
         let after = if asked.is_zero() { self.request } else { asked.min(self.request) };
-        let write = info.is_resource
-            && matches!(info.verb.as_str(), "create" | "update" | "patch" | "delete");
+        let write = matches!(
+            info.operation.as_ref().and_then(Operation::verb),
+            Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
+        );
         Ok(Some(if write && after > WRITES {
             let message =
                 "request did not complete within requested timeout - context deadline exceeded";
@@ -112,9 +116,10 @@ mod tests {
     #[test]
     fn limits_by_verb_and_query() {
         let of = |method: &str, uri: &str| {
-            let uri: Uri = uri.parse().unwrap();
-            let info = RequestInfo::parse(&method.parse().unwrap(), &uri);
-            Deadlines::default().of(&info, &uri).map(|limit| limit.map(|l| l.after.as_secs()))
+            let request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
+            Deadlines::default()
+                .of(&RequestInfo::of(&request))
+                .map(|limit| limit.map(|l| l.after.as_secs()))
         };
         let rows = [
             ("GET", "/apis/g/v/r", Some(60)),

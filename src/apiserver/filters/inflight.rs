@@ -112,7 +112,7 @@ impl Inflight {
         user: &User,
         request: &RequestInfo,
     ) -> Result<Option<Seat>, ApiError> {
-        let probe = !request.is_resource
+        let probe = request.operation.is_none()
             && matches!(request.path.as_str(), "/livez" | "/readyz" | "/healthz");
         if request.is_long_running() || probe || user.in_group(well_known::MASTERS) {
             return Ok(None);
@@ -180,7 +180,8 @@ mod tests {
     use super::*;
 
     fn parse(method: &str, uri: &str) -> RequestInfo {
-        RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap())
+        let request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
+        RequestInfo::of(&request)
     }
 
     fn user(name: &str) -> User {

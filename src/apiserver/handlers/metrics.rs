@@ -16,7 +16,10 @@ use crate::{
         kind::{Kind, Version},
         scheme::Scheme,
     },
-    apiserver::{options::first, request_info::RequestInfo},
+    apiserver::{
+        operation::{Action, Operation, Verb},
+        url::Query,
+    },
     runtime::{
         admin,
         catalogue::{Described, described},
@@ -114,27 +117,27 @@ impl RequestMetrics {
     }
 
     /// Begins to count a request.
-    pub(super) fn begin(&self, info: &RequestInfo, query: &str) -> Running<'_> {
-        let [group, version, resource, subresource] = subject(self.scheme, info);
+    pub(super) fn begin(&self, operation: &Operation, query: &Query) -> Running<'_> {
+        let [group, version, resource, subresource] = subject(self.scheme, operation);
         Running {
             metrics: self,
             labels: [
-                verb(info),
-                if first(query, "dryRun").is_empty() { "" } else { "All" },
+                verb(operation),
+                if query.text("dryRun").is_empty() { "" } else { "All" },
                 group,
                 version,
                 resource,
                 subresource,
-                scope(info),
+                scope(operation),
                 "apiserver",
             ],
             began: Instant::now(),
         }
     }
 
-    pub(super) fn long_running(&self, info: &RequestInfo) -> LongRunning {
-        let [group, version, resource, _] = subject(self.scheme, info);
-        let labels = [verb(info), group, version, resource, scope(info), "apiserver"];
+    pub(super) fn long_running(&self, operation: &Operation) -> LongRunning {
+        let [group, version, resource, _] = subject(self.scheme, operation);
+        let labels = [verb(operation), group, version, resource, scope(operation), "apiserver"];
         let gauge = self.long_running.with_label_values(&labels);
         gauge.inc();
         LongRunning(gauge)
@@ -175,32 +178,36 @@ impl Drop for LongRunning {
 }
 
 /// Group, version, resource and subresource, if they are ours.
-fn subject(scheme: &Scheme, info: &RequestInfo) -> [&'static str; 4] {
-    let kind = scheme.by_resource(&info.group, &info.resource);
-    let (Some(kind), Some(version)) = (kind, Version::parse(&info.version)) else { return [""; 4] };
+fn subject(scheme: &Scheme, operation: &Operation) -> [&'static str; 4] {
+    let kind = scheme.by_resource(&operation.group, &operation.resource);
+    let version = Version::parse(&operation.version);
+    let (Some(kind), Some(version)) = (kind, version) else { return [""; 4] };
     let others = kind.subresources().iter().map(|other| other.name);
-    let subresource = others.chain(["status"]).find(|known| *known == info.subresource);
+    let subresource = others.chain(["status"]).find(|known| *known == operation.subresource);
     [kind.group(), version.as_str(), kind.plural(), subresource.unwrap_or_default()]
 }
 
-fn verb(info: &RequestInfo) -> &'static str {
-    match info.verb.as_str() {
-        "get" => "GET",
-        "list" => "LIST",
-        "watch" => "WATCH",
-        "create" => "POST",
-        "update" => "PUT",
-        "patch" => "PATCH",
-        "delete" => "DELETE",
-        "deletecollection" => "DELETECOLLECTION",
-        _ => "other",
+fn verb(operation: &Operation) -> &'static str {
+    if matches!(operation.action, Action::Apply(_)) {
+        return "APPLY";
+    }
+    match operation.verb() {
+        Some(Verb::Get) => "GET",
+        Some(Verb::List) => "LIST",
+        Some(Verb::Watch) => "WATCH",
+        Some(Verb::Create) => "POST",
+        Some(Verb::Update) => "PUT",
+        Some(Verb::Patch) => "PATCH",
+        Some(Verb::Delete) => "DELETE",
+        Some(Verb::DeleteCollection) => "DELETECOLLECTION",
+        None => "other",
     }
 }
 
-fn scope(info: &RequestInfo) -> &'static str {
-    if info.parts.len() > 1 || info.verb == "create" {
+fn scope(operation: &Operation) -> &'static str {
+    if operation.is_named() || operation.verb() == Some(Verb::Create) {
         "resource"
-    } else if info.namespace.is_empty() {
+    } else if operation.namespace.is_empty() {
         "cluster"
     } else {
         "namespace"

@@ -13,7 +13,8 @@ use crate::{
         cache::Cached,
         load,
         negotiate::{Output, View},
-        options::{ListOptions, get_read_at},
+        operation::Operation,
+        options::{ListOptions, ReadAt},
         registry::Page,
         selector::Selector,
         status::Result,
@@ -21,10 +22,10 @@ use crate::{
     },
 };
 
-pub(super) async fn get(target: &Target<'_>) -> Result<Response<Body>> {
+pub(super) async fn get(target: &Target<'_>, at: ReadAt) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
-    let at = get_read_at(target.query)?;
-    let mut object = target.registry.get(&target.info.namespace, &target.info.name, at).await?;
+    let Operation { namespace, name, .. } = target.operation;
+    let mut object = target.registry.get(namespace, name, at).await?;
     let share = std::mem::take(&mut object.share);
     let respond = || output.respond(StatusCode::OK, &viewer.object(&object.hub)?);
     let response = load::work(object.size, respond)?;
@@ -32,10 +33,10 @@ pub(super) async fn get(target: &Target<'_>) -> Result<Response<Body>> {
     Ok(load::sent(response, share).await)
 }
 
-pub(super) async fn list(target: &Target<'_>) -> Result<Response<Body>> {
+pub(super) async fn list(target: &Target<'_>, options: &ListOptions) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
-    let (selector, options) = selection(target, false)?;
-    let page = target.registry.list(&target.info.namespace, &selector, &options).await?;
+    let selector = selection(target, options)?;
+    let page = target.registry.list(&target.operation.namespace, &selector, options).await?;
     respond_page(&output, &viewer, &page).await
 }
 
@@ -89,13 +90,12 @@ pub(super) fn view(target: &Target<'_>) -> Result<(Output, Viewer)> {
     Ok((output, viewer))
 }
 
-pub(super) fn selection(target: &Target<'_>, watch: bool) -> Result<(Selector, ListOptions)> {
-    let options = ListOptions::parse(target.query, watch)?;
+pub(super) fn selection(target: &Target<'_>, options: &ListOptions) -> Result<Selector> {
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let mut selector = Selector::parse(target.registry.kind(), labels, fields)?;
     // Authorization saw this name, from the path or from the selector.
-    if !target.info.name.is_empty() {
-        selector.fields.require_name(&target.info.name)?;
+    if !target.operation.name.is_empty() {
+        selector.fields.require_name(&target.operation.name)?;
     }
-    Ok((selector, options))
+    Ok(selector)
 }

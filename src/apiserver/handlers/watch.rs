@@ -20,6 +20,7 @@ use crate::{
         cache::Cached,
         identity::Guard,
         negotiate::Output,
+        options::ListOptions,
         registry::{Events, Observed, Registry},
         status::{ApiError, Result},
         storage::Revision,
@@ -36,12 +37,12 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 /// The last bookmark comes this long before the end, so that the client still reads it.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-pub(super) async fn watch(target: &Target<'_>) -> Result<Response<Body>> {
+pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<Response<Body>> {
     let output = Output::negotiate_stream(target.headers, target.query)?;
     let viewer = Viewer::new(target.registry.kind(), target.version, &output, target.query)?;
-    let (selector, options) = selection(target, true)?;
+    let selector = selection(target, options)?;
     let registry = target.registry;
-    let events = registry.watch(&target.info.namespace, selector, &options).await;
+    let events = registry.watch(&target.operation.namespace, selector, options).await;
     // Clients expect these two before the stream begins and every other one in it.
     let events = match events {
         Err(error) if matches!(error.code().as_u16(), 400 | 429) => return Err(error),
@@ -62,7 +63,7 @@ pub(super) async fn watch(target: &Target<'_>) -> Result<Response<Body>> {
         shutdown: target.shutdown.clone(),
         first: true,
         sent: target.requests.watch_events(registry.kind(), target.version),
-        _running: target.requests.long_running(target.info),
+        _running: target.requests.long_running(target.operation),
     };
     match events {
         Ok(events) => feed.begin(events),

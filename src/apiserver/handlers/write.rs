@@ -5,13 +5,14 @@ use http::{Response, StatusCode};
 use serde_json::json;
 
 use super::{
-    Target,
+    Target, given,
     read::{respond_page, selection, view},
 };
 use crate::apiserver::{
     load::{self, Arrived, Share},
     negotiate::{content_type, read_body},
-    options::{ApplyOptions, DeleteOptions, WriteOptions},
+    operation::PatchForm,
+    options::{ApplyOptions, DeleteOptions, ListOptions, WriteOptions},
     registry::{Apply, Change, Deleted, Object, Patch},
     status::{ApiError, Result},
 };
@@ -28,9 +29,12 @@ async fn understand<T>(
     Ok((meant, share))
 }
 
-pub(super) async fn create(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
+pub(super) async fn create(
+    target: &Target<'_>,
+    options: WriteOptions,
+    body: Arrived,
+) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
-    let options = WriteOptions::parse(target.query, "CreateOptions")?;
     let read = |bytes: &[u8]| read_body(target.headers, bytes);
     let (document, share) = understand(target, body, read).await?;
     let mut call = target.call();
@@ -43,38 +47,53 @@ pub(super) async fn create(target: &Target<'_>, body: Arrived) -> Result<Respons
     Ok(load::sent(response, share).await)
 }
 
-pub(super) async fn update(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
-    let options = WriteOptions::parse(target.query, "UpdateOptions")?;
+pub(super) async fn update(
+    target: &Target<'_>,
+    options: WriteOptions,
+    body: Arrived,
+) -> Result<Response<Body>> {
     let read = |bytes: &[u8]| read_body(target.headers, bytes);
     let (document, _share) = understand(target, body, read).await?;
     change(target, Change::Replace(&document), options).await
 }
 
-pub(super) async fn patch(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
-    let more = target.registry.kind().takes_apply();
-    let read = match content_type(target.headers).as_str() {
-        "application/json-patch+json" => Patch::json,
-        "application/merge-patch+json" => Patch::merge,
-        "application/strategic-merge-patch+json" if more => Patch::strategic,
-        "application/apply-patch+yaml" if more => return apply(target, body).await,
-        _ => {
-            return Err(ApiError::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: \
-                 application/json-patch+json, application/merge-patch+json",
-            ));
-        }
+pub(super) async fn patch(
+    target: &Target<'_>,
+    form: PatchForm,
+    options: &Result<WriteOptions>,
+    body: Arrived,
+) -> Result<Response<Body>> {
+    let read = match form {
+        PatchForm::Json => Patch::json,
+        PatchForm::Merge => Patch::merge,
+        PatchForm::Strategic if target.registry.kind().takes_apply() => Patch::strategic,
+        PatchForm::Strategic | PatchForm::Unknown => return Err(unknown_form()),
     };
-    let options = WriteOptions::parse(target.query, "PatchOptions")?;
+    let options = *given(options)?;
     let (patch, _share) = understand(target, body, read).await?;
     change(target, Change::Patch(&patch), options).await
 }
 
-async fn apply(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
-    let (options, apply) = ApplyOptions::parse(target.query)?;
+fn unknown_form() -> ApiError {
+    ApiError::unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include: \
+         application/json-patch+json, application/merge-patch+json",
+    )
+}
+
+pub(super) async fn apply(
+    target: &Target<'_>,
+    options: &Result<(WriteOptions, ApplyOptions)>,
+    body: Arrived,
+) -> Result<Response<Body>> {
+    if !target.registry.kind().takes_apply() {
+        return Err(unknown_form());
+    }
+    let (options, apply) = given(options)?.clone();
     let (output, viewer) = view(target)?;
     let (apply, _share) = understand(target, body, |bytes| Apply::new(bytes, apply)).await?;
     let mut call = target.call();
-    let name = &target.info.name;
+    let name = &target.operation.name;
     let applied = target.registry.apply(&mut call, name, target.part, &apply, options).await?;
     let (object, created) = applied;
     target.warn(call);
@@ -89,7 +108,7 @@ async fn change(
 ) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let mut call = target.call();
-    let name = &target.info.name;
+    let name = &target.operation.name;
     let mut updated = target.registry.update(&mut call, name, target.part, change, options).await?;
     target.warn(call);
     let response = output.respond(StatusCode::OK, &viewer.object(&updated.hub)?)?;
@@ -101,7 +120,7 @@ async fn change(
 pub(super) async fn delete(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let options = delete_options(target, body).await?;
-    let deleted = target.registry.delete(&target.call(), &target.info.name, &options).await?;
+    let deleted = target.registry.delete(&target.call(), &target.operation.name, &options).await?;
     match deleted {
         Deleted::Gone(object) => output.respond(StatusCode::OK, &success(target, &object)),
         Deleted::Pending(object) => {
@@ -115,13 +134,14 @@ pub(super) async fn delete(target: &Target<'_>, body: Arrived) -> Result<Respons
 
 pub(super) async fn delete_collection(
     target: &Target<'_>,
+    list: &ListOptions,
     body: Arrived,
 ) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
-    let (selector, list) = selection(target, false)?;
+    let selector = selection(target, list)?;
     let options = delete_options(target, body).await?;
     let call = target.call();
-    let page = target.registry.delete_collection(&call, &selector, &list, &options).await?;
+    let page = target.registry.delete_collection(&call, &selector, list, &options).await?;
     respond_page(&output, &viewer, &page).await
 }
 

@@ -15,6 +15,7 @@ use crate::apiserver::{
     authn::User,
     authz::{Decision, ReviewAccess},
     delegate::CallError,
+    operation::Operation,
     request_info::RequestInfo,
     storage::{self, Key, PageRequest, Prefix, Storage},
 };
@@ -37,10 +38,11 @@ impl Rules {
             return Ok(true);
         }
         // Only namespaces have rules here.
-        if !request.is_resource || request.namespace.is_empty() {
+        let Some(operation) = &request.operation else { return Ok(false) };
+        let namespace = &operation.namespace;
+        if namespace.is_empty() {
             return Ok(false);
         }
-        let namespace = &request.namespace;
         let Ok(bindings) = Prefix::namespace(GROUP, "rolebindings", namespace) else {
             return Ok(false);
         };
@@ -53,7 +55,7 @@ impl Rules {
             let Ok(role) = Key::new(GROUP, "roles", namespace, &role_ref.name) else { continue };
             let Some(entry) = self.store.get(&role).await? else { continue };
             let Some(Role { rules, .. }) = read(&entry.value) else { continue };
-            if rules.iter().flatten().any(|rule| permits(rule, request)) {
+            if rules.iter().flatten().any(|rule| permits(rule, operation)) {
                 return Ok(true);
             }
         }
@@ -96,19 +98,19 @@ fn is(subject: &Subject, user: &User, here: &str) -> bool {
 }
 
 /// Does the rule allow the request?
-fn permits(rule: &PolicyRule, request: &RequestInfo) -> bool {
+fn permits(rule: &PolicyRule, operation: &Operation) -> bool {
     let has = |list: &[String], word: &str| list.iter().any(|item| item == "*" || item == word);
     let groups = rule.api_groups.as_deref().unwrap_or_default();
     let names = rule.resource_names.as_deref().unwrap_or_default();
-    has(&rule.verbs, &request.verb)
-        && has(groups, &request.group)
-        && rule.resources.iter().flatten().any(|resource| covers(resource, request))
-        && (names.is_empty() || names.contains(&request.name))
+    has(&rule.verbs, operation.word())
+        && has(groups, &operation.group)
+        && rule.resources.iter().flatten().any(|resource| covers(resource, operation))
+        && (names.is_empty() || names.contains(&operation.name))
 }
 
 /// `pods`, `pods/log`, `*/status` or `*`.
-fn covers(resource: &str, request: &RequestInfo) -> bool {
-    let RequestInfo { resource: asked, subresource, .. } = request;
+fn covers(resource: &str, operation: &Operation) -> bool {
+    let Operation { resource: asked, subresource, .. } = operation;
     match resource.split_once('/') {
         _ if resource == "*" => true,
         None => subresource.is_empty() && resource == asked,
@@ -123,8 +125,9 @@ mod tests {
 
     use super::*;
 
-    fn request(method: &str, path: &str) -> RequestInfo {
-        RequestInfo::parse(&method.parse().unwrap(), &path.parse().unwrap())
+    fn request(method: &str, path: &str) -> Operation {
+        let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
+        RequestInfo::of(&request).operation.unwrap()
     }
 
     #[test]

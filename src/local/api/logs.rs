@@ -13,7 +13,7 @@ use std::{
 use axum::{Router, body::Body, extract::State, response::IntoResponse};
 use bytes::Bytes;
 use futures::stream;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use serde_json::Value;
 use tokio::{
     fs::File,
@@ -24,10 +24,11 @@ use tower::ServiceExt;
 use super::kinds;
 use crate::{
     apiserver::{
-        options::first,
+        operation::{Action, Operation},
         request_info::RequestInfo,
         status::{ApiError, Resource},
         storage::{Key, Storage},
+        url::Query,
     },
     runtime::Shutdown,
 };
@@ -58,12 +59,15 @@ pub(super) fn before(
 }
 
 async fn handle(State(logs): State<Logs>, request: Request<Body>) -> Response<Body> {
-    let info = request.extensions().get::<RequestInfo>();
-    let info = info.filter(|info| info.is_log() && info.version == "v1").cloned();
-    match info {
-        Some(info) if request.method() == Method::GET => {
-            let query = request.uri().query().unwrap_or_default();
-            let log = logs.respond(&info, query).await;
+    let info = request.extensions().get::<Arc<RequestInfo>>().cloned();
+    let asked = info.as_ref().and_then(|info| Some((info.operation.as_ref()?, &info.query)));
+    match asked {
+        Some((operation, query))
+            if operation.is_log()
+                && operation.version == "v1"
+                && matches!(operation.action, Action::Get(_)) =>
+        {
+            let log = logs.respond(operation, query).await;
             log.unwrap_or_else(IntoResponse::into_response)
         }
         _ => {
@@ -84,8 +88,8 @@ struct Options {
 }
 
 impl Options {
-    fn parse(query: &str) -> Result<Self, ApiError> {
-        let number = |key: &str| match first(query, key).as_str() {
+    fn parse(query: &Query) -> Result<Self, ApiError> {
+        let number = |key: &str| match query.text(key) {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
                 ApiError::bad_request(format!("{key}: {text:?} must be greater than or equal to 0"))
@@ -93,25 +97,29 @@ impl Options {
         };
         // Lines are kept as they were written, without their times.
         for key in ["sinceSeconds", "sinceTime", "timestamps"] {
-            if !matches!(first(query, key).as_str(), "" | "false" | "0") {
+            if !matches!(query.text(key), "" | "false" | "0") {
                 return Err(ApiError::bad_request(format!("{key}: is not supported here")));
             }
         }
-        let follow = matches!(first(query, "follow").as_str(), "true" | "1");
+        let follow = matches!(query.text("follow"), "true" | "1");
         Ok(Self { follow, tail: number("tailLines")?, limit: number("limitBytes")? })
     }
 }
 
 impl Logs {
-    async fn respond(&self, info: &RequestInfo, query: &str) -> Result<Response<Body>, ApiError> {
-        let RequestInfo { namespace, name, .. } = info;
+    async fn respond(
+        &self,
+        operation: &Operation,
+        query: &Query,
+    ) -> Result<Response<Body>, ApiError> {
+        let Operation { namespace, name, .. } = operation;
         let options = Options::parse(query)?;
         let missing = || ApiError::not_found(PODS, name);
         let key = Key::new(kinds::CORE, "pods", namespace, name).map_err(|_| missing())?;
         let pod = self.store.get(&key).await.map_err(ApiError::internal)?.ok_or_else(missing)?;
         let pod: Value = serde_json::from_slice(&pod.value).map_err(ApiError::internal)?;
-        let container = container(&pod, name, &first(query, "container"))?;
-        let previous = matches!(first(query, "previous").as_str(), "true" | "1");
+        let container = container(&pod, name, query.text("container"))?;
+        let previous = matches!(query.text("previous"), "true" | "1");
         let file =
             if previous { format!("{container}.previous.log") } else { format!("{container}.log") };
         // All three were checked: they are names of objects, or of a container of the pod.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use http::Method;
+use http::Request;
 use navigator::apiserver::{
     authn::{ReviewTokens, TokenError, TokenReviews, User},
     authz::{AccessReviews, Decision, ReviewAccess},
@@ -54,8 +54,9 @@ async fn answers_are_forgotten_after_ten_seconds() {
         let accesses = Arc::clone(&accesses);
         async move {
             let user = User { name: "jane".into(), ..User::default() };
-            let uri = "/apis/navigator.jetstack.io/v1beta1/pilots".parse().unwrap();
-            accesses.review(&user, &RequestInfo::parse(&Method::GET, &uri)).await.unwrap()
+            let request = Request::get("/apis/navigator.jetstack.io/v1beta1/pilots");
+            let info = RequestInfo::of(&request.body(()).unwrap());
+            accesses.review(&user, &info).await.unwrap()
         }
         .boxed()
     };

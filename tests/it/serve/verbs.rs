@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use navigator::{
     api::{kind::Version, openapi},
@@ -74,7 +75,7 @@ async fn served(whole: &Whole) -> Vec<Served> {
 }
 
 fn verb(method: &str, url: &str) -> String {
-    RequestInfo::parse(&method.parse().unwrap(), &url.parse().unwrap()).verb
+    RequestInfo::parse(&method.parse().unwrap(), &url.parse().unwrap(), &HeaderMap::new()).verb()
 }
 
 async fn get(whole: &Whole, path: &str) -> String {

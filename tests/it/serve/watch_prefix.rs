@@ -1,20 +1,28 @@
 //! The path says `watch`, the method says otherwise: nobody's read may become a write.
 
-use navigator::apiserver::{filters::Limits, request_info::RequestInfo};
+use navigator::apiserver::{
+    filters::Limits,
+    operation::{Operation, Verb},
+    request_info::RequestInfo,
+};
 use serde_json::{Value, json};
 
 use super::whole::{BETA, Whole, pilot};
 
 /// What the ClusterRole `view` and a pilot's Role give; `root` may do everything.
 fn rights(user: &str, request: &RequestInfo) -> bool {
-    let reads = matches!(request.verb.as_str(), "get" | "list" | "watch");
+    let Some(Operation { resource, subresource, .. }) = &request.operation else {
+        return user == "root" || (user == "viewer" && !request.is_mutating());
+    };
+    let verb = request.operation.as_ref().and_then(Operation::verb);
+    let reads = verb.is_some_and(Verb::is_read);
     match user {
         "root" => true,
         "viewer" => reads,
-        "pilot" if request.resource == "pilots" && request.subresource == "status" => {
-            matches!(request.verb.as_str(), "update" | "patch")
+        "pilot" if resource == "pilots" && subresource == "status" => {
+            matches!(verb, Some(Verb::Update | Verb::Patch))
         }
-        "pilot" => reads && request.resource == "pilots",
+        "pilot" => reads && resource == "pilots",
         _ => false,
     }
 }
@@ -113,7 +121,8 @@ async fn no_method_and_no_path_makes_a_reader_a_writer() {
 #[tokio::test]
 async fn who_may_list_one_name_lists_no_other() {
     fn one(_: &str, request: &RequestInfo) -> bool {
-        request.verb == "create" || request.name == "mine"
+        let operation = request.operation.as_ref();
+        operation.is_some_and(|asked| asked.verb() == Some(Verb::Create) || asked.name == "mine")
     }
     let whole = Whole::start(one, Limits::default()).await;
     let path = format!("{BETA}/namespaces/db/pilots");

@@ -1,0 +1,185 @@
+//! What a request wants done to a resource, with its options.
+//!
+//! A request is read once, into an [`Operation`]. Authorization, audit, seats, deadlines, metrics
+//! and handlers look at nothing else, so what was authorized is what is done. A method that
+//! nothing is done for has an [`Action`] that no handler carries out.
+
+use http::{HeaderMap, Method};
+
+use super::{
+    negotiate::content_type,
+    options::{ApplyOptions, ListOptions, ReadAt, WriteOptions, get_read_at},
+    status::{ApiError, Resource, Result},
+    url::Query,
+};
+
+/// What rules of access and audit call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+
+    pub const fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::List | Self::Watch)
+    }
+}
+
+/// Formats of a patch, by the media type of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchForm {
+    Json,
+    Merge,
+    Strategic,
+    /// None that this server knows: 415.
+    Unknown,
+}
+
+/// What to do. Options that are wrong are told to those only who may do it, so they are kept as
+/// the error that they are.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Get(Result<ReadAt>),
+    List(Result<ListOptions>),
+    Watch(Result<ListOptions>),
+    Create(Result<WriteOptions>),
+    Update(Result<WriteOptions>),
+    Patch(PatchForm, Result<WriteOptions>),
+    /// Server-side apply.
+    Apply(Result<(WriteOptions, ApplyOptions)>),
+    /// Its options may stand in the body.
+    Delete,
+    DeleteCollection(Result<ListOptions>),
+    /// A method that is not served: 405, to those who might do what the verb says.
+    Unserved(Option<Verb>),
+    /// `…/watch/…` with a method other than GET: 405, whoever asks.
+    Refused(Option<Verb>),
+}
+
+impl Action {
+    /// Absent for methods that mean nothing to Kubernetes.
+    pub fn verb(&self) -> Option<Verb> {
+        Some(match self {
+            Self::Get(_) => Verb::Get,
+            Self::List(_) => Verb::List,
+            Self::Watch(_) => Verb::Watch,
+            Self::Create(_) => Verb::Create,
+            Self::Update(_) => Verb::Update,
+            Self::Patch(..) | Self::Apply(_) => Verb::Patch,
+            Self::Delete => Verb::Delete,
+            Self::DeleteCollection(_) => Verb::DeleteCollection,
+            Self::Unserved(verb) | Self::Refused(verb) => return *verb,
+        })
+    }
+
+    /// `named`: the path names an object. `under_watch`: it has the deprecated `watch` prefix,
+    /// which makes a watch of a GET and of nothing else; any other method keeps its own verb, so
+    /// that it is audited as what it tried to be.
+    pub(super) fn read(
+        method: &Method,
+        headers: &HeaderMap,
+        query: &Query,
+        named: bool,
+        under_watch: bool,
+    ) -> Self {
+        let list = |watch| ListOptions::parse(query, watch);
+        let write = |kind| WriteOptions::parse(query, kind);
+        let action = match *method {
+            Method::GET if under_watch || (!named && query.flag("watch")) => {
+                Self::Watch(list(true))
+            }
+            Method::GET if named => Self::Get(get_read_at(query)),
+            Method::GET => Self::List(list(false)),
+            Method::POST => Self::Create(write("CreateOptions")),
+            Method::PUT => Self::Update(write("UpdateOptions")),
+            Method::PATCH => {
+                let form = match content_type(headers).as_str() {
+                    "application/json-patch+json" => PatchForm::Json,
+                    "application/merge-patch+json" => PatchForm::Merge,
+                    "application/strategic-merge-patch+json" => PatchForm::Strategic,
+                    "application/apply-patch+yaml" if !under_watch => {
+                        return Self::Apply(ApplyOptions::parse(query));
+                    }
+                    _ => PatchForm::Unknown,
+                };
+                Self::Patch(form, write("PatchOptions"))
+            }
+            Method::DELETE if named => Self::Delete,
+            Method::DELETE => Self::DeleteCollection(list(false)),
+            Method::HEAD if named => Self::Unserved(Some(Verb::Get)),
+            Method::HEAD if query.flag("watch") => Self::Unserved(Some(Verb::Watch)),
+            Method::HEAD => Self::Unserved(Some(Verb::List)),
+            _ => Self::Unserved(None),
+        };
+        match action {
+            Self::Watch(_) => action,
+            other if under_watch => Self::Refused(other.verb()),
+            other => other,
+        }
+    }
+}
+
+/// One request for a resource.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    pub action: Action,
+    /// Empty for the core group.
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    pub subresource: String,
+    /// Empty at cluster scope.
+    pub namespace: String,
+    /// Empty for collections. A `fieldSelector=metadata.name=x` names `x`.
+    pub name: String,
+    /// Path segments after `namespaces/<namespace>`, from the resource on.
+    pub parts: Vec<String>,
+}
+
+impl Operation {
+    pub fn verb(&self) -> Option<Verb> {
+        self.action.verb()
+    }
+
+    /// The verb's word; empty for methods that mean nothing to Kubernetes.
+    pub fn word(&self) -> &'static str {
+        self.verb().map_or("", Verb::as_str)
+    }
+
+    /// Does the path name an object?
+    pub fn is_named(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    /// The log of a pod, which may be followed.
+    pub fn is_log(&self) -> bool {
+        self.group.is_empty()
+            && (self.resource.as_str(), self.subresource.as_str()) == ("pods", "log")
+    }
+
+    /// The answer to a method that is not served here.
+    pub fn refusal(&self, method: &Method) -> ApiError {
+        let resource = Resource { group: &self.group, resource: &self.resource };
+        ApiError::method_not_supported(resource, &method.as_str().to_ascii_lowercase())
+    }
+}
