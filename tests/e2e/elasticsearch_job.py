@@ -5,6 +5,7 @@ from bed import claim, kubectl, main, say, step
 from cluster import Elasticsearch
 from es import INDEX, Node, Writer
 from navigator import install
+from plugin import Plugin
 
 NS = "search"
 SEARCH = Elasticsearch(NS)
@@ -119,6 +120,10 @@ def job():
         SEARCH.ready(nodes=3)
     with step("what the user sees"):
         what_the_user_sees()
+        plugin, nodes = Plugin(NS), [SEARCH.pod_name(at) for at in range(3)]
+        plugin.looks(SEARCH.name, nodes)
+        said = plugin.says(0, "shell", SEARCH.name, "--", "_cat/nodes?h=name")
+        claim("kubectl navigator shell asks a node", sorted(said.split()) == nodes, said)
     with step(f"index {DOCUMENTS} documents"):
         SEARCH.ignore_disk()
         SEARCH.fill(DOCUMENTS, shards=3)

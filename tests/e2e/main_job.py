@@ -11,6 +11,7 @@ import time
 from bed import KUBECTL, ROOT, claim, get, kubectl, main, pids, run, say, step
 from cluster import Cassandra
 from navigator import install
+from plugin import Plugin
 
 NS = "shop"
 SHOP = Cassandra(NS)
@@ -106,6 +107,10 @@ def job():
     with step("what the user sees"):
         discovery()
         pilots_are_unprivileged()
+    with step("kubectl navigator, as its user types it"):
+        plugin = Plugin(NS)
+        plugin.looks(SHOP.name, [SHOP.pod_name()])
+        plugin.changes(SHOP.name, lambda: get(*SHOP.object))
     with step(f"write {ROWS} rows by CQL"):
         with SHOP.client() as session:
             session.write(ROWS)

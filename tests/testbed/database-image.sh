@@ -17,7 +17,7 @@ cached "$kept" "$out" && exit 0
 
 if [ ! -f "$base/.complete" ]; then
   rm -rf "$base"
-  debootstrap --variant=minbase --include=ca-certificates,procps,openjdk-17-jre-headless bookworm "$base" >"$dir/images/debootstrap.log" 2>&1 ||
+  debootstrap --variant=minbase --include=ca-certificates,curl,procps,openjdk-17-jre-headless bookworm "$base" >"$dir/images/debootstrap.log" 2>&1 ||
     { tail -n 20 "$dir/images/debootstrap.log" >&2; exit 1; }
   rm -rf "$base"/var/cache/apt/* "$base"/var/lib/apt/lists/* "$base"/usr/share/{doc,man,locale}
   mkdir -p "$base/opt/java" && ln -s /usr/lib/jvm/java-17-openjdk-amd64 "$base/opt/java/openjdk"
