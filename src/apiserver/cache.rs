@@ -9,6 +9,8 @@
 
 mod feed;
 mod object;
+mod offers;
+mod range;
 mod state;
 mod watcher;
 
@@ -20,14 +22,24 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use bytes::Bytes;
 use tokio::{sync::watch, time};
 
-pub use self::{object::Cached, state::Event, watcher::Watcher};
-use self::{object::Reading, state::State};
+pub use self::{
+    object::{Cached, Form},
+    range::Range,
+    state::Event,
+    watcher::Watcher,
+};
+use self::{
+    object::{Reading, Shared},
+    offers::Offers,
+    range::Waiting,
+    state::State,
+};
 use super::{
     load,
-    storage::{self, Key, PageRequest, Prefix, Revision, Storage},
+    storage::{self, Entry, Key, PageRequest, Prefix, Revision, Storage},
 };
 use crate::runtime::{Shutdown, readiness};
 
@@ -70,8 +82,8 @@ pub struct Listing {
     pub remaining: usize,
 }
 
-/// Reads stored bytes into hub form; the text says why it could not.
-pub type Decode = dyn Fn(&[u8]) -> Result<Value, String> + Send + Sync;
+/// Reads stored bytes; the text says why it could not.
+pub type Decode = dyn Fn(&[u8]) -> Result<Form, String> + Send + Sync;
 
 /// The cache of one resource.
 pub struct Cache {
@@ -83,8 +95,10 @@ pub struct Cache {
     follows: AtomicBool,
     /// Latest revision that the state shows, for those who wait for one.
     revision: watch::Sender<Revision>,
-    /// Something happened in the resource, for watchers.
-    changed: watch::Sender<()>,
+    /// Watchers that wait for something to happen.
+    waiting: Waiting,
+    /// What the registry wrote and the store's watch has not shown yet.
+    offers: Offers,
 }
 
 impl Cache {
@@ -96,7 +110,8 @@ impl Cache {
             state: RwLock::default(),
             follows: AtomicBool::new(false),
             revision: watch::Sender::default(),
-            changed: watch::Sender::default(),
+            waiting: Waiting::default(),
+            offers: Offers::default(),
         })
     }
 
@@ -162,7 +177,7 @@ impl Cache {
     }
 
     /// The changes of a range after `from`.
-    pub async fn watch(self: &Arc<Self>, range: Prefix, from: Revision) -> Result<Watcher, Error> {
+    pub async fn watch(self: &Arc<Self>, range: Range, from: Revision) -> Result<Watcher, Error> {
         self.wait_until(from).await?;
         Watcher::start(Arc::clone(self), range, from)
     }
@@ -221,8 +236,37 @@ impl Cache {
         self.wait_until(at_least.unwrap_or_default()).await
     }
 
+    /// What the registry wrote, so that nobody reads it again out of its bytes.
+    pub fn offer(&self, object: Arc<Cached>, stored: Bytes) {
+        if self.revision() < object.revision {
+            self.offers.add(object, stored);
+        }
+    }
+
+    /// The object of an entry: that of the cache, if it is of the same revision, or a new one.
+    pub fn object(&self, entry: &Entry) -> Result<Arc<Cached>, Error> {
+        if let Some(known) = self.read().known(&entry.key, entry.revision) {
+            return Ok(known);
+        }
+        self.decode(&entry.key, &entry.value, entry.revision)
+            .map(Arc::new)
+            .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason })
+    }
+
     fn decode(&self, key: &Key, value: &[u8], revision: Revision) -> Reading {
         Cached::new(key.clone(), (self.decode)(value)?, revision)
+    }
+
+    fn read_entry(&self, entry: &Entry) -> Shared {
+        let offered = self.offers.take(entry);
+        let read = || self.decode(&entry.key, &entry.value, entry.revision);
+        match offered {
+            Some(offered) => {
+                debug_assert_eq!(Ok(offered.json()), read().as_ref().map(Cached::json));
+                Ok(offered)
+            }
+            None => read().map(Arc::new),
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -232,13 +276,16 @@ impl Cache {
     /// Changes the state, then tells those who wait.
     fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let before = state.version();
+        let (lists, changes) = state.version();
         change(&mut state);
-        let (revision, changed) = (state.revision(), state.version() != before);
+        let revision = state.revision();
+        let new = (state.lists() == lists).then(|| state.changed_since(changes)).flatten();
+        let new: Option<Vec<Key>> = new.map(|keys| keys.cloned().collect());
         drop(state);
         self.revision.send_replace(revision);
-        if changed {
-            self.changed.send_replace(());
+        match new {
+            Some(keys) => self.waiting.wake(keys.iter()),
+            None => self.waiting.wake_all(),
         }
     }
 }

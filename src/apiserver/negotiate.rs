@@ -108,9 +108,9 @@ impl Output {
         }
     }
 
-    /// Whole objects as compact JSON: the form that is cached.
-    pub fn is_plain_json(&self) -> bool {
-        self.encoding == Encoding::Json && self.view == View::Object && !self.pretty
+    /// JSON without spaces: the form that is cached.
+    pub fn is_compact_json(&self) -> bool {
+        self.encoding == Encoding::Json && !self.pretty
     }
 
     /// The response that carries this value.

@@ -33,7 +33,7 @@ pub use watch::{Events, Initial, Observed};
 use super::{
     admission::{Admit, Attributes, Operation},
     authn::User,
-    cache::{self, Cache},
+    cache::{self, Cache, Cached, Form},
     load::{self, Share},
     options::{FieldValidation, WriteOptions},
     status::{ApiError, Resource, Result},
@@ -79,6 +79,8 @@ pub struct Object {
     pub size: usize,
     /// The memory that it takes, when that is much.
     pub share: Share,
+    /// As caches keep it, once it was written.
+    pub shown: Option<Arc<Cached>>,
 }
 
 impl Registry {
@@ -91,7 +93,8 @@ impl Registry {
         let range = whole(kind);
         let decode = move |bytes: &[u8]| {
             let stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-            kind.decode_stored(stored).map_err(|error| error.to_string())
+            let hub = kind.decode_stored(stored).map_err(|error| error.to_string())?;
+            Ok(form(kind, &hub))
         };
         let cache = Cache::new(Arc::clone(&store), range, Box::new(decode));
         Self { kind, store, cache, admission }
@@ -230,6 +233,16 @@ impl Registry {
         Ok(())
     }
 
+    /// An object that was written as `stored`. The cache has it before the store's watch shows it.
+    fn written(&self, key: Key, hub: Value, revision: Revision, stored: Bytes) -> Object {
+        let show = || Cached::new(key.clone(), form(self.kind, &hub), revision);
+        let shown = load::work(stored.len(), show).ok().map(Arc::new);
+        if let Some(shown) = &shown {
+            self.cache.offer(Arc::clone(shown), stored);
+        }
+        Object { shown, ..Object::new(key, hub, revision) }
+    }
+
     /// The bytes that a store keeps: the hub without its revision.
     fn to_stored(hub: &Value) -> Value {
         let mut stored = hub.clone();
@@ -315,6 +328,12 @@ impl Registry {
     }
 }
 
+/// An object as caches keep it.
+fn form(kind: &dyn Kind, hub: &Value) -> Form {
+    let fields = kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect();
+    Form { object: kind.encode(kind.versions()[0], hub), fields }
+}
+
 /// Keys of all objects of a kind.
 fn whole(kind: &dyn Kind) -> Prefix {
     Prefix::resource(kind.stored_group(), kind.plural())
@@ -324,7 +343,7 @@ fn whole(kind: &dyn Kind) -> Prefix {
 impl Object {
     fn new(key: Key, mut hub: Value, revision: Revision) -> Self {
         hub["metadata"]["resourceVersion"] = json!(revision.to_string());
-        Self { key, hub, revision, size: 0, share: Share::NONE }
+        Self { key, hub, revision, size: 0, share: Share::NONE, shown: None }
     }
 
     pub fn name(&self) -> &str {

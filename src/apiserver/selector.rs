@@ -7,7 +7,7 @@ mod label;
 
 use serde_json::Value;
 
-pub use label::LabelSelector;
+pub use label::{LabelSelector, Labels};
 
 use super::status::{ApiError, Result};
 use crate::api::kind::Kind;
@@ -32,8 +32,38 @@ impl Selector {
         self.labels.is_everything() && self.fields.0.is_empty()
     }
 
-    pub fn matches(&self, kind: &dyn Kind, hub: &Value) -> bool {
-        self.fields.matches(kind, hub) && self.labels.matches(&hub["metadata"]["labels"])
+    pub fn matches(&self, facets: &Facets) -> bool {
+        self.fields.matches(facets) && self.labels.matches(&facets.labels)
+    }
+}
+
+/// What selectors look at of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facets {
+    pub name: Box<str>,
+    pub namespace: Box<str>,
+    pub labels: Labels,
+    /// Values of the kind's selectable fields, in their order.
+    fields: Box<[Box<str>]>,
+}
+
+impl Facets {
+    pub fn of(metadata: &Value, fields: Vec<String>) -> Self {
+        let text = |name: &str| metadata[name].as_str().unwrap_or_default().into();
+        Self {
+            name: text("name"),
+            namespace: text("namespace"),
+            labels: Labels::of(&metadata["labels"]),
+            fields: fields.into_iter().map(String::into_boxed_str).collect(),
+        }
+    }
+
+    fn field(&self, field: Field) -> &str {
+        match field {
+            Field::Name => &self.name,
+            Field::Namespace => &self.namespace,
+            Field::Own(at) => self.fields.get(at).map_or("", AsRef::as_ref),
+        }
     }
 }
 
@@ -43,9 +73,17 @@ pub struct FieldSelector(Vec<FieldTerm>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldTerm {
-    path: String,
+    field: Field,
     equal: bool,
     value: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Name,
+    Namespace,
+    /// The kind's selectable field of this place.
+    Own(usize),
 }
 
 /// The name that a field selector demands, in any kind's terms: what authorization looks at. None
@@ -66,6 +104,16 @@ pub fn exact_name(text: &str) -> Option<String> {
 
 const METADATA_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
+impl Field {
+    fn parse(kind: &dyn Kind, path: &str) -> Option<Self> {
+        match path {
+            "metadata.name" => Some(Self::Name),
+            "metadata.namespace" => Some(Self::Namespace),
+            path => kind.selectable_fields().iter().position(|own| *own == path).map(Self::Own),
+        }
+    }
+}
+
 impl FieldSelector {
     fn parse(kind: &dyn Kind, text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
@@ -75,30 +123,29 @@ impl FieldSelector {
             }
             let (path, equal, value) = split_term(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
-            let known = kind.selectable_fields();
-            if !METADATA_FIELDS.contains(&path) && !known.contains(&path) {
+            let Some(field) = Field::parse(kind, path) else {
+                let known = kind.selectable_fields();
                 let names = METADATA_FIELDS.iter().chain(known).map(|name| format!("{name:?}"));
                 return Err(format!(
                     "{path:?} is not a known field selector: only {}",
                     names.collect::<Vec<_>>().join(", ")
                 ));
-            }
-            terms.push(FieldTerm { path: path.to_owned(), equal, value: unescape(value)? });
+            };
+            terms.push(FieldTerm { field, equal, value: unescape(value)? });
         }
         Ok(Self(terms))
     }
 
     /// The first name that is demanded.
     pub fn name(&self) -> Option<&str> {
-        let demands = |term: &&FieldTerm| term.equal && term.path == "metadata.name";
+        let demands = |term: &&FieldTerm| term.equal && term.field == Field::Name;
         self.0.iter().find(demands).map(|term| term.value.as_str())
     }
 
     /// Holds the selector to the name that was authorized. Fails when it demands another one.
     pub fn require_name(&mut self, name: &str) -> Result<()> {
         if self.0.is_empty() {
-            let path = "metadata.name".to_owned();
-            self.0.push(FieldTerm { path, equal: true, value: name.to_owned() });
+            self.0.push(FieldTerm { field: Field::Name, equal: true, value: name.to_owned() });
         }
         if self.name() == Some(name) {
             return Ok(());
@@ -107,15 +154,8 @@ impl FieldSelector {
         Err(ApiError::bad_request(why))
     }
 
-    fn matches(&self, kind: &dyn Kind, hub: &Value) -> bool {
-        self.0.iter().all(|term| {
-            let holds = match term.path.as_str() {
-                "metadata.name" => hub["metadata"]["name"] == term.value.as_str(),
-                "metadata.namespace" => hub["metadata"]["namespace"] == term.value.as_str(),
-                path => kind.field(hub, path) == term.value,
-            };
-            holds == term.equal
-        })
+    fn matches(&self, facets: &Facets) -> bool {
+        self.0.iter().all(|term| (facets.field(term.field) == term.value) == term.equal)
     }
 }
 
@@ -184,7 +224,12 @@ mod tests {
 
     #[test]
     fn field_selectors_match_by_equality() {
-        let hub = json!({"metadata": {"name": "a,b", "namespace": "x"}, "spec": {}});
+        let metadata = json!({"name": "a,b", "namespace": "x"});
+        let fields = pilots().selectable_fields().iter().map(|path| match *path {
+            "spec.nodePool" => "a".to_owned(),
+            _ => String::new(),
+        });
+        let facets = Facets::of(&metadata, fields.collect());
         for (text, expected) in [
             ("", true),
             ("metadata.name=a\\,b", true),
@@ -192,9 +237,11 @@ mod tests {
             ("metadata.name!=a\\,b", false),
             ("metadata.namespace!=y", true),
             ("metadata.namespace=", false),
+            ("spec.nodePool=a,status.phase=", true),
+            ("spec.nodePool=,status.phase=", false),
         ] {
             let selector = FieldSelector::parse(pilots(), text).unwrap();
-            assert_eq!(selector.matches(pilots(), &hub), expected, "{text}");
+            assert_eq!(selector.matches(&facets), expected, "{text}");
         }
     }
 

@@ -93,28 +93,29 @@ impl Viewer {
     }
 
     /// A page of a list.
-    pub fn list<'a>(
-        &self,
-        items: impl Iterator<Item = &'a Value>,
-        meta: &ListMeta,
-    ) -> Result<Value> {
-        let metadata = meta.to_value();
+    pub fn list(&self, items: impl Iterator<Item = Value>, meta: &ListMeta) -> Result<Value> {
+        let Some(mut list) = self.list_head(meta)? else {
+            let rows = items.map(|hub| self.row(&hub)).collect();
+            return Ok(self.table(meta.to_value(), rows, true));
+        };
+        list["items"] = match self.view {
+            View::Object => items.map(|hub| self.kind.encode(self.version, &hub)).collect(),
+            _ => items.map(|hub| self.partial(&hub)).collect(),
+        };
+        Ok(list)
+    }
+
+    /// A list without its items; absent for a Table, which has none.
+    pub fn list_head(&self, meta: &ListMeta) -> Result<Option<Value>> {
+        let head = |kind: &str, api_version: &str| {
+            Ok(Some(json!({"kind": kind, "apiVersion": api_version, "metadata": meta.to_value()})))
+        };
         match self.view {
-            View::Object => {
-                let mut list = self.list_head(meta);
-                list["items"] = items.map(|hub| self.kind.encode(self.version, hub)).collect();
-                Ok(list)
+            View::Object => head(&format!("{}List", self.kind.kind()), &self.api_version()),
+            View::PartialObjectMetadataList => {
+                head("PartialObjectMetadataList", self.view_api_version())
             }
-            View::PartialObjectMetadataList => Ok(json!({
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": self.view_api_version(),
-                "metadata": metadata,
-                "items": items.map(|hub| self.partial(hub)).collect::<Vec<_>>(),
-            })),
-            View::Table => {
-                let rows = items.map(|hub| self.row(hub)).collect();
-                Ok(self.table(metadata, rows, true))
-            }
+            View::Table => Ok(None),
             View::PartialObjectMetadata => Err(ApiError::not_acceptable(format!(
                 "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
                 self.kind.kind()
@@ -122,26 +123,19 @@ impl Viewer {
         }
     }
 
-    /// A list of whole objects, without its items.
-    pub fn list_head(&self, meta: &ListMeta) -> Value {
-        json!({
-            "kind": format!("{}List", self.kind.kind()),
-            "apiVersion": self.api_version(),
-            "metadata": meta.to_value(),
-        })
-    }
-
-    /// Whole objects: what [`Self::encoded`] is for.
-    pub fn is_plain(&self) -> bool {
-        self.view == View::Object
-    }
-
-    /// A whole object as JSON, encoded once for all who read it in this version.
-    pub fn encoded(&self, object: &Cached) -> Bytes {
-        object.encoded(self.version, |hub| {
-            let encoded = self.kind.encode(self.version, hub);
-            serde_json::to_vec(&encoded).expect("a Value has string keys only").into()
-        })
+    /// JSON of an object, made once for all who want it so; absent when it differs from one
+    /// reader to the next, as rows of Tables do.
+    pub fn shared(&self, object: &Cached) -> Option<Bytes> {
+        let newest = self.version == self.kind.versions()[0];
+        match self.view {
+            View::Object if newest => Some(object.json().clone()),
+            View::Object => Some(object.older(|tree| self.kind.encode(self.version, tree))),
+            View::PartialObjectMetadata | View::PartialObjectMetadataList => {
+                let shared = newest && self.view_version != "v1beta1";
+                shared.then(|| object.partial(|tree| self.partial(tree)))
+            }
+            View::Table => None,
+        }
     }
 
     /// The object of a watch event. Only the first Table of a stream names its columns.

@@ -13,9 +13,8 @@ use std::{
 use bytes::Bytes;
 use futures::future::{join, join_all};
 use navigator::{
-    api::kind::Version,
     apiserver::{
-        cache::{Cache, Error, Event, Watcher},
+        cache::{Cache, Error, Event, Form, Range, Watcher},
         storage::{Error as StoreError, Key, PageRequest, Prefix, Revision, Storage},
     },
     runtime::{Readiness, Shutdown, Tasks},
@@ -54,8 +53,12 @@ impl Drop for Running {
 }
 
 fn stopped(store: Arc<dyn Storage>) -> Arc<Cache> {
-    let decode = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| error.to_string());
     Cache::new(store, pilots(), Box::new(decode))
+}
+
+fn decode(bytes: &[u8]) -> Result<Form, String> {
+    let object = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    Ok(Form { object, fields: Vec::new() })
 }
 
 impl Running {
@@ -98,13 +101,13 @@ async fn end(watcher: &mut Watcher) -> Error {
 fn describe(event: &Event) -> String {
     let text = |hub: &Value| format!("{}={}", hub["metadata"]["name"], hub["value"]);
     let object = event.object();
-    assert_eq!(object.hub["metadata"]["resourceVersion"], object.revision.to_string());
+    assert_eq!(object.tree()["metadata"]["resourceVersion"], object.revision.to_string());
     let text = match event {
-        Event::Put { object, previous: None } => format!("added {}", text(&object.hub)),
+        Event::Put { object, previous: None } => format!("added {}", text(&object.tree())),
         Event::Put { object, previous: Some(previous) } => {
-            format!("modified {} {}", text(&object.hub), previous.hub["value"])
+            format!("modified {} {}", text(&object.tree()), previous.tree()["value"])
         }
-        Event::Deleted { object } => format!("deleted {}", text(&object.hub)),
+        Event::Deleted { object } => format!("deleted {}", text(&object.tree())),
     };
     text.replace('"', "")
 }
@@ -121,7 +124,10 @@ async fn nothing_is_answered_before_the_first_list() {
     let cache = stopped(store);
     assert!(matches!(cache.list(&pilots(), None).await, Err(Error::NotReady)));
     assert!(matches!(cache.get(&key("ns", "a"), None).await, Err(Error::NotReady)));
-    assert!(matches!(cache.watch(pilots(), Revision(1)).await.err(), Some(Error::NotReady)));
+    assert!(matches!(
+        cache.watch(Range::Under(pilots()), Revision(1)).await.err(),
+        Some(Error::NotReady)
+    ));
 }
 
 #[tokio::test]
@@ -173,7 +179,7 @@ async fn a_read_at_a_revision_waits_for_it() {
     for n in 1..50 {
         revision = store.update(&key("ns", "a"), revision, object("a", n)).await.unwrap();
         let found = running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().unwrap();
-        assert_eq!((found.revision, &found.hub["value"]), (revision, &json!(n)));
+        assert_eq!((found.revision, &found.tree()["value"]), (revision, &json!(n)));
     }
     let revision = store.delete(&key("ns", "a"), revision).await.unwrap();
     assert!(running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().is_none());
@@ -221,7 +227,7 @@ async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_etcd() {
 async fn events_in_order(store: Arc<dyn Storage>) {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.catch_up().await.unwrap();
-    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
     let deleted = store.delete(&key("ns", "a"), updated).await.unwrap();
@@ -230,7 +236,7 @@ async fn events_in_order(store: Arc<dyn Storage>) {
     for expected in lines {
         assert_eq!(line(&mut watcher).await, expected);
     }
-    let mut later = running.cache.watch(pilots(), updated).await.unwrap();
+    let mut later = running.cache.watch(Range::Under(pilots()), updated).await.unwrap();
     let event = later.next().await.unwrap();
     assert_eq!((describe(&event).as_str(), event.object().revision), ("deleted a=2", deleted));
 }
@@ -252,7 +258,8 @@ async fn a_watcher_sees_its_own_namespace_only() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
     let range = Prefix::namespace("group", "pilots", "a").unwrap();
-    let mut watcher = running.cache.watch(range, running.cache.revision()).await.unwrap();
+    let mut watcher =
+        running.cache.watch(Range::Under(range), running.cache.revision()).await.unwrap();
     store.create(&key("a2", "x"), object("x", 1)).await.unwrap();
     store.create(&key("a", "y"), object("y", 1)).await.unwrap();
     assert_eq!(line(&mut watcher).await, "added y=1");
@@ -263,7 +270,8 @@ async fn many_changes_of_other_namespaces_hold_up_no_watcher() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
     let range = Prefix::namespace("group", "pilots", "a").unwrap();
-    let mut watcher = running.cache.watch(range, running.cache.revision()).await.unwrap();
+    let mut watcher =
+        running.cache.watch(Range::Under(range), running.cache.revision()).await.unwrap();
     let others: Vec<_> = (0..1_000).map(|n| key("b", &format!("k{n}"))).collect();
     for created in join_all(others.iter().map(|key| store.create(key, object("k", 1)))).await {
         created.unwrap();
@@ -280,7 +288,7 @@ async fn watchers_of_concurrent_writers_see_one_history() {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
     let read = join_all((0..10).map(|_| async {
-        let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+        let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
         let mut seen = Vec::new();
         while seen.len() < 400 {
             let event = timeout(DEADLINE, watcher.next()).await.unwrap().unwrap();
@@ -316,7 +324,7 @@ async fn goes_on_after_a_restart(store: Arc<dyn Storage>) {
     let last = store.create(&other, object("a", 1)).await.unwrap();
     let after = Running::over(Arc::clone(&store)).await;
     assert!(after.cache.revision() >= last, "it is not ready before it shows what there was");
-    let mut watcher = after.cache.watch(pilots(), seen).await.unwrap();
+    let mut watcher = after.cache.watch(Range::Under(pilots()), seen).await.unwrap();
     for expected in ["modified kept=2 1", "deleted gone=1"] {
         assert_eq!(line(&mut watcher).await, expected);
     }
@@ -342,7 +350,7 @@ async fn a_watch_from_before_what_the_store_remembers_is_too_old() {
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     store.compact(created).await.unwrap();
     let running = Running::over(store).await;
-    let watch = running.cache.watch(pilots(), before).await.err();
+    let watch = running.cache.watch(Range::Under(pilots()), before).await.err();
     assert!(matches!(watch, Some(Error::TooOld { asked, .. }) if asked == before), "{watch:?}");
 }
 
@@ -351,17 +359,20 @@ async fn a_watcher_that_falls_out_of_the_window_is_ended() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
-    let mut idle = running.cache.watch(pilots(), start).await.unwrap();
-    let keys: Vec<_> = (0..5_000).map(|n| key("ns", &format!("k{n}"))).collect();
-    for part in keys.chunks(1_000) {
-        for result in join_all(part.iter().map(|key| store.create(key, object("k", 1)))).await {
+    let mut idle = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+    // The window is bounded by what it holds: 20 MiB do not fit.
+    let large = json!({"metadata": {"name": "k"}, "value": "x".repeat(32 * 1024)}).to_string();
+    let keys: Vec<_> = (0..640).map(|n| key("ns", &format!("k{n}"))).collect();
+    let large = Bytes::from(large);
+    for part in keys.chunks(64) {
+        for result in join_all(part.iter().map(|key| store.create(key, large.clone()))).await {
             result.unwrap();
         }
     }
     running.cache.catch_up().await.unwrap();
     let error = end(&mut idle).await;
     assert!(matches!(error, Error::TooOld { .. }), "{error:?}");
-    assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 5_000);
+    assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 640);
 }
 
 #[tokio::test]
@@ -369,7 +380,7 @@ async fn a_bookmark_moves_on_when_other_resources_are_written() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
-    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
     assert_eq!(watcher.bookmark(), start);
     let other = Key::new("group", "other", "ns", "a").unwrap();
     let written = store.create(&other, object("a", 1)).await.unwrap();
@@ -393,11 +404,11 @@ async fn a_page_decodes_nothing_that_the_cache_holds() {
     let old = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let decoded = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&decoded);
-    let decode = move |bytes: &[u8]| {
+    let counting = move |bytes: &[u8]| {
         counted.fetch_add(1, Ordering::SeqCst);
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+        decode(bytes)
     };
-    let cache = Cache::new(Arc::clone(&store), pilots(), Box::new(decode));
+    let cache = Cache::new(Arc::clone(&store), pilots(), Box::new(counting));
     let running = Running::with(cache);
     running.until_ready().await;
     for name in ["b", "c"] {
@@ -411,21 +422,22 @@ async fn a_page_decodes_nothing_that_the_cache_holds() {
     // What the object was before is read from the store.
     let request = PageRequest { at: Some(old), ..PageRequest::default() };
     let page = running.cache.page(&pilots(), request).await.unwrap();
-    assert_eq!((&page.objects[0].hub["value"], page.objects[0].revision), (&json!(1), old));
+    assert_eq!((&page.objects[0].tree()["value"], page.objects[0].revision), (&json!(1), old));
     assert_eq!(decoded.load(Ordering::SeqCst), before + 1);
 }
 
 #[tokio::test]
-async fn an_object_is_encoded_once_for_each_version() {
+async fn an_object_is_encoded_once_for_each_form() {
     let (store, _directory) = embedded().await;
     store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let running = Running::over(store).await;
     let found = running.cache.get(&key("ns", "a"), None).await.unwrap().unwrap();
-    let first = found.encoded(Version::V1beta1, |hub| hub.to_string().into());
-    let again = found.encoded(Version::V1beta1, |_| panic!("encoded twice"));
-    assert_eq!(first.as_ptr(), again.as_ptr());
-    let old = found.encoded(Version::V1alpha1, |_| Bytes::from_static(b"old"));
-    assert_eq!(old, "old");
+    assert_eq!(found.json().as_ptr(), found.json().clone().as_ptr());
+    let first = found.older(|tree| json!({"older": tree["value"]}));
+    assert_eq!(first, r#"{"older":1}"#);
+    assert_eq!(first.as_ptr(), found.older(|_| panic!("encoded twice")).as_ptr());
+    let first = found.partial(|tree| tree["metadata"].clone());
+    assert_eq!(first.as_ptr(), found.partial(|_| panic!("encoded twice")).as_ptr());
 }
 
 #[tokio::test]
@@ -444,7 +456,7 @@ async fn an_object_that_cannot_be_read_fails_lists_rather_than_missing_in_them()
     let deleted = store.delete(&key("ns", "bad"), bad).await.unwrap();
     assert_eq!(running.cache.list(&pilots(), Some(deleted)).await.unwrap().objects.len(), 1);
     // A watcher is ended by an object that becomes unreadable, after what came before it.
-    let mut watcher = running.cache.watch(pilots(), deleted).await.unwrap();
+    let mut watcher = running.cache.watch(Range::Under(pilots()), deleted).await.unwrap();
     store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let bad = store.create(&key("ns", "bad"), Bytes::from("[]")).await.unwrap();
     assert_eq!(line(&mut watcher).await, "added a=1");
@@ -459,7 +471,7 @@ async fn watchers_do_not_notice_an_outage_of_the_store() {
     let faulty = Faulty::new(Arc::clone(&store));
     let running = Running::over(faulty.clone()).await;
     let start = running.cache.revision();
-    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
     let unavailable = || StoreError::Unavailable { source: "on purpose".into() };
     faulty.end_watches(unavailable);
     let mut revision = store.create(&key("ns", "a"), object("a", 0)).await.unwrap();
@@ -483,7 +495,7 @@ async fn watchers_are_ended_when_the_store_forgot_where_they_were() {
         let faulty = Faulty::new(Arc::clone(&store));
         let running = Running::over(faulty.clone()).await;
         let start = running.cache.revision();
-        let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+        let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
         faulty.end_watches(error);
         let error = end(&mut watcher).await;
         assert!(matches!(error, Error::TooOld { .. }), "{error:?}");
@@ -508,7 +520,7 @@ async fn a_cache_survives_the_restart_of_its_etcd() {
     let store: Arc<dyn Storage> = Arc::new(connect(server.url(), "restart").await);
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.catch_up().await.unwrap();
-    let mut watcher = running.cache.watch(pilots(), start).await.unwrap();
+    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
     let id = store.id().await.unwrap();
     for round in 0..3 {
         store.create(&key("ns", &format!("k{round}")), object("k", round)).await.unwrap();

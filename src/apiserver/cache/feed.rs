@@ -15,13 +15,15 @@ use tracing::{debug, info, warn};
 use super::{
     super::storage::{self, Entry, Event, Key, PageRequest, Revision, WatchStream},
     Cache,
-    object::Reading,
-    state::{State, WINDOW},
+    object::Shared,
+    state::State,
 };
 use crate::{error::chain, runtime::readiness};
 
 /// Objects that one request to the store reads.
 const PAGE: usize = 500;
+/// Revisions before the present at which a feed begins.
+const HISTORY: u64 = 4096;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -88,7 +90,7 @@ async fn session(
 /// on with its watch in place of listing everything.
 async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error> {
     let latest = cache.storage.current_revision().await?;
-    let room = Revision(latest.0.saturating_sub(WINDOW as u64));
+    let room = Revision(latest.0.saturating_sub(HISTORY));
     let listed = match list(cache, Some(room)).await {
         Err(storage::Error::Compacted { oldest, .. }) => list(cache, Some(oldest)).await,
         listed => listed,
@@ -138,8 +140,8 @@ async fn list(cache: &Cache, at: Option<Revision>) -> Result<State, storage::Err
     }
 }
 
-fn read_entry(cache: &Cache, entry: &Entry) -> Reading {
-    let reading = cache.decode(&entry.key, &entry.value, entry.revision);
+fn read_entry(cache: &Cache, entry: &Entry) -> Shared {
+    let reading = cache.read_entry(entry);
     if let Err(reason) = &reading {
         warn!(key = entry.key.as_str(), reason, "Stored object cannot be read");
     }
@@ -148,7 +150,7 @@ fn read_entry(cache: &Cache, entry: &Entry) -> Reading {
 
 /// An event of the store, decoded: what is left to do takes no time.
 enum Change {
-    Put { key: Key, reading: Reading, revision: Revision },
+    Put { key: Key, reading: Shared, revision: Revision },
     Delete { key: Key, revision: Revision },
     Progress(Revision),
 }

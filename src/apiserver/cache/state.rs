@@ -11,12 +11,13 @@ use std::{
 use super::{
     super::storage::{Key, Prefix, Revision},
     Cached, Error, Listing,
-    object::Reading,
+    object::Shared,
+    range::Range,
 };
 
-/// Changes that are kept for watchers. A hundred pilots that write a heartbeat every 10 s fill
-/// it in seven minutes.
-pub(super) const WINDOW: usize = 4096;
+/// Bytes of changes that are kept for watchers. A hundred pilots that write a heartbeat of 3 KiB
+/// every 10 s fill them in nine minutes.
+const WINDOW: usize = 16 << 20;
 
 /// One change of one object.
 #[derive(Clone, Debug)]
@@ -44,6 +45,7 @@ impl Event {
 struct Change {
     key: Key,
     revision: Revision,
+    size: usize,
     /// Or why the object cannot be read.
     event: Result<Event, String>,
 }
@@ -54,6 +56,8 @@ pub(super) struct State {
     /// Objects that cannot be read, and why.
     broken: BTreeMap<Key, String>,
     window: VecDeque<Change>,
+    /// Bytes of the objects in the window.
+    kept: usize,
     oldest: Revision,
     revision: Revision,
     /// Counts the lists. Watchers from before a list cannot know what they missed.
@@ -123,11 +127,11 @@ impl State {
     }
 
     /// What a list of the store showed, without any changes yet.
-    pub(super) fn listed(read: Vec<(Key, Reading)>, revision: Revision) -> Self {
+    pub(super) fn listed(read: Vec<(Key, Shared)>, revision: Revision) -> Self {
         let mut state = Self { oldest: revision, revision, ..Self::default() };
         for (key, reading) in read {
             match reading {
-                Ok(object) => drop(state.objects.insert(key, Arc::new(object))),
+                Ok(object) => drop(state.objects.insert(key, object)),
                 Err(reason) => drop(state.broken.insert(key, reason)),
             }
         }
@@ -144,10 +148,9 @@ impl State {
         self.objects.len() + self.broken.len()
     }
 
-    pub(super) fn put(&mut self, key: Key, reading: Reading, revision: Revision) {
+    pub(super) fn put(&mut self, key: Key, reading: Shared, revision: Revision) {
         let event = match reading {
             Ok(object) => {
-                let object = Arc::new(object);
                 self.broken.remove(&key);
                 let previous = self.objects.insert(key.clone(), Arc::clone(&object));
                 Ok(Event::Put { object, previous })
@@ -158,15 +161,15 @@ impl State {
                 Err(reason)
             }
         };
-        self.record(Change { key, revision, event });
+        self.record(key, revision, event);
     }
 
     pub(super) fn delete(&mut self, key: Key, revision: Revision) {
         self.broken.remove(&key);
         // An object that could not be read was shown to nobody, so nobody misses its deletion.
         if let Some(object) = self.objects.remove(&key) {
-            let object = Arc::new(object.deleted(revision));
-            self.record(Change { key, revision, event: Ok(Event::Deleted { object }) });
+            let object = Arc::new(object.last_seen(revision));
+            self.record(key, revision, Ok(Event::Deleted { object }));
         }
         self.progress(revision);
     }
@@ -175,21 +178,33 @@ impl State {
         self.revision = self.revision.max(revision);
     }
 
-    fn record(&mut self, change: Change) {
-        self.progress(change.revision);
+    fn record(&mut self, key: Key, revision: Revision, event: Result<Event, String>) {
+        self.progress(revision);
         self.changes += 1;
-        self.window.push_back(change);
-        if self.window.len() > WINDOW
+        let size = event.as_ref().map_or(0, |event| event.object().size());
+        self.kept += size;
+        self.window.push_back(Change { key, revision, size, event });
+        // The last one stays, however large it is: those who wait for it are only now told.
+        while self.kept > WINDOW
+            && self.window.len() > 1
             && let Some(gone) = self.window.pop_front()
         {
+            self.kept -= gone.size;
             self.oldest = gone.revision;
         }
+    }
+
+    /// Keys of the changes since there were `changes` of them; none when they are not known.
+    pub(super) fn changed_since(&self, changes: u64) -> Option<impl Iterator<Item = &Key>> {
+        let new = usize::try_from(self.changes - changes).ok()?;
+        let start = self.window.len().checked_sub(new)?;
+        Some(self.window.range(start..).map(|change| &change.key))
     }
 
     /// Of up to `limit` changes after `reached`, those of the range.
     pub(super) fn changes(
         &self,
-        range: &Prefix,
+        range: &Range,
         reached: Revision,
         lists: u64,
         limit: usize,

@@ -7,10 +7,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tokio::sync::watch;
 
-use super::{
-    super::storage::{Prefix, Revision},
-    Cache, Error, Event,
-};
+use super::{super::storage::Revision, Cache, Error, Event, range::Range};
 
 /// Changes that one look takes along.
 const CHUNK: usize = 256;
@@ -18,7 +15,7 @@ const CHUNK: usize = 256;
 /// The changes of a range, in revision order, none missing and none twice.
 pub struct Watcher {
     cache: Arc<Cache>,
-    range: Prefix,
+    range: Range,
     lists: u64,
     /// Every change up to here was looked at.
     reached: Revision,
@@ -30,9 +27,18 @@ pub struct Watcher {
     changed: watch::Receiver<()>,
 }
 
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Its own receiver goes first, or it would count as one that waits.
+        let (_, gone) = watch::channel(());
+        drop(std::mem::replace(&mut self.changed, gone));
+        self.cache.waiting.left(&self.range);
+    }
+}
+
 impl Watcher {
-    pub(super) fn start(cache: Arc<Cache>, range: Prefix, from: Revision) -> Result<Self, Error> {
-        let changed = cache.changed.subscribe();
+    pub(super) fn start(cache: Arc<Cache>, range: Range, from: Revision) -> Result<Self, Error> {
+        let changed = cache.waiting.subscribe(&range);
         let lists = cache.read().lists();
         let (ready, failure) = (VecDeque::new(), None);
         let (reached, returned) = (from, from);

@@ -1,36 +1,45 @@
 //! Get and list.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use super::Target;
-use crate::{
-    api::{decode::weight, kind::Version},
-    apiserver::{
-        cache::Cached,
-        load,
-        negotiate::{Output, View},
-        operation::Operation,
-        options::{ListOptions, ReadAt},
-        registry::Page,
-        selector::Selector,
-        status::Result,
-        view::Viewer,
-    },
+use crate::apiserver::{
+    cache::Cached,
+    load,
+    negotiate::{Output, View},
+    operation::Operation,
+    options::{ListOptions, ReadAt},
+    registry::Page,
+    selector::Selector,
+    status::Result,
+    view::Viewer,
 };
 
 pub(super) async fn get(target: &Target<'_>, at: ReadAt) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let Operation { namespace, name, .. } = target.operation;
-    let mut object = target.registry.get(namespace, name, at).await?;
-    let share = std::mem::take(&mut object.share);
-    let respond = || output.respond(StatusCode::OK, &viewer.object(&object.hub)?);
-    let response = load::work(object.size, respond)?;
+    let (object, share) = target.registry.get(namespace, name, at).await?;
+    let response = respond_object(StatusCode::OK, &output, &viewer, &object).await?;
     drop(object);
     Ok(load::sent(response, share).await)
+}
+
+/// One object as the client wants it.
+pub(super) async fn respond_object(
+    code: StatusCode,
+    output: &Output,
+    viewer: &Viewer,
+    object: &Cached,
+) -> Result<Response<Body>> {
+    if output.is_compact_json()
+        && viewer.view != View::PartialObjectMetadataList
+        && let Some(json) = load::work(object.json().len(), || viewer.shared(object))
+    {
+        return output.respond_parts(code, vec![json, Bytes::from_static(b"\n")]).await;
+    }
+    load::work(object.weight, || output.respond(code, &viewer.object(&object.tree())?))
 }
 
 pub(super) async fn list(target: &Target<'_>, options: &ListOptions) -> Result<Response<Body>> {
@@ -40,35 +49,32 @@ pub(super) async fn list(target: &Target<'_>, options: &ListOptions) -> Result<R
     respond_page(&output, &viewer, &page).await
 }
 
-/// What a row of a Table or the metadata of an object takes beside the metadata itself.
-const ROW: usize = 2 * 1024;
-
-/// A list as the client wants it. Plain JSON is sent out of what was encoded before, item by
-/// item, so that its readers share the memory; everything else is made in its turn.
+/// A list as the client wants it. JSON is sent out of what was encoded before, item by item, so
+/// that its readers share the memory; everything else is made in its turn.
 pub(super) async fn respond_page(
     output: &Output,
     viewer: &Viewer,
     page: &Page,
 ) -> Result<Response<Body>> {
-    if output.is_plain_json() {
-        let parts = load::work(page.items.len() * ROW, || list_parts(viewer, page));
+    let bytes = page.items.iter().map(|object| object.json().len()).sum();
+    if output.is_compact_json()
+        && let Some(head) = viewer.list_head(&page.meta)?
+        && let Some(parts) = load::work(bytes, || list_parts(head.to_string(), viewer, page))
+    {
         return output.respond_parts(StatusCode::OK, parts).await;
     }
-    let weigh = |object: &Arc<Cached>| match (viewer.view, viewer.version) {
-        (View::Object, _) | (_, Version::V1alpha1) => 2 * weight::of(&object.hub),
-        (_, Version::V1beta1 | Version::V1) => ROW + 2 * weight::of(&object.hub["metadata"]),
-    };
-    let bytes = page.items.iter().map(weigh).sum();
-    let share = load::response(bytes).await;
-    let response = load::work(bytes, || {
-        let value = viewer.list(page.items.iter().map(|object| &object.hub), &page.meta)?;
-        output.respond(StatusCode::OK, &value)
+    // The tree of an object, and what is made of it.
+    let weight = page.items.iter().map(|object| 3 * object.weight).sum();
+    let share = load::response(weight).await;
+    let response = load::work(weight, || {
+        let trees = page.items.iter().map(|object| object.tree());
+        output.respond(StatusCode::OK, &viewer.list(trees, &page.meta)?)
     })?;
     Ok(load::sent(response, share).await)
 }
 
-fn list_parts(viewer: &Viewer, page: &Page) -> Vec<Bytes> {
-    let mut head = viewer.list_head(&page.meta).to_string();
+/// Absent where items are not shared.
+fn list_parts(mut head: String, viewer: &Viewer, page: &Page) -> Option<Vec<Bytes>> {
     // The head goes on behind its closing brace.
     head.pop();
     head.push_str(",\"items\":[");
@@ -78,10 +84,10 @@ fn list_parts(viewer: &Viewer, page: &Page) -> Vec<Bytes> {
         if at > 0 {
             parts.push(Bytes::from_static(b","));
         }
-        parts.push(viewer.encoded(object));
+        parts.push(viewer.shared(object)?);
     }
     parts.push(Bytes::from_static(b"]}\n"));
-    parts
+    Some(parts)
 }
 
 pub(super) fn view(target: &Target<'_>) -> Result<(Output, Viewer)> {

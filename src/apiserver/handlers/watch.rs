@@ -194,20 +194,15 @@ impl Feed {
             Observed::Added(object) => self.object_line("ADDED", object),
             Observed::Modified(object) => self.object_line("MODIFIED", object),
             Observed::Deleted(object) => self.object_line("DELETED", object),
-            Observed::Left(hub) => {
-                let first = std::mem::take(&mut self.first);
-                line("DELETED", &self.viewer.event(hub, first))
-            }
         }
     }
 
-    /// Plain objects were encoded once for all watchers.
     fn object_line(&mut self, type_: &str, object: &Arc<Cached>) -> Bytes {
         let first = std::mem::take(&mut self.first);
-        if self.viewer.is_plain() {
-            return frame(type_, &self.viewer.encoded(object));
+        match self.viewer.shared(object) {
+            Some(json) => frame(type_, &json),
+            None => line(type_, &self.viewer.event(&object.tree(), first)),
         }
-        line(type_, &self.viewer.event(&object.hub, first))
     }
 
     fn bookmark_line(&mut self, revision: &str, ends_initial_state: bool) -> Bytes {

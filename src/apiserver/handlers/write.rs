@@ -6,15 +6,16 @@ use serde_json::json;
 
 use super::{
     Target, given,
-    read::{respond_page, selection, view},
+    read::{respond_object, respond_page, selection, view},
 };
 use crate::apiserver::{
     load::{self, Arrived, Share},
-    negotiate::{content_type, read_body},
+    negotiate::{Output, content_type, read_body},
     operation::PatchForm,
     options::{ApplyOptions, DeleteOptions, ListOptions, WriteOptions},
     registry::{Apply, Change, Deleted, Object, Patch},
     status::{ApiError, Result},
+    view::Viewer,
 };
 
 /// What a body means, and the room for everything that is made of it.
@@ -43,7 +44,7 @@ pub(super) async fn create(
     if let Some(subject) = target.subject {
         subject.set_name(created.name());
     }
-    let response = output.respond(StatusCode::CREATED, &viewer.object(&created.hub)?)?;
+    let response = respond_written(StatusCode::CREATED, &output, &viewer, &created).await?;
     Ok(load::sent(response, share).await)
 }
 
@@ -98,7 +99,20 @@ pub(super) async fn apply(
     let (object, created) = applied;
     target.warn(call);
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-    output.respond(code, &viewer.object(&object.hub)?)
+    respond_written(code, &output, &viewer, &object).await
+}
+
+/// An object that was written, out of the form in which the cache shares it.
+async fn respond_written(
+    code: StatusCode,
+    output: &Output,
+    viewer: &Viewer,
+    object: &Object,
+) -> Result<Response<Body>> {
+    match &object.shown {
+        Some(shown) => respond_object(code, output, viewer, shown).await,
+        None => output.respond(code, &viewer.object(&object.hub)?),
+    }
 }
 
 async fn change(
@@ -111,7 +125,7 @@ async fn change(
     let name = &target.operation.name;
     let mut updated = target.registry.update(&mut call, name, target.part, change, options).await?;
     target.warn(call);
-    let response = output.respond(StatusCode::OK, &viewer.object(&updated.hub)?)?;
+    let response = respond_written(StatusCode::OK, &output, &viewer, &updated).await?;
     let share = std::mem::take(&mut updated.share);
     drop(updated);
     Ok(load::sent(response, share).await)

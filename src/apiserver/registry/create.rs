@@ -103,11 +103,12 @@ impl Registry {
             }
             // Nothing was stored, so there is no revision to show.
             let revision = storage::Revision(0);
-            return Ok(Object { key, hub, revision, size: weight, share: Share::NONE });
+            let share = Share::NONE;
+            return Ok(Object { key, hub, revision, size: weight, share, shown: None });
         }
         let bytes = Self::to_bytes(&hub);
-        match self.store.create(&key, bytes).await {
-            Ok(revision) => Ok(Object::new(key, hub, revision)),
+        match self.store.create(&key, bytes.clone()).await {
+            Ok(revision) => Ok(self.written(key, hub, revision, bytes)),
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
             Err(error) => Err(self.write_error(&name, &error)),
         }

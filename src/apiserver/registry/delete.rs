@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{Call, Object, Page, Registry, meta, read::name_of};
+use super::{Call, Object, Page, Registry, meta};
 use crate::{
     api::kind::Part,
     apiserver::{
@@ -91,7 +91,7 @@ impl Registry {
     ) -> Result<Page> {
         let page = self.list(call.namespace, selector, list).await?;
         for object in &page.items {
-            match self.delete(call, name_of(object), options).await {
+            match self.delete(call, object.name(), options).await {
                 Err(error) if error.reason() != "NotFound" => return Err(error),
                 _ => {}
             }

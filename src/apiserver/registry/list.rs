@@ -147,7 +147,7 @@ impl Registry {
 
     /// The only key that can be selected. Each pilot asks for its own Pilot so, and after an outage
     /// all of them do at once.
-    fn only_key(&self, namespace: &str, selector: &Selector) -> Option<Key> {
+    pub(super) fn only_key(&self, namespace: &str, selector: &Selector) -> Option<Key> {
         let scoped = !namespace.is_empty() || !self.kind.is_namespaced();
         let name = selector.fields.name().filter(|_| scoped)?;
         self.key(namespace, name).ok()
@@ -168,7 +168,7 @@ impl Registry {
         let cache::Listing { mut objects, revision, .. } =
             listing.map_err(|error| self.cache_error(error))?;
         if !selector.is_everything() {
-            objects.retain(|object| selector.matches(self.kind, &object.hub));
+            objects.retain(|object| selector.matches(&object.facets));
         }
         Ok((objects, revision))
     }
@@ -225,7 +225,7 @@ impl Registry {
             let mut last = None;
             for (at, object) in listing.objects.into_iter().enumerate() {
                 last = Some(object.key.clone());
-                if selector.matches(self.kind, &object.hub) {
+                if selector.matches(&object.facets) {
                     items.push(object);
                 }
                 if limit > 0 && items.len() == limit {

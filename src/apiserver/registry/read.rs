@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Object, Registry};
+use super::Registry;
 use crate::{
     apiserver::{
         cache::{self, Cached},
-        load::Share,
+        load::{self, Share},
         options::ReadAt,
         status::{ApiError, Result},
         storage::Key,
@@ -15,8 +15,14 @@ use crate::{
 };
 
 impl Registry {
-    /// Returns an object. The latest is read from the store; the cache answers the rest.
-    pub async fn get(&self, namespace: &str, name: &str, at: ReadAt) -> Result<Object> {
+    /// Returns an object. The latest is read from the store; the cache answers the rest, and has
+    /// its form when it is the same.
+    pub async fn get(
+        &self,
+        namespace: &str,
+        name: &str,
+        at: ReadAt,
+    ) -> Result<(Arc<Cached>, Share)> {
         let key = self.key(namespace, name)?;
         let at_least = match at {
             ReadAt::NotOlderThan(revision) | ReadAt::Exact(revision) => Some(revision),
@@ -26,17 +32,18 @@ impl Registry {
         let found =
             self.cache.get(&key, at_least).await.map_err(|error| self.cache_error(error))?;
         match found {
-            Some(found) => Ok(found.as_ref().into()),
+            Some(found) => Ok((found, Share::NONE)),
             // The cache may be behind, and "not found" is believed more than it should be.
             None if at == ReadAt::Any => self.latest(&key, name).await,
             None => Err(ApiError::not_found(self.resource(), name)),
         }
     }
 
-    async fn latest(&self, key: &Key, name: &str) -> Result<Object> {
+    async fn latest(&self, key: &Key, name: &str) -> Result<(Arc<Cached>, Share)> {
         let found = self.fetch(key).await.map_err(|e| self.store_error(name, &e))?;
         let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-        self.object(&entry, share)
+        let read = load::work(entry.value.len(), || self.cache.object(&entry));
+        Ok((read.map_err(|error| self.cache_error(error))?, share))
     }
 
     /// The cache's refusal in a client's words.
@@ -53,17 +60,4 @@ impl Registry {
             Error::Store(error) => self.store_error("", &error),
         }
     }
-}
-
-impl From<&Cached> for Object {
-    fn from(cached: &Cached) -> Self {
-        let Cached { key, hub, revision, .. } = cached;
-        let (key, hub) = (key.clone(), hub.clone());
-        Self { key, hub, revision: *revision, size: 0, share: Share::NONE }
-    }
-}
-
-/// Name of an object of the cache.
-pub(super) fn name_of(object: &Arc<Cached>) -> &str {
-    object.hub["metadata"]["name"].as_str().unwrap_or_default()
 }

@@ -75,10 +75,15 @@ impl Registry {
             let written = if ends {
                 self.store.delete(&key, current.revision).await
             } else {
-                self.store.update(&key, current.revision, bytes).await
+                self.store.update(&key, current.revision, bytes.clone()).await
             };
             match written {
-                Ok(revision) => return Ok(Object { share, ..Object::new(key, next, revision) }),
+                Ok(revision) if ends => {
+                    return Ok(Object { share, ..Object::new(key, next, revision) });
+                }
+                Ok(revision) => {
+                    return Ok(Object { share, ..self.written(key, next, revision, bytes) });
+                }
                 Err(storage::Error::Conflict { .. })
                     if change.may_be_tried_again() && attempt < ATTEMPTS =>
                 {

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::Registry;
-use crate::api::kind::Kind;
 use crate::apiserver::{
-    cache::{Cached, Event, Watcher},
+    cache::{Cached, Event, Range, Watcher},
     options::{ListOptions, revision},
     selector::Selector,
     status::{ApiError, Result},
@@ -16,7 +13,6 @@ use crate::apiserver::{
 
 /// One client's watch.
 pub struct Events {
-    kind: &'static dyn Kind,
     selector: Selector,
     watcher: Watcher,
     /// State to show first, ordered by key, and its revision.
@@ -33,10 +29,9 @@ pub struct Initial {
 pub enum Observed {
     Added(Arc<Cached>),
     Modified(Arc<Cached>),
+    /// It is gone, or no longer selected: the last state that was, under the revision of the
+    /// change.
     Deleted(Arc<Cached>),
-    /// It still exists, but is no longer selected: the last state that was, under the revision
-    /// of the change.
-    Left(Value),
 }
 
 impl Registry {
@@ -66,9 +61,13 @@ impl Registry {
         } else {
             (None, at_least.unwrap_or_else(|| self.cache.revision()))
         };
+        let range = match self.only_key(namespace, &selector) {
+            Some(key) => Range::One(key),
+            None => Range::Under(range),
+        };
         let watcher =
             self.cache.watch(range, from).await.map_err(|error| self.cache_error(error))?;
-        Ok(Events { kind: self.kind, selector, watcher, initial })
+        Ok(Events { selector, watcher, initial })
     }
 
     /// A revision that the store itself has not reached was never given out by it: what its client
@@ -109,7 +108,7 @@ impl Events {
 
     /// A change of what is selected: entering is ADDED, leaving is DELETED.
     fn observe(&self, event: Event) -> Option<Observed> {
-        let selects = |object: &Cached| self.selector.matches(self.kind, &object.hub);
+        let selects = |object: &Cached| self.selector.matches(&object.facets);
         match event {
             Event::Put { object, previous } => {
                 let before = previous.filter(|previous| selects(previous));
@@ -118,10 +117,7 @@ impl Events {
                     (None, true) => Some(Observed::Added(object)),
                     (Some(_), true) => Some(Observed::Modified(object)),
                     (Some(previous), false) => {
-                        let mut last = previous.hub.clone();
-                        let revision = object.revision.to_string();
-                        last["metadata"]["resourceVersion"] = json!(revision);
-                        Some(Observed::Left(last))
+                        Some(Observed::Deleted(Arc::new(previous.last_seen(object.revision))))
                     }
                 }
             }

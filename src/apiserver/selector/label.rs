@@ -23,6 +23,27 @@ enum Operator {
     Less(i64),
 }
 
+/// The labels of one object, sorted by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    /// Out of `metadata.labels`, null when absent.
+    pub fn of(labels: &Value) -> Self {
+        let pairs = labels.as_object().into_iter().flatten();
+        let text =
+            pairs.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
+        let mut labels: Vec<(Box<str>, Box<str>)> = text.collect();
+        labels.sort_unstable();
+        Self(labels.into())
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
+        Some(&self.0[at].1)
+    }
+}
+
 impl LabelSelector {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
@@ -44,10 +65,9 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
-    /// `labels` is `metadata.labels`, null when absent.
-    pub fn matches(&self, labels: &Value) -> bool {
+    pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| {
-            let value = labels.get(&requirement.key).and_then(Value::as_str);
+            let value = labels.get(&requirement.key);
             let number = || value.and_then(|value| value.parse::<i64>().ok());
             match &requirement.operator {
                 Operator::Exists => value.is_some(),
@@ -313,9 +333,9 @@ mod tests {
             ("app>1", false),
         ] {
             let selector = LabelSelector::parse(text).unwrap();
-            assert_eq!(selector.matches(&labels), expected, "{text}");
+            assert_eq!(selector.matches(&Labels::of(&labels)), expected, "{text}");
         }
-        assert!(!LabelSelector::parse("a").unwrap().matches(&Value::Null));
+        assert!(!LabelSelector::parse("a").unwrap().matches(&Labels::default()));
     }
 
     #[test]

@@ -1,0 +1,115 @@
+//! What a watcher looks at, and who is woken by a change.
+//!
+//! A change wakes those who watch its object, its namespace or the whole resource, and nobody
+//! else: with a thousand pilots that each watch their own Pilot, a heartbeat wakes one of them.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use super::super::storage::{Key, Prefix};
+
+/// Keys that a watch is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Range {
+    Under(Prefix),
+    One(Key),
+}
+
+impl Range {
+    pub fn contains(&self, key: &Key) -> bool {
+        match self {
+            Self::Under(prefix) => prefix.contains(key),
+            Self::One(own) => own == key,
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Under(prefix) => prefix.as_str(),
+            Self::One(key) => key.as_str(),
+        }
+    }
+}
+
+/// Those who wait, by what they look at.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<HashMap<Box<str>, watch::Sender<()>>>);
+
+impl Waiting {
+    pub(super) fn subscribe(&self, range: &Range) -> watch::Receiver<()> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.entry(range.as_str().into()).or_default().subscribe()
+    }
+
+    /// Forgets a range that nobody waits for any more.
+    pub(super) fn left(&self, range: &Range) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.get(range.as_str()).is_some_and(|sender| sender.receiver_count() == 0) {
+            waiting.remove(range.as_str());
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for sender in waiting.values() {
+            sender.send_replace(());
+        }
+    }
+
+    /// Wakes those whose range has one of the keys.
+    pub(super) fn wake<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            let key = key.as_str();
+            // The key itself, and each prefix of it that ends with a slash.
+            let ends = key.match_indices('/').map(|(at, _)| at + 1).chain([key.len()]);
+            for sender in ends.filter_map(|end| waiting.get(&key[..end])) {
+                sender.send_replace(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_wakes_those_alone_who_look_at_it() {
+        let key = |namespace: &str, name: &str| Key::new("g", "pilots", namespace, name).unwrap();
+        let ranges = [
+            Range::Under(Prefix::resource("g", "pilots").unwrap()),
+            Range::Under(Prefix::namespace("g", "pilots", "a").unwrap()),
+            Range::Under(Prefix::namespace("g", "pilots", "a2").unwrap()),
+            Range::One(key("a", "x")),
+            Range::One(key("a", "x2")),
+        ];
+        let waiting = Waiting::default();
+        let woken = |keys: &[Key]| {
+            let receivers = ranges.each_ref().map(|range| waiting.subscribe(range));
+            waiting.wake(keys.iter());
+            receivers.map(|receiver| receiver.has_changed().unwrap())
+        };
+        assert_eq!(woken(&[key("a", "x")]), [true, true, false, true, false]);
+        assert_eq!(woken(&[key("a2", "x")]), [true, false, true, false, false]);
+        assert_eq!(woken(&[key("b", "x")]), [true, false, false, false, false]);
+        assert_eq!(woken(&[]), [false; 5]);
+    }
+
+    #[test]
+    fn a_range_is_forgotten_with_its_last_watcher() {
+        let range = Range::Under(Prefix::resource("g", "pilots").unwrap());
+        let waiting = Waiting::default();
+        let (one, other) = (waiting.subscribe(&range), waiting.subscribe(&range));
+        drop(one);
+        waiting.left(&range);
+        assert_eq!(waiting.0.lock().unwrap().len(), 1);
+        drop(other);
+        waiting.left(&range);
+        assert_eq!(waiting.0.lock().unwrap().len(), 0);
+    }
+}
