@@ -61,6 +61,9 @@ licenses: ## holds every crate against deny.toml: licences, sources, banned ones
 	@scripts/sbom.py
 
 deny: ## the same and known vulnerabilities by cargo-deny; needs github.com
+	@# (said before a build of minutes; cargo-deny itself would fail too, never pass without them)
+	@GIT_TERMINAL_PROMPT=0 timeout 60 git ls-remote --quiet https://github.com/RustSec/advisory-db HEAD >/dev/null || \
+	  { echo "make deny: github.com, where known vulnerabilities are listed, cannot be reached: NOTHING was checked" >&2; exit 1; }
 	@[ -x .cache/deny/bin/cargo-deny ] || $(CARGO) install --locked --root .cache/deny cargo-deny@$(DENY)
 	PATH="$(CURDIR)/.cache/deny/bin:$$PATH" $(CARGO) deny check
 
