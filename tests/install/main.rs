@@ -186,7 +186,15 @@ fn they_do_for_a_single_namespace_and_in_another_one() {
 
 #[test]
 fn components_are_what_the_chart_adds() {
-    let values = json!({"monitoring": {"enabled": true}, "networkPolicy": {"enabled": true}});
+    let values = json!({
+        "monitoring": {
+            "enabled": true,
+            "alerts": {"enabled": true},
+            "dashboards": {"enabled": true},
+        },
+        "networkPolicy": {"enabled": true},
+        "tls": {"certManager": {"enabled": true}},
+    });
     let built = kustomize("tests/install/kustomize/extras");
     assert_same(&helm(&values), &without_namespace(built));
 }
@@ -219,8 +227,18 @@ fn around(path: &str) -> Value {
         | "store.etcd.servers"
         | "store.etcd.secretName"
         | "podDisruptionBudget.enabled" => store,
-        "tls.caBundle" => json!({"tls": {"secretName": "tls"}}),
+        "tls.secretName" => json!({"apiService": {"annotations": {"inject": "x"}}}),
+        "tls.caBundle" => {
+            json!({"tls": {"secretName": "tls"}, "apiService": {"annotations": {"inject": "x"}}})
+        }
         "monitoring.labels" | "monitoring.interval" => json!({"monitoring": {"enabled": true}}),
+        path if path.starts_with("monitoring.dashboards.") && !path.ends_with("enabled") => {
+            json!({"monitoring": {"dashboards": {"enabled": true}}})
+        }
+        path if path.starts_with("tls.certManager.") => {
+            json!({"tls": {"certManager": {"enabled": true}}})
+        }
+        path if path.starts_with("networkPolicy.") => json!({"networkPolicy": {"enabled": true}}),
         "store.type" => json!({"store": {"etcd": {"servers": PLAIN}}}),
         _ => json!({}),
     }
@@ -240,8 +258,9 @@ fn every_value_changes_the_install_and_is_on_the_page() {
     );
     for (path, value) in others {
         let mut with = around(&path);
-        // The type by itself is refused, with servers and without it too.
-        let without = if path == "store.type" { json!({}) } else { with.clone() };
+        // The type by itself is refused, with servers and without it too. A switch is off first.
+        let is_switch = path.ends_with(".enabled");
+        let without = if path == "store.type" || is_switch { json!({}) } else { with.clone() };
         merge(&mut with, &nested(&path, &value));
         let (without, with) = (rendered(&without).unwrap(), rendered(&with).unwrap());
         assert!(parsed(&without) != parsed(&with), "{path}: {value} changes nothing");
@@ -253,9 +272,13 @@ fn helm_lints_the_chart_with_all_values_at_once() {
     let chart = root("deploy/helm/navigator");
     let mut all = json!({});
     for (path, value) in other_values() {
-        merge(&mut all, &nested(&path, &value));
+        // A certificate comes from one place.
+        if !path.starts_with("tls.certManager.") {
+            merge(&mut all, &nested(&path, &value));
+        }
     }
-    for values in [json!({}), all] {
+    let examples = examples().into_values();
+    for values in [json!({}), all].into_iter().chain(examples) {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, values.to_string()).unwrap();
         let (chart, file) = (chart.to_str().unwrap(), file.path().to_str().unwrap());
@@ -286,10 +309,64 @@ fn the_schema_refuses_what_would_not_work() {
         (json!({"log": {"format": "xml"}}), "log/format"),
         (json!({"controller": {"extraArgs": ["namespace=x"]}}), "controller/extraArgs"),
         (json!({"controller": {"leaderElection": {"leaseDurationSeconds": 0}}}), "leaderElection"),
+        (json!({"controller": {"startupProbe": {}}}), "startupProbe"),
+        (json!({"apiserver": {"startupProbe": {"httpGet": {}}}}), "httpGet"),
+        (
+            json!({"networkPolicy": {"kubeAPIServers": ["10.0.0.1"]}}),
+            "networkPolicy/kubeAPIServers",
+        ),
+        (
+            json!({"tls": {"certManager": {"issuerRef": {"kind": "Issuer"}}}}),
+            "tls/certManager/issuerRef",
+        ),
+        (json!({"tls": {"certManager": {"duration": "90d"}}}), "tls/certManager/duration"),
+        (json!({"monitoring": {"dashboards": {"label": "a b"}}}), "monitoring/dashboards/label"),
     ] {
         let told = rendered(&values).err().unwrap_or_else(|| panic!("{values} is rendered"));
         assert!(told.contains("values don't meet the specifications of the schema"), "{told}");
         assert!(told.contains(says), "{values} is refused without a word of {says:?}: {told}");
+    }
+}
+
+#[test]
+fn what_no_schema_can_say_is_refused_in_words() {
+    let certificate = json!({"secretName": "x", "certManager": {"enabled": true}});
+    for (values, says) in [
+        (
+            json!({"controller": {"leaderElection": {"leaseDurationSeconds": 5}}}),
+            "needs retryPeriodSeconds < renewDeadlineSeconds < leaseDurationSeconds, not 2, 10, 5",
+        ),
+        (json!({"tls": certificate}), "either certManager.enabled, or secretName"),
+        (
+            json!({"tls": {"certManager": {"issuerRef": {"name": "x"}}}}),
+            "means nothing without tls.certManager.enabled",
+        ),
+        (json!({"tls": {"secretName": "x"}}), "set tls.caBundle, or apiService.annotations"),
+        (
+            json!({"networkPolicy": {"apiFrom": [{"podSelector": {}}]}}),
+            "mean nothing without networkPolicy.enabled",
+        ),
+    ] {
+        let told = rendered(&values).err().unwrap_or_else(|| panic!("{values} is rendered"));
+        assert!(told.contains(says), "{values} is refused without saying {says:?}: {told}");
+    }
+}
+
+/// Values of the chart's examples, by file.
+fn examples() -> BTreeMap<String, Value> {
+    let files = fs::read_dir(root("deploy/helm/navigator/ci")).unwrap();
+    let read = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap())
+    };
+    files.map(|file| read(file.unwrap().path())).collect()
+}
+
+#[test]
+fn every_example_is_in_the_readme_of_the_chart() {
+    let readme = fs::read_to_string(root("deploy/helm/navigator/README.md")).unwrap();
+    for name in examples().keys() {
+        assert!(readme.contains(&format!("[{name}](ci/{name})")), "{name}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The Helm chart: objects of the manifest, with expressions of Helm where the values decide.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use navigator::{
     api::names,
@@ -9,7 +9,7 @@ use navigator::{
 use serde_json::{Value, json};
 
 use super::{
-    etcd, find, kustomize, objects,
+    additions, etcd, find, objects,
     template::{
         argument, block, document, either_document, entries, optional, optional_word, raw, when,
     },
@@ -18,7 +18,10 @@ use super::{
 
 const EMBEDDED: &str = "eq .Values.store.type \"embedded\"";
 const ETCD: &str = "eq .Values.store.type \"etcd\"";
-const TLS_PATH: &str = "/etc/navigator/tls";
+/// A certificate is given, in one way or the other.
+const GIVEN: &str = "or .Values.tls.secretName .Values.tls.certManager.enabled";
+/// What the kubelet asks of a container; the values say how often.
+pub(super) const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 const DEPLOYMENT_ROLES: [&str; 2] = ["apiserver", "controller"];
 
 /// Every file of the chart.
@@ -27,10 +30,16 @@ pub(super) fn files() -> Vec<(String, String)> {
         ("Chart.yaml".to_owned(), chart()),
         ("values.yaml".to_owned(), values::yaml()),
         ("values.schema.json".to_owned(), values::schema()),
-        ("templates/_helpers.tpl".to_owned(), HELPERS.to_owned()),
-        ("templates/NOTES.txt".to_owned(), NOTES.to_owned()),
+        ("templates/_helpers.tpl".to_owned(), helpers()),
+        ("templates/NOTES.txt".to_owned(), notes()),
         ("templates/extra.yaml".to_owned(), EXTRA.to_owned()),
+        ("templates/checks.yaml".to_owned(), CHECKS.to_owned()),
+        ("README.md".to_owned(), readme()),
+        (RULES.to_owned(), additions::rules()),
     ];
+    for (name, text) in additions::dashboards() {
+        files.push((dashboard_file(name), format!("{text}\n")));
+    }
     for (name, text) in templates() {
         files.push((format!("templates/{name}.yaml"), format!("{MADE}{text}")));
     }
@@ -56,20 +65,144 @@ const HELPERS: &str = r#"{{- define "navigator.image" -}}
 {{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
 {{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
+{{- /* Secret with the certificate that the API server serves. */}}
+{{- define "navigator.tlsSecret" -}}
+{{- if .Values.tls.certManager.enabled }}CERTIFICATE{{ else }}{{ .Values.tls.secretName | default "OWN" }}{{ end }}
+{{- end }}
+{{- /* How pods of a role, `role`, are spread: over pods of that role, unless somebody says over which. */}}
+{{- define "navigator.spread" -}}
+{{- $own := dict "matchLabels" (dict "app.kubernetes.io/name" "navigator" "app.kubernetes.io/component" .role "app.kubernetes.io/part-of" "navigator") }}
+{{- $all := list }}
+{{- range .constraints }}{{ $all = append $all (ternary . (merge (dict "labelSelector" $own) .) (hasKey . "labelSelector")) }}{{ end }}
+{{- toYaml $all }}
+{{- end }}
+{{- /* Ports of the etcd members, each once. */}}
+{{- define "navigator.etcdPorts" -}}
+{{- $ports := list }}
+{{- range .Values.store.etcd.servers }}{{ $ports = append $ports (regexFind ":[0-9]+/*$" . | trimAll ":/" | default (ternary "443" "80" (hasPrefix "https:" .))) }}{{ end }}
+{{- join "," (uniq $ports) }}
+{{- end }}
 "#;
 
+fn helpers() -> String {
+    HELPERS.replace("CERTIFICATE", additions::CERTIFICATE).replace("OWN", names::TLS_SECRET)
+}
+
+/// A sample, which others hold to the API, as it is typed. What a shell reads up to a word stands at
+/// the beginning of the lines, to be copied whole.
+fn notes() -> String {
+    let sample =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/quickstart-cassandra.yaml");
+    let sample = fs::read_to_string(sample).unwrap();
+    let lines = sample.lines().filter(|line| !line.starts_with('#'));
+    NOTES.replace("SAMPLE", &lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// What to type next.
 const NOTES: &str = r#"Navigator {{ .Chart.AppVersion }} is installed. Wait until its API is served:
 
   kubectl wait --for=condition=Available apiservice v1beta1.navigator.jetstack.io --timeout=180s
 
+Then make a database{{ with .Values.watchNamespace }} in namespace {{ . }}, the only one that is looked after{{ end }}:
+
+kubectl apply{{ with .Values.watchNamespace }} --namespace {{ . }}{{ end }} -f - <<'END'
+SAMPLE
+END
+kubectl get cassandraclusters{{ with .Values.watchNamespace }} --namespace {{ . }}{{ end }} --watch
+
+When something does not come up:
+
+  kubectl get pods --namespace {{ .Release.Namespace }} --selector app.kubernetes.io/part-of=navigator
+  kubectl logs --namespace {{ .Release.Namespace }} deployment/navigator-apiserver
+{{- if not .Values.apiService.create }}
+
+apiService.create is off: somebody else must make the APIServices, or nothing is served.
+{{- end }}
+{{- if not .Values.rbac.create }}
+
+rbac.create is off: somebody else must make the roles and bindings of docs/install.md, or nothing works.
+{{- end }}
+
 `helm uninstall` leaves databases running
 {{- if eq .Values.store.type "embedded" }}, and the claim {{ .Release.Namespace }}/navigator-apiserver, which knows them{{ end }}. The next install finds them again.
+{{- if eq .Values.store.type "embedded" }} Nothing protects
+the claim and its namespace after that: keep both for as long as you may come back.
+{{- end }}
 "#;
 
 const EXTRA: &str = r"{{- range .Values.extraObjects }}
 ---
 {{ tpl (toYaml .) $ }}
 {{- end }}
+";
+
+/// What a schema cannot say, in words for who typed it.
+const CHECKS: &str = r#"{{- /* Renders nothing: refuses values that do not go together. */}}
+{{- with .Values.controller.leaderElection }}
+{{- $lease := .leaseDurationSeconds | default 15 | int }}
+{{- $renew := .renewDeadlineSeconds | default 10 | int }}
+{{- $retry := .retryPeriodSeconds | default 2 | int }}
+{{- if not (and (lt $retry $renew) (lt $renew $lease)) }}
+{{- fail (printf "controller.leaderElection: needs retryPeriodSeconds < renewDeadlineSeconds < leaseDurationSeconds, not %d, %d, %d" $retry $renew $lease) }}
+{{- end }}
+{{- end }}
+{{- with .Values.tls }}
+{{- if and .certManager.enabled (or .secretName .caBundle) }}
+{{- fail "tls: either certManager.enabled, or secretName with the caBundle, not both" }}
+{{- end }}
+{{- if and .certManager.issuerRef (not .certManager.enabled) }}
+{{- fail "tls.certManager.issuerRef: means nothing without tls.certManager.enabled" }}
+{{- end }}
+{{- end }}
+{{- if and .Values.tls.secretName (not .Values.tls.caBundle) (not .Values.apiService.annotations) .Values.apiService.create }}
+{{- fail "tls.secretName: kube-apiserver must learn the CA of that certificate: set tls.caBundle, or apiService.annotations for an injector" }}
+{{- end }}
+{{- with .Values.networkPolicy }}
+{{- if and (or .apiFrom .metricsFrom .kubeAPIServers) (not .enabled) }}
+{{- fail "networkPolicy: apiFrom, metricsFrom and kubeAPIServers mean nothing without networkPolicy.enabled" }}
+{{- end }}
+{{- end }}
+"#;
+
+/// Copies of what `deploy/monitoring` holds: a chart reads no file outside of it.
+const RULES: &str = "files/rules.yaml";
+
+fn dashboard_file(name: &str) -> String {
+    format!("files/dashboards/{name}.json")
+}
+
+/// What to know before the values, and the values.
+fn readme() -> String {
+    format!("{README}{}", values::table())
+}
+
+const README: &str = "<!-- Written by `make golden` from tests/it/install/chart.rs; edit that, not this. -->
+# navigator
+
+Runs Cassandra and Elasticsearch on Kubernetes, 1.30 or later. The chart installs what `deploy/navigator.yaml` does: an aggregated API server with
+its APIServices, a controller, and their rights. A Kubernetes cluster has one Navigator.
+
+```
+helm install navigator deploy/helm/navigator --namespace navigator --create-namespace
+kubectl wait --for=condition=Available apiservice v1beta1.navigator.jetstack.io --timeout=180s
+```
+
+Upgrade, uninstall, who may do what, ports: [docs/install.md](../../../docs/install.md). `helm uninstall` deletes no database and keeps the store's claim.
+
+Values for common cases are in [ci](ci), each rendered and linted by a test:
+
+| file | for |
+|---|---|
+| [etcd-values.yaml](ci/etcd-values.yaml) | an etcd cluster as the store, two API servers apart from each other, two controllers |
+| [cert-manager-values.yaml](ci/cert-manager-values.yaml) | certificates by an issuer of cert-manager |
+| [own-certificate-values.yaml](ci/own-certificate-values.yaml) | a certificate from a Secret of your own |
+| [monitoring-values.yaml](ci/monitoring-values.yaml) | the Prometheus operator and Grafana: monitors, alerts, dashboards |
+| [closed-values.yaml](ci/closed-values.yaml) | one namespace, network policies, an image from a registry of your own |
+
+## Values
+
+Unknown and wrong values are refused; what may stand where is also in `values.schema.json`, for editors.
+
 ";
 
 /// Settings whose words are expressions.
@@ -129,10 +262,30 @@ fn templates() -> BTreeMap<String, String> {
         condition.push(".Values.watchNamespace");
         add(object, document(&chosen(object, &watching), all(&condition).as_deref()));
     }
+    let budget = with_etcd.iter().find(|object| object["kind"] == "PodDisruptionBudget");
+    let (budget, several) = controllers_budget(budget.unwrap());
+    add(&budget, document(&budget, Some(&several)));
+    for (name, condition) in [
+        ("monitoring", ".Values.monitoring.enabled"),
+        ("alerts", ".Values.monitoring.alerts.enabled"),
+        ("dashboards", ".Values.monitoring.dashboards.enabled"),
+        ("network-policy", ".Values.networkPolicy.enabled"),
+        (additions::CERT_MANAGER, ".Values.tls.certManager.enabled"),
+    ] {
+        templates.insert(name.to_owned(), addition(name, condition));
+    }
     templates
-        .insert("network-policy".to_owned(), optional_objects("network-policy", "networkPolicy"));
-    templates.insert("monitoring".to_owned(), optional_objects("monitoring", "monitoring"));
-    templates
+}
+
+/// Several controllers are worth a budget as several API servers are, and one is not.
+fn controllers_budget(of_servers: &Value) -> (Value, String) {
+    let mut budget = of_servers.clone();
+    budget["metadata"]["name"] = json!(names::CONTROLLER);
+    for labels in ["/metadata/labels", "/spec/selector/matchLabels"] {
+        *budget.pointer_mut(labels).unwrap() = additions::labels("controller");
+    }
+    let several = "gt (int .Values.controller.replicas) 1";
+    (budget, all(&[".Values.podDisruptionBudget.enabled", several]).unwrap())
 }
 
 /// All of these, in Helm's way.
@@ -155,6 +308,7 @@ fn condition(object: &Value) -> Vec<&'static str> {
             vec![".Values.rbac.create"]
         }
         "PodDisruptionBudget" => vec![".Values.podDisruptionBudget.enabled"],
+        "APIService" => vec![".Values.apiService.create"],
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
             vec![".Values.store.embedded.protect"]
         }
@@ -189,7 +343,12 @@ fn chosen(object: &Value, watching: &[Value]) -> Value {
             );
         }
         "APIService" => {
-            object["metadata"]["annotations"] = optional("annotations", "apiService.annotations");
+            let (inject, name) = (additions::INJECT, names::APISERVER);
+            object["metadata"]["annotations"] = raw(format!(
+                "{{{{- if or .Values.apiService.annotations .Values.tls.certManager.enabled }}}}\nannotations:\n\
+                 {{{{- if .Values.tls.certManager.enabled }}}}\n  {inject}: {{{{ .Release.Namespace }}}}/{name}\n{{{{- end }}}}\n\
+                 {{{{- with .Values.apiService.annotations }}}}\n{{{{- toYaml . | nindent @2 }}}}\n{{{{- end }}}}\n{{{{- end }}}}"
+            ));
             object["spec"]["caBundle"] = optional_word("caBundle", "tls.caBundle");
         }
         "Deployment" => deployment(&mut object, watching),
@@ -227,9 +386,16 @@ fn deployment(object: &mut Value, watching: &[Value]) {
     spec["serviceAccountName"] = account(&role);
     spec["securityContext"] = block("securityContext", "podSecurityContext");
     spec["imagePullSecrets"] = optional("imagePullSecrets", "imagePullSecrets");
-    for key in ["nodeSelector", "tolerations", "affinity", "topologySpreadConstraints"] {
+    for key in ["nodeSelector", "tolerations", "affinity"] {
         spec[key] = optional(key, &of_role(key));
     }
+    spec["topologySpreadConstraints"] = raw(format!(
+        "{{{{- with .Values.{role}.topologySpreadConstraints }}}}\ntopologySpreadConstraints: \
+         {{{{- include \"navigator.spread\" (dict \"role\" \"{role}\" \"constraints\" .) | nindent @2 }}}}\n{{{{- end }}}}"
+    ));
+    spec["automountServiceAccountToken"] = raw(format!(
+        "{{{{- if not .Values.{role}.serviceAccount.automount }}}}\nautomountServiceAccountToken: false\n{{{{- end }}}}"
+    ));
     spec["priorityClassName"] = optional_word("priorityClassName", &of_role("priorityClassName"));
     let mut volumes = only_with_etcd_secret(&spec["volumes"]);
 
@@ -237,6 +403,12 @@ fn deployment(object: &mut Value, watching: &[Value]) {
     container["imagePullPolicy"] = optional_word("imagePullPolicy", "image.pullPolicy");
     container["resources"] = block("resources", &of_role("resources"));
     container["securityContext"] = block("securityContext", "securityContext");
+    for probe in PROBES {
+        if container.get(probe).is_some() {
+            let asked = container[probe]["httpGet"].clone();
+            container[probe] = json!({"httpGet": asked, "timings": entries(&of_role(probe))});
+        }
+    }
     let mut mounts = only_with_etcd_secret(&container["volumeMounts"]);
     let mut args = only_with_etcd_secret(&container["args"]);
     if role == "apiserver" {
@@ -245,13 +417,11 @@ fn deployment(object: &mut Value, watching: &[Value]) {
                 *arg = when(".Values.audit.enabled", arg);
             }
         }
-        let given = ".Values.tls.secretName";
-        for (flag, file) in [("cert-file", "tls.crt"), ("private-key-file", "tls.key")] {
-            args.push(when(given, &json!(format!("--tls-{flag}={TLS_PATH}/{file}"))));
-        }
-        mounts.push(when(given, &json!({"mountPath": TLS_PATH, "name": "tls", "readOnly": true})));
-        let secret = json!({"secretName": "{{ .Values.tls.secretName }}"});
-        volumes.push(when(given, &json!({"name": "tls", "secret": secret})));
+        let additions::Serving { args: flags, mount, volume } =
+            additions::serving(r#"{{ include "navigator.tlsSecret" . }}"#);
+        args.extend(flags.iter().map(|flag| when(GIVEN, flag)));
+        mounts.push(when(GIVEN, &mount));
+        volumes.push(when(GIVEN, &volume));
     } else {
         for (flag, key) in [
             ("lease-duration", "leaseDurationSeconds"),
@@ -303,23 +473,103 @@ fn only_with_etcd_secret(list: &Value) -> Vec<Value> {
     entries.map(|entry| if needs(entry) { when(named, entry) } else { entry.clone() }).collect()
 }
 
-/// The objects of a kustomize component, there when `VALUE.enabled`.
-fn optional_objects(component: &str, value: &str) -> String {
+/// The objects of an addition, there when `condition` holds.
+fn addition(name: &str, condition: &str) -> String {
     let mut text = String::new();
-    for mut object in kustomize::component_objects(component) {
+    for mut object in additions::objects(name) {
         object["metadata"]["namespace"] = json!("{{ .Release.Namespace }}");
-        if let Some(server) = object.pointer_mut("/spec/endpoints/0/tlsConfig/serverName") {
-            *server = json!("navigator-apiserver.{{ .Release.Namespace }}.svc");
-        }
-        if value == "monitoring" {
-            object["metadata"]["labels"]["more"] = entries("monitoring.labels");
-            for key in ["endpoints", "podMetricsEndpoints"] {
-                if let Some(endpoint) = object["spec"].get_mut(key).and_then(|all| all.get_mut(0)) {
-                    endpoint["interval"] = optional_word("interval", "monitoring.interval");
+        let mut conditions = vec![condition];
+        match object["kind"].as_str().unwrap() {
+            "ServiceMonitor" | "PodMonitor" => monitor(&mut object),
+            "PrometheusRule" => {
+                object["metadata"]["labels"]["more"] = entries("monitoring.labels");
+                object["spec"] =
+                    raw(format!("spec: {{{{- .Files.Get \"{RULES}\" | nindent @2 }}}}"));
+            }
+            "ConfigMap" => dashboard(&mut object),
+            "NetworkPolicy" => network_policy(&mut object),
+            kind => {
+                let is_serving = object["metadata"]["name"] == names::APISERVER;
+                if kind == "Certificate" && is_serving {
+                    certificate(&mut object);
+                } else {
+                    conditions.push("not .Values.tls.certManager.issuerRef");
                 }
             }
         }
-        text.push_str(&document(&object, Some(&format!(".Values.{value}.enabled"))));
+        text.push_str(&document(&object, all(&conditions).as_deref()));
     }
     text
+}
+
+fn monitor(object: &mut Value) {
+    if let Some(tls) = object.pointer_mut("/spec/endpoints/0/tlsConfig") {
+        tls["serverName"] = json!("navigator-apiserver.{{ .Release.Namespace }}.svc");
+        tls["ca"]["secret"]["name"] = json!(r#"{{ include "navigator.tlsSecret" . }}"#);
+    }
+    object["metadata"]["labels"]["more"] = entries("monitoring.labels");
+    for key in ["endpoints", "podMetricsEndpoints"] {
+        if let Some(endpoint) = object["spec"].get_mut(key).and_then(|all| all.get_mut(0)) {
+            endpoint["interval"] = optional_word("interval", "monitoring.interval");
+        }
+    }
+}
+
+/// In the namespace and with the label by which Grafana finds it.
+fn dashboard(object: &mut Value) {
+    const AT: &str = "monitoring.dashboards";
+    object["metadata"]["namespace"] =
+        json!(format!("{{{{ .Values.{AT}.namespace | default .Release.Namespace }}}}"));
+    let (key, _) = additions::DASHBOARD_LABEL;
+    object["metadata"]["labels"][key] =
+        raw(format!("{{{{ .Values.{AT}.label }}}}: {{{{ .Values.{AT}.labelValue | quote }}}}"));
+    object["metadata"]["annotations"] = optional("annotations", &format!("{AT}.annotations"));
+    let data = object["data"].as_object_mut().unwrap();
+    for (file, text) in data {
+        let name = file.trim_start_matches("navigator-").trim_end_matches(".json");
+        let lines = format!(
+            "{file}: |-\n{{{{- .Files.Get \"{}\" | trim | nindent @2 }}}}",
+            dashboard_file(name)
+        );
+        *text = raw(lines);
+    }
+}
+
+/// Who may come, and where to our pods may go, when somebody says so.
+fn network_policy(object: &mut Value) {
+    let is_server = object["metadata"]["name"] == names::APISERVER;
+    let from = if is_server { "apiFrom" } else { "metricsFrom" };
+    object["spec"]["ingress"][0]["from"] = optional("from", &format!("networkPolicy.{from}"));
+    object["spec"]["policyTypes"] = json!([
+        "Ingress",
+        raw("{{- if .Values.networkPolicy.kubeAPIServers }}\n- Egress\n{{- end }}"),
+    ]);
+    let etcd = "{{- with include \"navigator.etcdPorts\" . }}\n- ports:\n{{- range splitList \",\" . }}\n  - port: {{ . }}\n    protocol: TCP\n{{- end }}\n{{- end }}\n";
+    object["spec"]["egress"] = raw(format!(
+        "{{{{- if .Values.networkPolicy.kubeAPIServers }}}}\negress:\n- to:\n\
+         {{{{- range .Values.networkPolicy.kubeAPIServers }}}}\n  - ipBlock:\n      cidr: {{{{ . | quote }}}}\n{{{{- end }}}}\n\
+         - ports:\n  - port: 53\n    protocol: UDP\n  - port: 53\n    protocol: TCP\n{}{{{{- end }}}}",
+        if is_server { etcd } else { "" }
+    ));
+}
+
+/// Of the issuer that is named, for the names of this release.
+fn certificate(object: &mut Value) {
+    const AT: &str = "tls.certManager";
+    let spec = &mut object["spec"];
+    let dns = spec["dnsNames"].as_array().unwrap().iter().map(|name| {
+        json!(
+            name.as_str()
+                .unwrap()
+                .replace(&format!(".{}", names::NAMESPACE), ".{{ .Release.Namespace }}")
+        )
+    });
+    spec["dnsNames"] = dns.collect();
+    let own = spec["issuerRef"]["name"].clone();
+    spec["issuerRef"] = raw(format!(
+        "issuerRef: {{{{- toYaml (.Values.{AT}.issuerRef | default (dict \"name\" {own} \"kind\" \"Issuer\" \"group\" \"cert-manager.io\")) | nindent @2 }}}}"
+    ));
+    for key in ["duration", "renewBefore"] {
+        spec[key] = optional_word(key, &format!("{AT}.{key}"));
+    }
 }

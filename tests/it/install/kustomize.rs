@@ -1,12 +1,12 @@
 //! The kustomize folder: the manifest as a base, and components that change it.
 
 use navigator::{
-    api::names::{self, label},
+    api::{GROUP, kind::Version, names},
     manifest::{self, Settings},
 };
 use serde_json::{Value, json};
 
-use super::{etcd, objects};
+use super::{additions, etcd, objects};
 use crate::scheme;
 
 const MADE: &str =
@@ -33,16 +33,21 @@ pub(super) fn files() -> Vec<(String, String)> {
     component("etcd", &etcd_component(None));
     component("etcd-tls", &etcd_component(Some(ETCD_SECRET)));
     component("single-namespace", &single_namespace());
-    for name in ["monitoring", "network-policy"] {
-        component(name, &json!({"resources": ["objects.yaml"]}));
+    for name in additions::ALL {
+        let patches = if name == additions::CERT_MANAGER { certificate_patches() } else { vec![] };
+        let mut fields = json!({"resources": ["objects.yaml"]});
+        if !patches.is_empty() {
+            fields["patches"] = json!(patches);
+        }
+        component(name, &fields);
     }
-    for (name, added) in [
+    let changing = [
         ("etcd", changes(&with_etcd(None)).added),
         ("etcd-tls", changes(&with_etcd(None)).added),
         ("single-namespace", changes(&watching()).added),
-        ("monitoring", component_objects("monitoring")),
-        ("network-policy", component_objects("network-policy")),
-    ] {
+    ];
+    let adding = additions::ALL.map(|name| (name, additions::objects(name)));
+    for (name, added) in changing.into_iter().chain(adding) {
         let mut text = MADE.to_owned();
         for object in added {
             text.push_str("---\n");
@@ -161,76 +166,35 @@ fn patches(changes: &Changes) -> Vec<Value> {
     changed.chain(gone).collect()
 }
 
-/// Objects that a component adds to an install, and the chart where its values say so.
-pub(super) fn component_objects(component: &str) -> Vec<Value> {
-    match component {
-        "network-policy" => vec![
-            network_policy(names::APISERVER, "apiserver", "https"),
-            network_policy(names::CONTROLLER, "controller", "metrics"),
-        ],
-        "monitoring" => monitors(),
-        other => panic!("no component {other}"),
+/// What lets the API server serve the certificate of the component's Secret. Lists are appended to,
+/// whatever other components made of them.
+fn certificate_patches() -> Vec<Value> {
+    let additions::Serving { args, mount, volume } = additions::serving(additions::CERTIFICATE);
+    let pod = "/spec/template/spec";
+    let container = format!("{pod}/containers/0");
+    let add = |list: String, value: Value| json!({"op": "add", "path": format!("{list}/-"), "value": value});
+    let mut steps: Vec<_> =
+        args.into_iter().map(|arg| add(format!("{container}/args"), arg)).collect();
+    steps.push(add(format!("{container}/volumeMounts"), mount));
+    steps.push(add(format!("{pod}/volumes"), volume));
+    let patch = |kind: &str, name: &str, steps: &Value| {
+        let target = json!({"kind": kind, "name": name});
+        json!({"target": target, "patch": serde_yaml::to_string(steps).unwrap()})
+    };
+    let mut patches = vec![patch("Deployment", names::APISERVER, &json!(steps))];
+    let injected = format!("{}/{}", names::NAMESPACE, names::APISERVER);
+    let annotate = json!([{
+        "op": "add", "path": "/metadata/annotations", "value": {additions::INJECT: injected},
+    }]);
+    for version in Version::ALL {
+        patches.push(patch("APIService", &format!("{version}.{GROUP}"), &annotate));
     }
-}
-
-fn object(api_version: &str, kind: &str, name: &str, component: &str) -> Value {
-    json!({
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": names::NAMESPACE,
-            "labels": selector(component),
-        },
-    })
-}
-
-fn selector(component: &str) -> Value {
-    json!({
-        label::K8S_NAME: "navigator",
-        label::K8S_COMPONENT: component,
-        label::K8S_PART_OF: "navigator",
-    })
-}
-
-/// Lets everybody reach one port. kube-apiserver comes from the addresses of the control plane,
-/// which no selector names.
-fn network_policy(name: &str, component: &str, port: &str) -> Value {
-    let mut policy = object("networking.k8s.io/v1", "NetworkPolicy", name, component);
-    policy["spec"] = json!({
-        "podSelector": {"matchLabels": selector(component)},
-        "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [{"port": port, "protocol": "TCP"}]}],
-    });
-    policy
-}
-
-/// For the Prometheus operator. A database's pods are where its users are, in any namespace.
-fn monitors() -> Vec<Value> {
-    const VERSION: &str = "monitoring.coreos.com/v1";
-    let mut server = object(VERSION, "ServiceMonitor", names::APISERVER, "apiserver");
-    server["spec"] = json!({
-        "selector": {"matchLabels": selector("apiserver")},
-        "endpoints": [{
-            "port": "https",
-            "scheme": "https",
-            "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
-            "tlsConfig": {
-                "ca": {"secret": {"name": names::TLS_SECRET, "key": "ca.crt"}},
-                "serverName": format!("{}.{}.svc", names::APISERVER, names::NAMESPACE),
-            },
-        }],
-    });
-    let mut controller = object(VERSION, "PodMonitor", names::CONTROLLER, "controller");
-    controller["spec"] = json!({
-        "selector": {"matchLabels": selector("controller")},
-        "podMetricsEndpoints": [{"port": "metrics"}],
-    });
-    let mut pilots = object(VERSION, "PodMonitor", "navigator-pilots", "pilot");
-    pilots["spec"] = json!({
-        "namespaceSelector": {"any": true},
-        "selector": {"matchExpressions": [{"key": label::HAS_PILOT, "operator": "Exists"}]},
-        "podMetricsEndpoints": [{"port": "prometheus"}],
-    });
-    vec![server, controller, pilots]
+    // Of the component `monitoring`, where that stands before this one.
+    let trusted = json!([{
+        "op": "replace",
+        "path": "/spec/endpoints/0/tlsConfig/ca/secret/name",
+        "value": additions::CERTIFICATE,
+    }]);
+    patches.push(patch("ServiceMonitor", names::APISERVER, &trusted));
+    patches
 }

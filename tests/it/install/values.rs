@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt::Write};
 use navigator::manifest::Settings;
 use serde_json::{Map, Value, json};
 
+use super::{additions, chart};
+
 /// What may be chosen, at which place of the values.
 struct Setting {
     path: String,
@@ -54,6 +56,24 @@ fn maps() -> Value {
 
 fn seconds() -> Value {
     json!({"type": ["integer", "null"], "minimum": 1})
+}
+
+/// A duration as Go writes it, or nothing.
+const GO_DURATION: &str = "^$|^([0-9]+(s|m|h))+$";
+
+fn seconds_of_a_probe() -> Value {
+    let from = |least: u32| json!({"type": "integer", "minimum": least});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "initialDelaySeconds": from(0),
+            "periodSeconds": from(1),
+            "timeoutSeconds": from(1),
+            "failureThreshold": from(1),
+            "successThreshold": from(1),
+        },
+    })
 }
 
 fn settings() -> Vec<Setting> {
@@ -150,13 +170,48 @@ fn settings() -> Vec<Setting> {
         "tls.secretName",
         name(),
         json!(""),
-        "Secret with tls.crt and tls.key for the API server; it makes its own CA and certificate when empty.",
+        "Secret with tls.crt and tls.key for the API server, and ca.crt where monitoring is on; it makes its own CA and certificate when empty.",
     );
     add(
         "tls.caBundle",
         matching("^[A-Za-z0-9+/=]*$"),
         json!(""),
         "CA of that certificate, PEM in base64, for the APIServices; leave it empty where an injector writes it.",
+    );
+    add(
+        "tls.certManager.enabled",
+        switch(),
+        json!(false),
+        "Have the certificate made by cert-manager, and its CA written into the APIServices.",
+    );
+    add(
+        "tls.certManager.issuerRef",
+        json!({
+            "type": "object",
+            "additionalProperties": false,
+            "properties": {"name": json!({"type": "string", "minLength": 1}), "kind": json!({"type": "string", "minLength": 1}), "group": json!({"type": "string", "minLength": 1})},
+            "dependencies": {"kind": ["name"], "group": ["name"]},
+        }),
+        json!({}),
+        "The issuer: name, kind and group; a CA of the release's own when empty.",
+    );
+    add(
+        "tls.certManager.duration",
+        matching(GO_DURATION),
+        json!(""),
+        "How long a certificate lasts, `2160h` say; cert-manager's own rule when empty.",
+    );
+    add(
+        "tls.certManager.renewBefore",
+        matching(GO_DURATION),
+        json!(""),
+        "How long before its end it is renewed; cert-manager's own rule when empty.",
+    );
+    add(
+        "apiService.create",
+        switch(),
+        json!(true),
+        "Make the APIServices; without them somebody else must.",
     );
     add(
         "apiService.annotations",
@@ -200,7 +255,7 @@ fn settings() -> Vec<Setting> {
         "podDisruptionBudget.enabled",
         switch(),
         json!(true),
-        "Keep one of several API servers when nodes are drained; with type etcd.",
+        "Take no more than one of several API servers or controllers away when nodes are drained.",
     );
     add(
         "networkPolicy.enabled",
@@ -209,17 +264,73 @@ fn settings() -> Vec<Setting> {
         "Let nobody reach other ports of Navigator's own pods than those of the API and of metrics.",
     );
     add(
+        "networkPolicy.apiFrom",
+        maps(),
+        json!([]),
+        "Peers of a NetworkPolicy that may reach the API server: kube-apiserver, and who reads metrics; everybody when empty.",
+    );
+    add(
+        "networkPolicy.metricsFrom",
+        maps(),
+        json!([]),
+        "Peers that may reach the controller's port of metrics; everybody when empty.",
+    );
+    add(
+        "networkPolicy.kubeAPIServers",
+        json!({"type": "array", "items": {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]{1,3}$"}}),
+        json!([]),
+        "Addresses of kube-apiserver itself, behind its Service, as CIDRs: then Navigator's pods may call nobody but those, DNS and etcd's ports; everybody when empty.",
+    );
+    add(
         "monitoring.enabled",
         switch(),
         json!(false),
         "Make a ServiceMonitor and PodMonitors for the Prometheus operator: API server, controller, pilots.",
     );
-    add("monitoring.labels", words(), json!({}), "Labels by which your Prometheus selects them.");
+    add(
+        "monitoring.labels",
+        words(),
+        json!({}),
+        "Labels by which your Prometheus selects these and the alerts.",
+    );
     add(
         "monitoring.interval",
         matching("^$|^([0-9]+(ms|s|m|h))+$"),
         json!(""),
         "How often they are scraped; Prometheus' own interval when empty.",
+    );
+
+    add(
+        "monitoring.alerts.enabled",
+        switch(),
+        json!(false),
+        "Make a PrometheusRule with the alerts of deploy/monitoring/rules.yaml.",
+    );
+    add(
+        "monitoring.dashboards.enabled",
+        switch(),
+        json!(false),
+        "Make a ConfigMap of each dashboard, for the sidecar of Grafana's chart.",
+    );
+    let (label, value) = additions::DASHBOARD_LABEL;
+    add(
+        "monitoring.dashboards.label",
+        matching("^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"),
+        json!(label),
+        "Label by which the sidecar finds them.",
+    );
+    add("monitoring.dashboards.labelValue", word(), json!(value), "Value of that label.");
+    add(
+        "monitoring.dashboards.namespace",
+        name(),
+        json!(""),
+        "Namespace that the sidecar looks into; the release's when empty.",
+    );
+    add(
+        "monitoring.dashboards.annotations",
+        words(),
+        json!({}),
+        "Annotations of the ConfigMaps, for a folder say.",
     );
 
     for (role, deployment, called) in ROLES {
@@ -270,7 +381,21 @@ fn settings() -> Vec<Setting> {
             json!({}),
             "Which nodes it prefers or needs, beside or apart from which pods.",
         );
-        add("topologySpreadConstraints", maps(), json!([]), "How replicas are spread.");
+        add(
+            "topologySpreadConstraints",
+            maps(),
+            json!([]),
+            "How replicas are spread; a constraint without a labelSelector is about pods of this role.",
+        );
+        for (probe, asked) in
+            chart::PROBES.into_iter().zip(["has started", "still lives", "may be asked"])
+        {
+            let Some(timings) = spec["containers"][0].get(probe) else { continue };
+            let mut timings = timings.clone();
+            timings.as_object_mut().unwrap().remove("httpGet");
+            let text = format!("How often the kubelet asks whether it {asked}.");
+            add(probe, seconds_of_a_probe(), timings, &text);
+        }
         add("priorityClassName", name(), json!(""), "Which pods give way to it.");
         add("podAnnotations", words(), json!({}), "Annotations of its pods.");
         add("podLabels", words(), json!({}), "Further labels of its pods.");
@@ -287,6 +412,12 @@ fn settings() -> Vec<Setting> {
             &format!("Name of its ServiceAccount; {deployment} when empty."),
         );
         add("serviceAccount.annotations", words(), json!({}), "Annotations of its ServiceAccount.");
+        add(
+            "serviceAccount.automount",
+            switch(),
+            json!(true),
+            "Mount its token; without that, mount one by extraVolumes at the same place.",
+        );
         add(
             "extraArgs",
             json!({"type": "array", "items": {"type": "string", "pattern": "^-"}}),
