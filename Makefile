@@ -84,7 +84,8 @@ test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl ## format, lints, unit, co
 	@# (most of these wait for a process: three times as many as cores)
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(LINTED) test
 
-test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl ## what Helm and kustomize make of deploy/, beside the manifest
+test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etcd ## what Helm and kustomize make of deploy/, beside the manifest; the roles as rendered
+	@scripts/need.sh unshare=util-linux
 	$(LINTED) test --test install
 
 fuzz: deps ## decodes damaged manifests for 60 s

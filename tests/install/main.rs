@@ -1,7 +1,11 @@
-//! What Helm and kustomize make of `deploy`: the same as `navigator manifest`. Needs both of the
-//! test bed (`make test-install`).
+//! What Helm and kustomize make of `deploy`: the same as `navigator manifest`, and what the program
+//! itself can run with. Needs both, and etcd, of the test bed (`make test-install`).
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../support/lib.rs"]
+mod support;
+mod truth;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -360,6 +364,10 @@ fn examples() -> BTreeMap<String, Value> {
         (name, serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap())
     };
     files.map(|file| read(file.unwrap().path())).collect()
+}
+
+fn example(name: &str) -> Value {
+    examples().remove(name).unwrap_or_else(|| panic!("no example {name}"))
 }
 
 #[test]

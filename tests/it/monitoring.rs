@@ -21,7 +21,7 @@ fn file(path: &str) -> String {
 }
 
 /// What each role tells, under the title that the reference has for it.
-fn catalogue() -> Vec<(String, Vec<Described>)> {
+pub(crate) fn catalogue() -> Vec<(String, Vec<Described>)> {
     let mut roles = vec![
         ("API server".to_owned(), apiserver::metrics_catalogue(scheme())),
         ("Controller".to_owned(), controller::metrics_catalogue()),

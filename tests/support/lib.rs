@@ -16,4 +16,5 @@ pub(crate) mod pki;
 pub(crate) mod ring;
 pub(crate) mod seat;
 pub(crate) mod server;
+pub(crate) mod told;
 pub(crate) mod wait;

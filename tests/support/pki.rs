@@ -20,6 +20,12 @@ pub(crate) struct Identity {
     key: KeyPair,
 }
 
+/// A certificate and its key as PEM.
+pub(crate) struct Pem {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
 /// What is odd about a certificate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Odd {
@@ -41,6 +47,16 @@ impl Ca {
 
     pub(crate) fn issue(&self, name: &str, organisations: &[&str]) -> Identity {
         self.issue_odd(name, organisations, Odd::default())
+    }
+
+    /// For a server of these names and addresses, which may also call others.
+    pub(crate) fn serving(&self, names: &[String]) -> Pem {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pem { certificate, key: key.serialize_pem() }
     }
 
     pub(crate) fn issue_odd(&self, name: &str, organisations: &[&str], odd: Odd) -> Identity {
