@@ -1,0 +1,124 @@
+//! The last lines of a child's output.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+/// Lines that are remembered, the bound of `status.lastTermination.logTail`.
+const LINES: usize = 20;
+/// Bytes of them, likewise.
+const BYTES: usize = 4096;
+
+/// A ring of lines. A line longer than all that is kept is cut at its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lines {
+    whole: VecDeque<String>,
+    part: Vec<u8>,
+}
+
+impl Lines {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            self.part.extend_from_slice(&rest[..end]);
+            let line = String::from_utf8_lossy(&self.part).trim_end().to_owned();
+            self.part.clear();
+            let line = cut(line);
+            // A stack trace is longer than all that is kept, and its first line says what
+            // happened.
+            if !line.is_empty() && !line.starts_with("\tat ") {
+                self.whole.push_back(line);
+            }
+            while self.whole.len() > LINES {
+                self.whole.pop_front();
+            }
+            rest = &rest[end + 1..];
+        }
+        self.part.extend_from_slice(rest);
+        let surplus = self.part.len().saturating_sub(BYTES);
+        self.part.drain(..surplus);
+    }
+
+    pub(super) fn get(&self) -> Vec<String> {
+        let part = String::from_utf8_lossy(&self.part).trim_end().to_owned();
+        let all = self.whole.iter().cloned().chain((!part.is_empty()).then_some(part));
+        let mut lines: Vec<String> = all.collect();
+        let mut left = BYTES;
+        let mut first = lines.len();
+        while first > lines.len().saturating_sub(LINES) && lines[first - 1].len() < left {
+            first -= 1;
+            left -= lines[first].len() + 1;
+        }
+        let kept = lines.split_off(first);
+        if kept.is_empty()
+            && let Some(long) = lines.pop()
+        {
+            return vec![end_of(&long, BYTES / 2)];
+        }
+        kept
+    }
+
+    /// Bytes that are held.
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        self.part.capacity() + self.whole.iter().map(String::capacity).sum::<usize>()
+    }
+}
+
+/// No line is remembered longer than what is told of all of them.
+fn cut(line: String) -> String {
+    if line.len() > BYTES { end_of(&line, BYTES) } else { line }
+}
+
+/// The last bytes of a line, in memory of their own.
+fn end_of(line: &str, length: usize) -> String {
+    let mut cut = line.len().saturating_sub(length);
+    while !line.is_char_boundary(cut) {
+        cut += 1;
+    }
+    line[cut..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read at once.
+    const CHUNK: usize = 16 * 1024;
+
+    fn of(text: &str) -> Vec<String> {
+        let mut lines = Lines::default();
+        for piece in text.as_bytes().chunks(7) {
+            lines.add(piece);
+        }
+        lines.get()
+    }
+
+    #[test]
+    fn the_last_twenty_lines_are_kept_and_an_unfinished_one_counts() {
+        assert_eq!(of("one\n\ntwo\r\nthr"), ["one", "two", "thr"]);
+        assert_eq!(of("Exception: why\n\tat a.b(C.java:1)\n\tat d\n"), ["Exception: why"]);
+        let many: Vec<String> = (0..50).map(|n| n.to_string()).collect();
+        assert_eq!(of(&many.join("\n")), many[30..]);
+    }
+
+    #[test]
+    fn twenty_long_lines_take_no_more_memory_than_is_told_of_each() {
+        let mut lines = Lines::default();
+        let long = format!("{}\n", "x".repeat(CHUNK - 1));
+        for _ in 0..2 * LINES {
+            lines.add(long.as_bytes());
+        }
+        assert!(lines.held() <= (LINES + 1) * BYTES + CHUNK, "{} bytes", lines.held());
+    }
+
+    #[test]
+    fn four_kibibytes_are_the_limit() {
+        let long = format!("{}\nend\n", "x".repeat(9000));
+        assert_eq!(of(&long), ["end"]);
+        let kept = of(&"ä".repeat(4000));
+        assert_eq!(kept.len(), 1);
+        assert!(kept[0].len() <= BYTES, "{}", kept[0].len());
+    }
+}
