@@ -23,6 +23,10 @@ impl Args {
         log::init(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
     }
 
+    pub(crate) fn is_json(&self) -> bool {
+        self.log_format.is_json()
+    }
+
     /// The same for a process that must not wait for whoever reads its log.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ pub(crate) async fn ensure(
         let Err(error) = done else { return Ok(()) };
         let refused = refused(error)?;
         let (name, message) = (&desired.name, &refused.message);
-        warn!(namespace = desired.namespace, name, message, "An object was refused");
+        warn!(namespace = desired.namespace, name, explanation = message, "An object was refused");
         first.get_or_insert(refused);
         Ok(())
     };

@@ -478,7 +478,7 @@ async fn pump<K>(
                 failed();
                 let text = chain(&error).to_string();
                 if text != last_error {
-                    warn!(task, error = text, "Watch failed, trying again");
+                    warn!(watch = task, error = text, "Watch failed, trying again");
                     last_error = text;
                 }
                 continue;

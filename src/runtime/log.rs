@@ -1,9 +1,12 @@
 //! Where log lines go: standard error, as text on a terminal and as JSON elsewhere.
 
+mod json;
+mod plain;
 mod queue;
+mod turns;
 
 use std::{
-    io::{IsTerminal, stderr},
+    io::{self, IsTerminal, Write, stderr},
     sync::OnceLock,
     time::Duration,
 };
@@ -17,7 +20,12 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use self::queue::Queue;
+use self::{json::Json, queue::Queue};
+pub use self::{
+    json::{RecordHead, mark, now},
+    plain::{Plain, Record},
+    turns::{Stream, turn},
+};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +35,17 @@ pub enum Format {
     Auto,
     Text,
     Json,
+}
+
+impl Format {
+    /// Is it JSON, here and now?
+    pub fn is_json(self) -> bool {
+        match self {
+            Self::Auto => !stderr().is_terminal(),
+            Self::Text => false,
+            Self::Json => true,
+        }
+    }
 }
 
 impl std::str::FromStr for Format {
@@ -59,11 +78,25 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 /// # Errors
 /// As of [`init`], and when there can be no thread.
 pub fn init_queued(filter: &str, format: Format) -> Result<(), String> {
-    let queue = Queue::begin(stderr()).map_err(|error| format!("a thread: {error}"))?;
+    let queue = Queue::begin(InTurn).map_err(|error| format!("a thread: {error}"))?;
     let queue = QUEUE.get_or_init(|| queue);
     init_with(filter, format, BoxMakeWriter::new(queue.clone()))?;
     std::panic::set_hook(Box::new(|panic| error!(%panic, "Panicked")));
     Ok(())
+}
+
+/// Standard error, a whole line at once.
+struct InTurn;
+
+impl Write for InTurn {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let _turn = turn(Stream::Stderr);
+        stderr().write_all(line).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Waits until queued lines are written, but not longer than `limit`: before the end, and before
@@ -87,15 +120,10 @@ where
     let filter = format!("kube_client::client::builder=off,{filter}");
     let filter = EnvFilter::try_new(&filter).map_err(|error| format!("{filter:?}: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
-    let json = match format {
-        Format::Auto => !stderr().is_terminal(),
-        Format::Text => false,
-        Format::Json => true,
-    };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_target(true);
     // A second call, as in tests, leaves the first subscriber in place.
-    let installed = if json {
-        registry.with(layer.json().flatten_event(true).with_span_list(false)).try_init()
+    let installed = if format.is_json() {
+        registry.with(layer.json().event_format(Json)).try_init()
     } else {
         registry.with(layer.with_ansi(stderr().is_terminal())).try_init()
     };

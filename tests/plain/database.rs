@@ -20,12 +20,19 @@ use navigator::{
 };
 use nix::libc;
 
-/// QUIT has no handler, as in many a program: it ends it.
+/// QUIT has no handler, as in many a program: it ends it. Asked by USR1 it writes what stands in the
+/// file `say`.
 const SCRIPT: &str = r#"
-    open(my $notes, ">>", shift) or die; $notes->autoflush;
+    my ($noted, $say) = @ARGV;
+    open(my $notes, ">>", $noted) or die; $notes->autoflush;
     $SIG{INT} = sub { print $notes "int\n" };
     $SIG{CONT} = sub { print $notes "cont\n" };
     $SIG{TERM} = sub { print $notes "term\n"; exit 7 };
+    $SIG{USR1} = sub {
+        open(my $file, "<:raw", $say) or die; local $/; my $words = <$file>;
+        substr($words, 0, syswrite(STDOUT, $words) // 0) = "" while length $words;
+        print $notes "said\n";
+    };
     print $notes "start\n";
     sleep 60 while 1;
 "#;
@@ -86,11 +93,11 @@ impl Driver for Plain {
     }
 
     fn configure<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
-        let notes = self.place.join("notes").display().to_string();
+        let [notes, say] = ["notes", "say"].map(|name| self.place.join(name).display().to_string());
         Box::pin(async {
             Ok(ProcessSpec {
                 program: "perl".into(),
-                args: vec!["-e".to_owned(), SCRIPT.to_owned(), notes],
+                args: vec!["-e".to_owned(), SCRIPT.to_owned(), notes, say],
                 ..ProcessSpec::default()
             })
         })

@@ -11,12 +11,19 @@ mod database;
 #[path = "../support/lib.rs"]
 mod support;
 
-use std::{env, fs, process::ExitCode, time::Duration};
+use std::{
+    env, fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use self::support::{
-    seat::{Running, Seat},
+    seat::{Running, Seat, signal},
     wait::until,
 };
 
@@ -43,16 +50,33 @@ fn main() -> ExitCode {
     println!("plain: it_is_stopped_by_its_own_signals_in_their_order ok");
     runtime.block_on(one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it());
     println!("plain: one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it ok");
+    runtime.block_on(records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line());
+    println!("plain: records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line ok");
+    runtime.block_on(what_is_asked_for_raw_is_passed_on_byte_for_byte());
+    println!("plain: what_is_asked_for_raw_is_passed_on_byte_for_byte ok");
     ExitCode::SUCCESS
 }
 
+const PILOT: &str = "metadata:
+  name: plain-0
+  labels: {navigator.jetstack.io/plain-cluster-name: demo}
+spec: {phase: Running}
+";
+
 /// One running node. A panic in here ends the program with a code other than 0.
 async fn node(host: u8, place: &tempfile::TempDir) -> (Seat, Running) {
+    node_with(host, place, &[]).await
+}
+
+/// The same with more flags. Its program may be replaced.
+async fn node_with(host: u8, place: &tempfile::TempDir, flags: &[&str]) -> (Seat, Running) {
     let mut seat = Seat::new("plain", "plain-0", [127, 0, 76, host], place.path(), place.path());
-    seat.program = env::current_exe().unwrap();
-    seat.flags.push("--silence-limit=10".to_owned());
+    seat.program = place.path().join("program");
+    std::os::unix::fs::symlink(env::current_exe().unwrap(), &seat.program).unwrap();
+    let flags = ["--silence-limit=10"].iter().chain(flags).map(|flag| (*flag).to_owned());
+    seat.flags.extend(flags);
     let intent = place.path().join("pilot.yaml");
-    fs::write(&intent, "metadata: {name: plain-0}\nspec: {phase: Running}\n").unwrap();
+    fs::write(&intent, PILOT).unwrap();
     let running = seat.start_with(&["--config".as_ref(), intent.as_os_str()]);
     serves(&seat, &running).await;
     (seat, running)
@@ -122,4 +146,108 @@ async fn one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it() {
     serves(&seat, &running).await;
     assert_eq!(running.stop(PATIENCE).await, 0);
     assert_eq!(notes(&seat), ["start", "cont", "start", "int", "term"]);
+}
+
+/// Lets it write these bytes, and waits until it has.
+async fn say(seat: &Seat, running: &Running, words: &[u8]) {
+    let before = notes(seat).len();
+    fs::write(seat.place.join("say.new"), words).unwrap();
+    fs::rename(seat.place.join("say.new"), seat.place.join("say")).unwrap();
+    signal(running.database().unwrap(), Signal::SIGUSR1);
+    until("that it has said so", PATIENCE, async || {
+        if notes(seat).len() > before { Ok(()) } else { Err(running.tail()) }
+    })
+    .await;
+}
+
+/// Long, odd, and with an end of its line or without.
+fn words() -> Vec<Vec<u8>> {
+    let long = format!("{}\n", "\u{e9}\u{20ac}".repeat(20_000));
+    vec![b"first\n\n".to_vec(), long.into_bytes(), (0..=255).collect(), b"\r\nask? ".to_vec()]
+}
+
+async fn records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line() {
+    let place = tempfile::tempdir().unwrap();
+    let (seat, running) = node_with(3, &place, &["--takeover-interval=0.02"]).await;
+    has_begun(&seat, &running).await;
+    let mut said: Vec<u8> = Vec::new();
+    for words in words() {
+        say(&seat, &running, &words).await;
+        said.extend(words);
+    }
+    let told = String::from_utf8_lossy(&said).into_owned();
+    until("the question, though its line has no end", PATIENCE, async || {
+        let written = seat.written("stdout");
+        if written == told { Ok(()) } else { Err(format!("{} of {}", written.len(), told.len())) }
+    })
+    .await;
+    let copy = place.path().join("copy");
+    fs::copy(env::current_exe().unwrap(), &copy).unwrap();
+    // Each of the two takes the other's place in turn.
+    for program in
+        [copy.clone(), env::current_exe().unwrap(), copy.clone(), env::current_exe().unwrap()]
+    {
+        upgrade_amid_a_line(&seat, &running, &program, &mut said).await;
+    }
+    serves(&seat, &running).await;
+    for words in [&b"and on\n"[..], b"last words"] {
+        say(&seat, &running, words).await;
+        said.extend(words);
+    }
+    assert_eq!(running.stop(PATIENCE).await, 0);
+    let (written, told) = (seat.written("stdout"), String::from_utf8_lossy(&said).into_owned());
+    let same = written.chars().zip(told.chars()).take_while(|(one, other)| one == other).count();
+    let rest = |text: &str| text.chars().skip(same).take(200).collect::<String>();
+    assert!(written == told, "{:?} in the place of {:?}", rest(&written), rest(&told));
+    let log = fs::read_to_string(seat.log()).unwrap();
+    assert!(log.contains("Took over a running database"), "{log}");
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(line["ts"].is_string() && line["level"].is_string(), "{line}");
+        assert_eq!(
+            (&line["cluster"], &line["pilot"]),
+            (&json!("default/demo"), &json!("default/plain-0"))
+        );
+        match line["record"].as_str() {
+            Some(record) => {
+                assert!(record.len() <= 16 * 1024 && line["target"] == "plain", "{line}");
+            }
+            None => assert!(line["msg"].is_string(), "{line}"),
+        }
+    }
+}
+
+/// Puts a program in the place of the one that runs, and lets the database write on a line until it
+/// has taken over.
+async fn upgrade_amid_a_line(seat: &Seat, running: &Running, program: &Path, said: &mut Vec<u8>) {
+    let new = seat.place.join("new");
+    std::os::unix::fs::symlink(program, &new).unwrap();
+    fs::rename(&new, &seat.program).unwrap();
+    let inode = fs::metadata(program).unwrap().ino();
+    let begun = Instant::now();
+    for piece in 0.. {
+        let words = format!("piece {piece}, ").into_bytes();
+        say(seat, running, &words).await;
+        said.extend(words);
+        if fs::metadata(format!("/proc/{}/exe", running.pid())).unwrap().ino() == inode {
+            return;
+        }
+        // A check alone may take 20 s on a busy machine, and is then made again.
+        assert!(begun.elapsed() < 5 * PATIENCE, "no upgrade: {}", running.tail());
+    }
+}
+
+async fn what_is_asked_for_raw_is_passed_on_byte_for_byte() {
+    let place = tempfile::tempdir().unwrap();
+    let (seat, running) = node_with(4, &place, &["--database-log=raw"]).await;
+    has_begun(&seat, &running).await;
+    let before = fs::read(seat.log()).unwrap();
+    let said = words().concat();
+    say(&seat, &running, &said).await;
+    until("its words", PATIENCE, async || {
+        let log = fs::read(seat.log()).unwrap();
+        if log[before.len()..].ends_with(&said) { Ok(()) } else { Err(running.tail()) }
+    })
+    .await;
+    assert_eq!(running.stop(PATIENCE).await, 0);
 }

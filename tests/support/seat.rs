@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use navigator::runtime::log::{Plain, Record};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -142,7 +143,21 @@ impl Seat {
         page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
-    /// What pilots and databases wrote here, over all runs.
+    /// What pilots and databases wrote here, over all runs, as they wrote it.
+    pub(crate) fn said(&self) -> String {
+        read(&self.log())
+    }
+
+    /// All that its databases wrote to one stream, put together from its records. What is no
+    /// UTF-8 was replaced in them.
+    pub(crate) fn written(&self, stream: &str) -> String {
+        let text = fs::read_to_string(self.log()).unwrap();
+        let records = text.lines().filter_map(Record::parse);
+        let records = records.filter(|record| record.stream == stream);
+        records.map(|one| one.record + if one.partial { "" } else { "\n" }).collect()
+    }
+
+    /// The file of it, in which lines of databases are records.
     pub(crate) fn log(&self) -> PathBuf {
         self.place.join("log")
     }
@@ -206,9 +221,9 @@ impl Running {
         .await;
     }
 
-    /// Everything that it and its database wrote, over all runs on this seat.
+    /// See [`Seat::said`].
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        read(&self.log)
     }
 
     pub(crate) fn tail(&self) -> String {
@@ -253,8 +268,13 @@ pub(crate) async fn until_gone(pid: i32, deadline: Duration) {
     .await;
 }
 
+fn read(log: &Path) -> String {
+    let mut plain = Plain::default();
+    plain.add(&fs::read(log).unwrap_or_default()) + &plain.end()
+}
+
 fn tail(log: &Path, count: usize) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
+    let text = read(log);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }

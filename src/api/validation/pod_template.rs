@@ -20,6 +20,8 @@ const CONTAINER_FIELDS: &[&str] = &["name", "env", "envFrom", "volumeMounts", "s
 const VOLUMES: [&str; 2] = [names::SHARED_VOLUME, "config"];
 /// Environment of the pilot; its names all begin like this.
 const OUR_ENV: &str = "NAVIGATOR_";
+/// Those of them that change nothing but the log.
+const LOG_ENV: &[&str] = &["NAVIGATOR_LOG", "NAVIGATOR_LOG_FORMAT", "NAVIGATOR_DATABASE_LOG"];
 
 const ERASED: &str = "null would remove what Navigator keeps here; leave it out";
 
@@ -79,7 +81,8 @@ fn database_container(validator: &mut Validator, container: &Map<String, Value>,
         }
     }
     for (index, variable) in list(container, "env") {
-        if name(variable).starts_with(OUR_ENV) {
+        let name = name(variable);
+        if name.starts_with(OUR_ENV) && !LOG_ENV.contains(&name) {
             validator.forbidden(&path.child("env").index(index), MANAGED);
         }
     }

@@ -10,11 +10,11 @@ use std::{
 use tokio::time::sleep;
 
 use super::{Failure, Place, say};
-use crate::local::folder::Folder;
+use crate::{local::folder::Folder, runtime::log::Plain};
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Shows what a pod's database and pilot wrote, or without a name what the daemon did.
+/// Shows what a pod's database and pilot wrote, each in its own form, or without a name what the daemon did.
 ///
 /// Exit codes: 0 shown, 1 there is nothing of this name, 64 unusable arguments.
 #[derive(Debug, clap::Args)]
@@ -46,14 +46,13 @@ pub(super) async fn run(args: Args) -> Result<(), Failure> {
     };
     let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
     let mut file = File::open(&path).map_err(failed)?;
+    let mut plain = Plain::default();
     loop {
-        let mut text = String::new();
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
-        text.push_str(&String::from_utf8_lossy(&bytes));
-        say(&text)?;
+        say(&plain.add(&bytes))?;
         if !follow {
-            return Ok(());
+            return say(&plain.end());
         }
         sleep(EVERY).await;
         // A restart begins another file of this name.

@@ -20,6 +20,7 @@ use crate::{
         },
         process::takeover::Handoff,
     },
+    runtime::log,
 };
 
 /// Runs one database node: prepares, starts, watches, flushes and stops it.
@@ -39,6 +40,10 @@ pub(crate) struct Args {
     /// Namespace of the Pilot object.
     #[arg(long, value_name = "NAME", env = "NAVIGATOR_PILOT_NAMESPACE")]
     pilot_namespace: Option<String>,
+    /// Name of the cluster, for lines of the log; by default what the Pilot of `--config` is
+    /// labelled with.
+    #[arg(long, value_name = "NAME", env = "NAVIGATOR_CLUSTER_NAME")]
+    cluster_name: Option<String>,
     /// Credentials and address of the API; in a pod, the pod's own are used.
     #[arg(long, value_name = "FILE", env = "NAVIGATOR_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -114,6 +119,16 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u64).range(LEAST_SILENCE..)
     )]
     silence_limit: u64,
+    /// How the database's lines look in the log: `records` (each in a field of a JSON line, where
+    /// the pilot's own are JSON) or `raw` (as it wrote them).
+    #[arg(
+        long,
+        value_name = "FORM",
+        env = "NAVIGATOR_DATABASE_LOG",
+        default_value = "records",
+        help_heading = "Logging"
+    )]
+    database_log: DatabaseLog,
     /// The pilot panics as soon as this file is there; for its tests.
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "FILE", hide = true)]
@@ -122,6 +137,25 @@ pub(crate) struct Args {
     process: ProcessArgs,
     #[command(flatten)]
     logging: logging::Args,
+}
+
+/// How the database's own lines are passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DatabaseLog {
+    Records,
+    Raw,
+}
+
+impl std::str::FromStr for DatabaseLog {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "records" => Ok(Self::Records),
+            "raw" => Ok(Self::Raw),
+            _ => Err(format!("{text:?} is not one of records, raw")),
+        }
+    }
 }
 
 /// What the help of one database ends with.
@@ -137,31 +171,44 @@ pub(super) fn examples(word: &str) -> String {
 const LEAST_SILENCE: u64 = 10;
 
 pub(super) fn run(database: &'static DrivenDatabase, args: Args, handed: Option<Handoff>) -> u8 {
-    let log = args.process.termination_log.clone();
+    let last_words = args.process.termination_log.clone();
     if let Err(text) = args.logging.init_queued() {
-        return fail(&log, &text, exit::USAGE);
+        return fail(&last_words, &text, exit::USAGE);
     }
     let begun = args.process.start(handed).and_then(|start| Ok((start, super::runtime()?)));
     let (start, runtime) = match begun {
         Ok(begun) => begun,
         Err(error) => {
-            return fail(&log, &format!("failed to take charge: {error}"), exit::FAILURE);
+            return fail(&last_words, &format!("failed to take charge: {error}"), exit::FAILURE);
         }
     };
     let code = runtime.block_on(async {
         let settings = match settings(database, args).await {
             Ok(settings) => settings,
             Err(text) => {
-                return fail(&log, &text, exit::USAGE);
+                return fail(&last_words, &text, exit::USAGE);
             }
         };
+        mark(&settings);
         runner::run(settings, start).await.unwrap_or_else(|error| {
-            fail(&log, &format!("failed to run the pilot: {error}"), exit::FAILURE)
+            fail(&last_words, &format!("failed to run the pilot: {error}"), exit::FAILURE)
         })
     });
     // A name that is being resolved must not hold up the end of the container.
     runtime.shutdown_background();
     code
+}
+
+/// Every line of the log says whose it is.
+fn mark(settings: &Settings) {
+    let Settings { namespace, name, cluster, .. } = settings;
+    let pilot = format!("{namespace}/{name}");
+    match cluster {
+        Some(cluster) => {
+            log::mark(&[("cluster", &format!("{namespace}/{cluster}")), ("pilot", &pilot)]);
+        }
+        None => log::mark(&[("pilot", &pilot)]),
+    }
 }
 
 /// Could this program run with these arguments, here and now?
@@ -174,6 +221,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
     let Args {
         pilot_name,
         pilot_namespace,
+        cluster_name,
         kubeconfig,
         config,
         address,
@@ -192,10 +240,11 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
         startup_port,
         metrics_port,
         silence_limit,
+        database_log,
         #[cfg(debug_assertions)]
         panic_file,
         process,
-        logging: _,
+        logging,
     } = args;
     let file = config.as_deref().map(read_pilot).transpose()?;
     let of_file = file.as_ref().map(|pilot| pilot.metadata.clone()).unwrap_or_default();
@@ -209,11 +258,14 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
             (Api::Client { client, missing: file.map(Box::new) }, namespace)
         }
     };
+    let namespace = pilot_namespace.or(of_file.namespace).unwrap_or(default_namespace);
+    let label = || of_file.labels.unwrap_or_default().remove(database.names.cluster_label);
     Ok(Settings {
         database,
         api,
         name,
-        namespace: pilot_namespace.or(of_file.namespace).unwrap_or(default_namespace),
+        cluster: cluster_name.or_else(label),
+        namespace,
         address: address.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         home: home.or_else(|| vendors_home(database)).unwrap_or_else(|| database.home.into()),
         data: data_dir.unwrap_or_else(|| database.names.data_dir.into()),
@@ -227,6 +279,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
         grace: process.grace(),
         silence: Duration::from_secs(silence_limit),
         termination_log: process.termination_log,
+        records: database_log == DatabaseLog::Records && logging.is_json(),
         user: process.user,
         #[cfg(debug_assertions)]
         panic_file,

@@ -207,6 +207,7 @@ fn database_container(desired: &Desired, pool: &Pool) -> Value {
         "env": [
             field("NAVIGATOR_PILOT_NAME", "metadata.name"),
             field("NAVIGATOR_PILOT_NAMESPACE", "metadata.namespace"),
+            {"name": "NAVIGATOR_CLUSTER_NAME", "value": desired.name},
             field("NAVIGATOR_POD_UID", "metadata.uid"),
             field("NAVIGATOR_POD_IP", "status.podIP"),
             field("NAVIGATOR_NODE_NAME", "spec.nodeName"),

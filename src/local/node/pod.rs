@@ -496,7 +496,7 @@ impl Life {
         let log = launch::termination_log(&self.host.folder, &self.pod, &prepared.container.name);
         let message = fs::read_to_string(log).unwrap_or_default();
         let (namespace, name) = launch::key(&self.pod);
-        warn!(namespace, name, pid, code, message = message.trim(), "A pilot ended");
+        warn!(namespace, name, pid, code, explanation = message.trim(), "A pilot ended");
         let known = self.container(prepared);
         let ended = status::terminated(code, &message, status::began(known), Some(pid));
         known.last_state = Some(ended);
@@ -520,7 +520,7 @@ impl Life {
         }
         if self.write().await {
             let (namespace, name) = launch::key(&self.pod);
-            info!(namespace, name, reason, message, "A pod waits");
+            info!(namespace, name, reason, explanation = message, "A pod waits");
             if reason != "ContainerCreating" {
                 self.event(&Notice::warning("Failed", message)).await;
             }

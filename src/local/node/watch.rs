@@ -63,7 +63,7 @@ where
                 Some(Err(error)) => {
                     let text = chain(&error).to_string();
                     if text != last {
-                        warn!(task, error = text, "Watch failed, trying again");
+                        warn!(watch = task, error = text, "Watch failed, trying again");
                         last = text;
                     }
                 }

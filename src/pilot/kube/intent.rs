@@ -70,7 +70,7 @@ pub async fn follow(
                 take(&seen, pilot);
             }
             Ok(Some(Ok(Event::InitDone))) if seen.borrow().is_none() => {
-                info!(pilot = cluster.name(), "Waiting for the Pilot object");
+                info!(name = cluster.name(), "Waiting for the Pilot object");
             }
             Ok(Some(Ok(Event::Delete(_)))) => warn!("The Pilot object was deleted"),
             Ok(Some(Ok(_))) => {}

@@ -54,7 +54,7 @@ async fn make(cluster: &Cluster, pilot: &Pilot) {
     loop {
         match cluster.create_pilot(pilot).await {
             Ok(_) => {
-                info!(pilot = cluster.name(), "Made the Pilot object");
+                info!(name = cluster.name(), "Made the Pilot object");
                 return;
             }
             Err(error) if is_conflict(&error) => return,

@@ -82,7 +82,8 @@ const QUEUE: usize = 64;
 /// When signals or the probes' ports cannot be had. Nothing was started then.
 pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     let mut signals = Signals::new()?;
-    let supervisor = Supervisor::new()?;
+    let records = settings.records.then_some(settings.database.names.word);
+    let supervisor = Supervisor::recording(records)?;
     let rt = Runtime::enduring();
     let takeover::Start { program, every, handed } = start;
     let takeover = Takeover::new(program, every);

@@ -30,6 +30,7 @@ use tracing::{debug, warn};
 pub use exit::{Exit, signal_name, write_termination_log};
 pub use footprint::release_program;
 pub use handover::{HandedChild, inherited};
+use output::Pass;
 pub use output::{Lines, Parked, Tail};
 pub use signals::{ForwardedSignal, Signals, block};
 
@@ -39,7 +40,8 @@ pub enum Output {
     /// The child writes where the pilot writes; nothing is looked at.
     #[default]
     Inherit,
-    /// The same for a reader, but the last lines are remembered (see [`Tail`]).
+    /// The same for a reader, or as [records](Supervisor::recording); the last lines are remembered
+    /// (see [`Tail`]).
     Tee,
     /// The last lines are remembered, and nobody else sees them.
     Keep,
@@ -115,6 +117,8 @@ struct Inner {
     children: Mutex<HashMap<i32, oneshot::Sender<ExitStatus>>>,
     /// The child that owns the terminal, when there is one.
     terminal: Mutex<Option<i32>>,
+    /// Under whose name lines of a [`Output::Tee`] become records.
+    records: Option<&'static str>,
 }
 
 impl Supervisor {
@@ -123,10 +127,18 @@ impl Supervisor {
     /// # Errors
     /// When the kernel refuses.
     pub fn new() -> io::Result<Self> {
+        Self::recording(None)
+    }
+
+    /// The same, which passes lines on as records of a program of this name, when there is one.
+    ///
+    /// # Errors
+    /// As of [`Supervisor::new`].
+    pub fn recording(records: Option<&'static str>) -> io::Result<Self> {
         if std::process::id() != 1 {
             nix::sys::prctl::set_child_subreaper(true)?;
         }
-        Ok(Self::default())
+        Ok(Self(Arc::new(Inner { records, ..Inner::default() })))
     }
 
     /// Starts a child in a process group of its own, with every signal as a new process has it.
@@ -145,7 +157,10 @@ impl Supervisor {
         if terminal {
             *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(started.pid);
         }
-        let pass = command.output == Output::Tee;
+        let pass = match command.output {
+            Output::Tee => self.pass(),
+            Output::Inherit | Output::Keep => Pass::Nowhere,
+        };
         let tail = output::start(
             started.stdout.take(),
             started.stderr.take(),
@@ -271,6 +286,10 @@ impl Supervisor {
         if let Some(pid) = terminal.filter(|_| signals::owns_terminal()) {
             signals::take_terminal(nix::unistd::Pid::from_raw(pid));
         }
+    }
+
+    fn pass(&self) -> Pass {
+        self.0.records.map_or(Pass::AsItIs, Pass::Records)
     }
 
     fn lock_children(

@@ -225,6 +225,11 @@ mod tests {
             ("a password=hunter2, b=1", "a password=REDACTED, b=1"),
             (r#"{"password": "hunter 2", "b": 1}"#, r#"{"password": "REDACTED", "b": 1}"#),
             (r#"{\"password\":\"hunter2\"}"#, r#"{\"password\":\"REDACTED\"}"#),
+            (r#"{"record":"a password=hunter2"}"#, r#"{"record":"a password=REDACTED"}"#),
+            (
+                r#"{"record":"a \"password\": \"hunter2\" b"}"#,
+                r#"{"record":"a \"password\": \"REDACTED\" b"}"#,
+            ),
             ("Authorization: Basic aHVudGVyMg==\n", "Authorization: Basic REDACTED\n"),
             ("GET http://u:hunter2@es:9200/_cat?a=b", "GET http://REDACTED@es:9200/_cat?a=b"),
             ("INFO 12:00:01 started: all is well", "INFO 12:00:01 started: all is well"),

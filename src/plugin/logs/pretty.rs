@@ -11,6 +11,8 @@ const MESSAGE: &[&str] = &["message", "msg"];
 const FROM: &[&str] = &["target", "component", "log.logger", "logger"];
 /// A line of the program that the logging one watches.
 const RECORD: &str = "record";
+/// Whose line it is, which stands in every line of a pilot: whoever reads logs knows it.
+const WHOSE: [&str; 2] = ["cluster", "pilot"];
 /// Lines of a stack trace, each on a line of its own below.
 const TRACE: &[&str] = &["stacktrace", "error.stack_trace"];
 
@@ -55,6 +57,9 @@ fn draw(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<Strin
     let level = take(&mut fields, LEVEL).unwrap_or_default().to_uppercase();
     let message = take(&mut fields, MESSAGE).unwrap_or_default();
     let from = take(&mut fields, FROM);
+    if fields.contains_key("pilot") {
+        fields.retain(|name, _| !WHOSE.contains(&name.as_str()));
+    }
     let traces: Vec<Value> = TRACE.iter().filter_map(|name| fields.remove(*name)).collect();
     let tone = match level.as_str() {
         "ERROR" | "FATAL" | "CRITICAL" => Tone::Bad,
@@ -116,12 +121,16 @@ mod tests {
     fn lines_of_ours_and_of_others_read_alike() {
         for (line, wanted) in [
             (
-                r#"{"timestamp":"2026-11-22T12:33:46.123456Z","level":"INFO","message":"Planned step","name":"demo","step":"Raise","target":"navigator::controller"}"#,
+                r#"{"ts":"2026-11-22T12:33:46.123456Z","level":"INFO","msg":"Planned step","name":"demo","step":"Raise","target":"navigator::controller"}"#,
                 "2026-11-22T12:33:46.123Z INFO  Planned step name=demo step=Raise (navigator::controller)\n",
             ),
             (
                 r#"{"@timestamp":"2026-11-22T12:33:46,12+01:00","log.level":"warn","message":"slow","took":3,"log.logger":"o.e.n"}"#,
                 "2026-11-22T12:33:46.12+01:00 WARN  slow took=3 (o.e.n)\n",
+            ),
+            (
+                r#"{"ts":"T","level":"INFO","target":"t","msg":"up","pid":1,"cluster":"n/demo","pilot":"n/a"}"#,
+                "T INFO  up pid=1 (t)\n",
             ),
             (
                 r#"{"level":"ERROR","message":"failed","stacktrace":["a","  at b"]}"#,
@@ -138,6 +147,8 @@ mod tests {
             plain(r#"{"ts":"2026-11-22T12:33:46Z","record":"INFO  [main] up"}"#),
             "2026-11-22T12:33:46Z INFO  [main] up\n"
         );
+        let wrapped = r#"{"ts":"T","level":"INFO","target":"t","pilot":"n/a","stream":"stdout","partial":true,"record":"\u001b[2Jup"}"#;
+        assert_eq!(plain(wrapped), "T  [2Jup\n");
         let inner = r#"{"timestamp":"T","record":{"level":"INFO","message":"up"}}"#;
         assert_eq!(plain(inner), "T INFO  up\n");
         let quoted = r#"{"record":"{\"level\":\"INFO\",\"message\":\"up\"}"}"#;

@@ -272,7 +272,7 @@ async fn a_hundred_upgrades_of_a_database_pilot_keep_its_process_output_lock_and
     assert_eq!(pilot.stop(PATIENCE).await, 0);
     let notes = [&format!("start {database}"), "founds", "normal", "drain", "term"];
     assert_eq!(node.notes(), notes);
-    let text = fs::read_to_string(node.seat.log()).unwrap();
+    let text = node.seat.written("stdout");
     let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("line ")).collect();
     for (number, line) in lines.iter().enumerate() {
         assert_eq!(*line, number.to_string(), "lost or doubled after line {number}");

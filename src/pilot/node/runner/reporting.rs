@@ -236,7 +236,10 @@ impl Reporting {
         if blockers.iter().any(|known| known.predicate == rule && known.message == message) {
             return;
         }
-        warn!(message, "Database is not asked to stop while it does not say how it is");
+        warn!(
+            explanation = message,
+            "Database is not asked to stop while it does not say how it is"
+        );
         blockers.retain(|known| known.predicate != rule);
         blockers.extend(Blockers::default().update(vec![(rule, message)]));
     }

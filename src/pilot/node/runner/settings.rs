@@ -26,6 +26,8 @@ pub struct Settings {
     /// Name and namespace of the Pilot.
     pub name: String,
     pub namespace: String,
+    /// Name of its cluster, where it was told at the start.
+    pub cluster: Option<String>,
     pub address: IpAddr,
     pub home: PathBuf,
     pub data: PathBuf,
@@ -45,6 +47,8 @@ pub struct Settings {
     /// How long a database that answered before may be silent.
     pub silence: Duration,
     pub termination_log: PathBuf,
+    /// The database's lines become records of the log.
+    pub records: bool,
     pub user: Option<User>,
     /// See `runner::faults`.
     #[cfg(debug_assertions)]

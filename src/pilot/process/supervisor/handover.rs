@@ -86,7 +86,7 @@ impl Supervisor {
             *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
         }
         self.reap();
-        Ok(Child { pid, tail: output::start(stdout, stderr, tail, true), exit })
+        Ok(Child { pid, tail: output::start(stdout, stderr, tail, self.pass()), exit })
     }
 }
 

@@ -1,13 +1,15 @@
 //! Copies a child's output to the pilot's own and remembers its last lines.
 //!
 //! One small thread per stream, reading and writing like a plain pipe would: nothing is
-//! buffered beyond one read, nothing is dropped, and a reader that stalls holds the child up
-//! exactly as it would without us. The pilot's loop never waits for these threads.
+//! buffered beyond the beginning of a line, nothing is dropped, and a reader that stalls holds the
+//! child up exactly as it would without us. The pilot's loop never waits for these threads.
 //!
 //! A thread that is parked holds nothing: what it read is written, the rest is in the pipe. So
-//! another program can go on with the same pipe, and no byte is lost or doubled.
+//! another program can go on with the same pipe, and no byte is lost or doubled. The form in
+//! which it is written is [`passage`]'s.
 
 mod lines;
+mod passage;
 
 use std::{
     fs::File,
@@ -22,10 +24,12 @@ use tokio::sync::{oneshot, watch};
 use tracing::warn;
 
 pub use self::lines::Lines;
+use self::passage::Passage;
 use super::sys;
+use crate::runtime::log::{RecordHead, Stream};
 
-/// One page more than a pipe holds by default would not be read faster.
-const CHUNK: usize = 16 * 1024;
+/// After so long without a byte nothing is held any more.
+const QUIET: Duration = Duration::from_secs(1);
 const STACK: usize = 128 * 1024;
 /// How long the last words of a helper are waited for after its end. They are there at once
 /// when a thread gets to read them, which takes long on a busy machine only, and when whoever
@@ -52,12 +56,6 @@ struct Pump {
     asked: u64,
     parked: watch::Receiver<u64>,
     done: oneshot::Receiver<()>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
-    Stdout,
-    Stderr,
 }
 
 /// Stop where you are, holding nothing, and wait for the next word.
@@ -142,21 +140,36 @@ impl Tail {
     }
 }
 
-/// Reads both streams from now on, remembering after `lines`; passes them on when `pass` says so.
+/// What becomes of that which is read, beside remembering its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    Nowhere,
+    /// To the pilot's own streams, byte for byte.
+    AsItIs,
+    /// To the same as records of a program of this name.
+    Records(&'static str),
+}
+
+/// Reads both streams from now on, remembering after `lines`.
 pub(super) fn start(
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
     lines: Lines,
-    pass: bool,
+    pass: Pass,
 ) -> Tail {
     let tail = Tail(Arc::new(Mutex::new(State { lines, pumps: Vec::new() })));
-    let own = |fd: io::Result<OwnedFd>| fd.ok().filter(|_| pass).map(File::from);
-    for (stream, from, to) in [
-        (Stream::Stdout, stdout, own(io::stdout().as_fd().try_clone_to_owned())),
-        (Stream::Stderr, stderr, own(io::stderr().as_fd().try_clone_to_owned())),
+    let own = |fd: io::Result<OwnedFd>| fd.ok().map(File::from);
+    for (stream, name, from, to) in [
+        (Stream::Stdout, "stdout", stdout, own(io::stdout().as_fd().try_clone_to_owned())),
+        (Stream::Stderr, "stderr", stderr, own(io::stderr().as_fd().try_clone_to_owned())),
     ] {
         let Some(from) = from else { continue };
-        match pump(stream, from, to, tail.clone()) {
+        let passage = match pass {
+            Pass::Nowhere => Passage::new(stream, None, None),
+            Pass::AsItIs => Passage::new(stream, to, None),
+            Pass::Records(target) => Passage::new(stream, to, Some(RecordHead::new(target, name))),
+        };
+        match pump(stream, from, passage, tail.clone()) {
             Ok(pump) => tail.lock().pumps.push(pump),
             Err(error) => warn!(%error, "Output of the child is lost"),
         }
@@ -164,7 +177,7 @@ pub(super) fn start(
     tail
 }
 
-fn pump(stream: Stream, from: OwnedFd, to: Option<File>, tail: Tail) -> io::Result<Pump> {
+fn pump(stream: Stream, from: OwnedFd, passage: Passage, tail: Tail) -> io::Result<Pump> {
     let (words, control) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     let (finished, done) = oneshot::channel();
     let (parks, parked) = watch::channel(0);
@@ -172,7 +185,7 @@ fn pump(stream: Stream, from: OwnedFd, to: Option<File>, tail: Tail) -> io::Resu
     let from = Arc::new(File::from(from));
     let source = from.clone();
     std::thread::Builder::new().name("output".into()).stack_size(STACK).spawn(move || {
-        if let Err(error) = copy(&source, &mut File::from(words), to, &tail, &parks) {
+        if let Err(error) = copy(&source, &mut File::from(words), passage, &tail, &parks) {
             warn!(%error, "Output of the child is no longer passed on");
         }
         drop(parks);
@@ -186,36 +199,45 @@ fn pump(stream: Stream, from: OwnedFd, to: Option<File>, tail: Tail) -> io::Resu
 fn copy(
     mut from: &File,
     words: &mut File,
-    mut to: Option<File>,
+    mut passage: Passage,
     tail: &Tail,
     parks: &watch::Sender<u64>,
 ) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK];
     let mut ending = false;
     loop {
-        if !ending && sys::wait_readable(from.as_fd(), words.as_fd())?.1 {
-            let mut word = next_word(words)?;
-            while word == Some(PARK) {
-                parks.send_modify(|count| *count += 1);
-                word = next_word(words)?;
-            }
-            ending = word.is_none();
-        }
-        match from.read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            Ok(length) => {
-                tail.lock().lines.add(&chunk[..length]);
-                if let Some(to) = &mut to {
-                    // A reader that is gone must not end the database: go on without.
-                    drop(to.write_all(&chunk[..length]));
+        if !ending {
+            let limit = passage.is_open().then_some(QUIET);
+            let (readable, spoken) = sys::wait_readable(from.as_fd(), words.as_fd(), limit)?;
+            if spoken {
+                let mut word = next_word(words)?;
+                while word == Some(PARK) {
+                    passage.close();
+                    parks.send_modify(|count| *count += 1);
+                    word = next_word(words)?;
                 }
+                ending = word.is_none();
+            } else if !readable {
+                passage.close();
+                continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && ending => return Ok(()),
+        }
+        match from.read(passage.room()) {
+            Ok(0) => break,
+            Ok(length) => {
+                tail.lock().lines.add(passage.added(length));
+                passage.pass(length);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && ending => break,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                passage.close();
+                return Err(error);
+            }
         }
     }
+    passage.close();
+    Ok(())
 }
 
 /// Waits for the next word; `None` once no more can come.
@@ -233,7 +255,85 @@ fn next_word(words: &mut File) -> io::Result<Option<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
     use super::*;
+    use crate::runtime::log::Record;
+
+    fn into(file: File) -> Passage {
+        Passage::new(Stream::Stdout, Some(file), None)
+    }
+
+    /// A thread between two pipes; whoever drops the first end of this ends it.
+    fn between() -> (File, File, Tail) {
+        let [(from, to), (out, into)] =
+            [(); 2].map(|()| nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap());
+        let head = RecordHead::new("example", "stdout");
+        let passage = Passage::new(Stream::Stdout, Some(into.into()), Some(head));
+        let tail = Tail::default();
+        let pump = pump(Stream::Stdout, from, passage, tail.clone()).unwrap();
+        tail.lock().pumps.push(pump);
+        (to.into(), out.into(), tail)
+    }
+
+    #[tokio::test]
+    async fn a_line_without_an_end_is_told_after_a_moment_and_before_a_halt() {
+        let (mut to, mut out, tail) = between();
+        let mut next = || {
+            let mut bytes = vec![0; 4096];
+            let length = out.read(&mut bytes).unwrap();
+            Record::parse(std::str::from_utf8(&bytes[..length]).unwrap()).unwrap()
+        };
+        to.write_all(b"ask? ").unwrap();
+        let Record { record, partial, .. } = next();
+        assert_eq!((record.as_str(), partial), ("ask? ", true));
+        to.write_all(b"yes").unwrap();
+        let read = async {
+            while tail.lines() != ["ask? yes"] {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), read).await.expect("it is read at once");
+        assert!(tail.park(Duration::from_secs(60)).await.unwrap().stdout.is_some());
+        tail.resume();
+        assert_eq!(next().record, "yes");
+        to.write_all(b", sir\n").unwrap();
+        let Record { record, partial, .. } = next();
+        assert_eq!((record.as_str(), partial), (", sir", false));
+        to.write_all(b"bye").unwrap();
+        drop(to);
+        assert_eq!(next().record, "bye");
+    }
+
+    #[test]
+    fn a_reader_that_stalls_holds_up_the_writer_and_misses_nothing() {
+        const LINES: usize = 20_000;
+        let (mut to, out, tail) = between();
+        let written = Arc::new(AtomicUsize::new(0));
+        let count = written.clone();
+        let line = "x".repeat(99);
+        let writer = std::thread::spawn(move || {
+            for _ in 0..LINES {
+                writeln!(to, "{line}").unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut seen = None;
+        while seen != Some(written.load(Ordering::Relaxed)) {
+            seen = Some(written.load(Ordering::Relaxed));
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        // Two pipes of 64 KiB, and what is read at once.
+        assert!(seen < Some(1600), "{seen:?} lines of 100 bytes were taken from the writer");
+        let lines = BufReader::new(out).lines();
+        let told = lines.map(|line| Record::parse(&line.unwrap()).unwrap());
+        assert_eq!(told.filter(|told| told.record.len() == 99).count(), LINES);
+        writer.join().unwrap();
+        drop(tail);
+    }
 
     #[tokio::test]
     async fn nothing_is_lost_or_doubled_between_two_readers_of_one_pipe() {
@@ -247,7 +347,7 @@ mod tests {
         let mut seen = tempfile::tempfile().unwrap();
         let reader = Tail::default();
         let out = seen.try_clone().unwrap();
-        let first = pump(Stream::Stdout, from, Some(out), reader.clone()).unwrap();
+        let first = pump(Stream::Stdout, from, into(out), reader.clone()).unwrap();
         reader.lock().pumps.push(first);
         let mut parked_for_ever = Vec::new();
         for round in 0..50 {
@@ -260,7 +360,7 @@ mod tests {
             // Another reader goes on with what is in the pipe.
             let from = reader.lock().pumps[0].from.try_clone().unwrap();
             let out = seen.try_clone().unwrap();
-            let next = pump(Stream::Stdout, from.into(), Some(out), reader.clone()).unwrap();
+            let next = pump(Stream::Stdout, from.into(), into(out), reader.clone()).unwrap();
             parked_for_ever.push(std::mem::replace(&mut reader.lock().pumps[0], next));
         }
         // Whoever lets go of the control asks for an end before the writer's.

@@ -11,6 +11,7 @@ use std::{
         unix::process::{CommandExt, ExitStatusExt},
     },
     process::{ExitStatus, Stdio},
+    time::Duration,
 };
 
 use nix::libc;
@@ -143,14 +144,19 @@ pub(super) fn register<T: AsRawFd + AsFd>(fd: T) -> io::Result<AsyncFd<T>> {
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 
-/// Waits until either can be read or was closed by its writer; says which.
-pub(super) fn wait_readable(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<(bool, bool)> {
+/// Waits until either can be read or was closed by its writer, or until the limit; says which.
+pub(super) fn wait_readable(
+    a: BorrowedFd<'_>,
+    b: BorrowedFd<'_>,
+    limit: Option<Duration>,
+) -> io::Result<(bool, bool)> {
+    let limit = limit.map_or(-1, |limit| limit.as_millis().try_into().unwrap_or(libc::c_int::MAX));
     let entry =
         |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(a), entry(b)];
     loop {
         // SAFETY: the array is valid for its length of two.
-        if unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) } >= 0 {
+        if unsafe { libc::poll(fds.as_mut_ptr(), 2, limit) } >= 0 {
             return Ok((fds[0].revents != 0, fds[1].revents != 0));
         }
         let error = io::Error::last_os_error();

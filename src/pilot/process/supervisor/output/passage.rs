@@ -1,0 +1,209 @@
+//! The way of one stream's bytes: out as they are, or line by line as records.
+//!
+//! Holds the beginning of a line at most, and at most [`CHUNK`] of it: what is longer becomes
+//! several records. Writes whole records only, each to its end, so it holds none back either. While
+//! nothing comes it has no buffer.
+
+use std::{fs::File, io::Write, ops::Range};
+
+use crate::runtime::log::{self, RecordHead, Stream};
+
+/// Read at once, and the most that a record holds. One page more than a pipe holds by default
+/// would not be read faster.
+pub(super) const CHUNK: usize = 16 * 1024;
+
+pub(super) struct Passage {
+    stream: Stream,
+    to: Option<File>,
+    /// Present when lines become records.
+    head: Option<RecordHead>,
+    /// What was read last, with the beginning of its line.
+    buffer: Vec<u8>,
+    held: usize,
+    /// Records that are written together.
+    out: String,
+}
+
+impl Passage {
+    pub(super) fn new(stream: Stream, to: Option<File>, head: Option<RecordHead>) -> Self {
+        Self { stream, to, head, buffer: Vec::new(), held: 0, out: String::new() }
+    }
+
+    /// Has it anything to [`close`](Self::close)?
+    pub(super) fn is_open(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// Where to read to. It is never empty.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        self.buffer.resize(CHUNK, 0);
+        &mut self.buffer[self.held..]
+    }
+
+    /// What was read last, when that were so many bytes.
+    pub(super) fn added(&self, length: usize) -> &[u8] {
+        &self.buffer[self.held..self.held + length]
+    }
+
+    /// Passes on what was read last; the beginning of a line may wait for its end.
+    pub(super) fn pass(&mut self, length: usize) {
+        if self.head.is_none() || self.to.is_none() {
+            if let Some(to) = &mut self.to {
+                // A reader that is gone must not end the database: go on without.
+                drop(to.write_all(&self.buffer[..length]));
+            }
+            return;
+        }
+        let (now, filled) = (log::now(), self.held + length);
+        let (mut begin, mut seen) = (0, self.held);
+        while let Some(found) = self.buffer[seen..filled].iter().position(|byte| *byte == b'\n') {
+            let end = seen + found;
+            self.put(&now, begin..end, false);
+            (begin, seen) = (end + 1, end + 1);
+        }
+        if filled - begin == CHUNK {
+            begin = whole(&self.buffer);
+            self.put(&now, 0..begin, true);
+        }
+        self.buffer.copy_within(begin..filled, 0);
+        self.held = filled - begin;
+        self.write();
+    }
+
+    /// Passes on what waits for the end of its line, and gives the buffers back.
+    pub(super) fn close(&mut self) {
+        if self.held > 0 {
+            self.put(&log::now(), 0..self.held, true);
+            self.write();
+        }
+        self.held = 0;
+        (self.buffer, self.out) = (Vec::new(), String::new());
+    }
+
+    fn put(&mut self, now: &str, line: Range<usize>, partial: bool) {
+        if let Some(head) = &self.head {
+            head.put(&mut self.out, now, &self.buffer[line], partial);
+        }
+        if self.out.len() >= CHUNK {
+            self.write();
+        }
+    }
+
+    fn write(&mut self) {
+        if let Some(to) = &mut self.to
+            && !self.out.is_empty()
+        {
+            let _turn = log::turn(self.stream);
+            // As above.
+            drop(to.write_all(self.out.as_bytes()));
+        }
+        self.out.clear();
+    }
+}
+
+/// How much of a piece can be told without its rest: not the first bytes of a character.
+fn whole(piece: &[u8]) -> usize {
+    let last = piece.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    // Only what stands at the very end may go on, and only when more bytes could make it valid.
+    match std::str::from_utf8(&piece[piece.len() - last.len()..]) {
+        Err(error) if error.error_len().is_none() => piece.len() - last.len(),
+        _ => piece.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What is written of these pieces, with a pause behind some of them.
+    fn passed(pieces: &[(&[u8], bool)]) -> Vec<Value> {
+        let mut file = tempfile::tempfile().unwrap();
+        let to = file.try_clone().unwrap();
+        let head = RecordHead::new("example", "stdout");
+        let mut passage = Passage::new(Stream::Stdout, Some(to), Some(head));
+        for (piece, pause) in pieces {
+            let mut left = *piece;
+            while !left.is_empty() {
+                let room = passage.room();
+                let length = room.len().min(left.len());
+                room[..length].copy_from_slice(&left[..length]);
+                assert_eq!(passage.added(length), &left[..length]);
+                passage.pass(length);
+                assert!(passage.held < CHUNK && passage.out.is_empty());
+                assert!(passage.out.capacity() <= 16 * CHUNK, "{}", passage.out.capacity());
+                left = &left[length..];
+            }
+            if *pause {
+                passage.close();
+                assert!(!passage.is_open());
+            }
+        }
+        passage.close();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn joined(records: &[Value]) -> String {
+        let one = |record: &Value| {
+            let text = record["record"].as_str().unwrap().to_owned();
+            text + if record["partial"] == true { "" } else { "\n" }
+        };
+        records.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_line_is_a_record_and_one_without_an_end_a_partial_one() {
+        let told = |pieces: &[(&[u8], bool)]| -> Vec<(String, bool)> {
+            let one = |record: Value| {
+                (record["record"].as_str().unwrap().to_owned(), record["partial"] == true)
+            };
+            passed(pieces).into_iter().map(one).collect()
+        };
+        let (whole, partial) =
+            (|text: &str| (text.to_owned(), false), |text: &str| (text.to_owned(), true));
+        assert_eq!(told(&[(b"a\n\nb\r\n", false)]), [whole("a"), whole(""), whole("b\r")]);
+        assert_eq!(told(&[(b"a", false), (b"b\nc", false)]), [whole("ab"), partial("c")]);
+        assert_eq!(told(&[(b"ask? ", true), (b"yes\n", false)]), [partial("ask? "), whole("yes")]);
+        assert_eq!(told(&[(b"", true)]), []);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_its_characters() {
+        let long = format!("x{}\n", "\u{20ac}".repeat(CHUNK));
+        let records = passed(&[(long.as_bytes(), false)]);
+        assert_eq!(records.len(), 4, "three bytes each");
+        assert!(records.iter().all(|record| record["record"].as_str().unwrap().len() <= CHUNK));
+        assert_eq!(joined(&records), long);
+        // What is none is no reason to wait.
+        let odd = [b"\xe2\x82".repeat(CHUNK), vec![0xe2; CHUNK + 1], b"\n".to_vec()].concat();
+        assert_eq!(joined(&passed(&[(&odd, false)])), String::from_utf8_lossy(&odd));
+    }
+
+    #[test]
+    fn the_worst_of_lines_takes_little_memory() {
+        let records = passed(&[(&vec![0x1b; 100 * CHUNK], false)]);
+        assert_eq!(joined(&records).len(), 100 * CHUNK);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_doubled(
+            pieces in prop::collection::vec(
+                (prop_oneof!["[a-z\n\u{e9}]{0,40}", "[\u{0}-\u{20ac}]{0,20000}"], any::<bool>()),
+                0..12,
+            ),
+        ) {
+            let pieces: Vec<(&[u8], bool)> =
+                pieces.iter().map(|(text, pause)| (text.as_bytes(), *pause)).collect();
+            let all: Vec<u8> = pieces.iter().flat_map(|(piece, _)| piece.to_vec()).collect();
+            prop_assert_eq!(joined(&passed(&pieces)).into_bytes(), all);
+        }
+    }
+}

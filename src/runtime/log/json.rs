@@ -1,0 +1,329 @@
+//! Log lines as JSON: one object a line, `ts`, `level` and `target` first.
+//!
+//! Owns the names of the fields, how texts are escaped, and the form of a record: a line that
+//! another program wrote, whole in the field `record`.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::OnceLock,
+};
+
+use jiff::Timestamp;
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    fmt::{
+        FmtContext, FormatEvent, FormattedFields,
+        format::{JsonFields, Writer},
+    },
+    registry::LookupSpan,
+};
+
+/// Fields of every line of this process, as they are written.
+static MARKS: OnceLock<String> = OnceLock::new();
+
+/// Puts these fields into every line from now on. Only the first call counts.
+pub fn mark(fields: &[(&str, &str)]) {
+    let mut text = String::new();
+    for (name, value) in fields {
+        add(&mut text, name, value);
+    }
+    drop(MARKS.set(text));
+}
+
+fn marks() -> &'static str {
+    MARKS.get().map_or("", String::as_str)
+}
+
+/// What records of one stream have in common.
+#[derive(Clone, Debug)]
+pub struct RecordHead(String);
+
+impl RecordHead {
+    /// Of what `target` writes to `stream`. Its level is nobody's guess.
+    pub fn new(target: &str, stream: &str) -> Self {
+        let mut text = String::from(r#","level":"INFO""#);
+        add(&mut text, "target", target);
+        text.push_str(marks());
+        add(&mut text, "stream", stream);
+        Self(text)
+    }
+
+    /// Appends a record of `line`, which comes without its end. One that is `partial` has none.
+    /// What is no UTF-8 is replaced.
+    pub fn put(&self, out: &mut String, ts: &str, line: &[u8], partial: bool) {
+        begin(out, ts);
+        out.push_str(&self.0);
+        if partial {
+            out.push_str(r#","partial":true"#);
+        }
+        out.push_str(r#","record":""#);
+        for chunk in line.utf8_chunks() {
+            escape(out, chunk.valid());
+            if !chunk.invalid().is_empty() {
+                out.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        out.push_str("\"}\n");
+    }
+}
+
+/// The time, as lines tell it.
+pub fn now() -> String {
+    format!("{:.6}", Timestamp::now())
+}
+
+/// How our own lines look.
+pub(super) struct Json;
+
+impl<S> FormatEvent<S, JsonFields> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, JsonFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let Line { message, fields, names_task } = line;
+        let about = event.metadata();
+        let mut out = String::with_capacity(256);
+        begin(&mut out, &now());
+        add(&mut out, "level", about.level().as_str());
+        add(&mut out, "target", about.target());
+        add(&mut out, "msg", message.as_deref().unwrap_or_default());
+        out.push_str(&fields);
+        let span = ctx.lookup_current();
+        let span = span.as_ref().map(|span| span.extensions());
+        // The fields of the task that says it, an object of their own by now.
+        let task = span.as_ref().and_then(|span| span.get::<FormattedFields<JsonFields>>());
+        let task = task.and_then(|task| task.fields.strip_prefix('{')?.strip_suffix('}'));
+        if let Some(task) = task.filter(|task| !task.is_empty() && !names_task) {
+            out.push(',');
+            out.push_str(task);
+        }
+        out.push_str(marks());
+        out.push('}');
+        writeln!(writer, "{out}")
+    }
+}
+
+/// Names that a line has but once, with a meaning of their own.
+const TAKEN: &[&str] = &["ts", "level", "target", "msg", "cluster", "pilot"];
+/// The field of a task's span, which an event may have itself.
+const TASK: &str = "task";
+
+/// The fields of one line while they are collected.
+#[derive(Default)]
+struct Line {
+    /// Comes first.
+    message: Option<String>,
+    fields: String,
+    names_task: bool,
+}
+
+impl Line {
+    fn plain(&mut self, field: &Field, value: impl fmt::Display) {
+        self.name(field);
+        put(&mut self.fields, format_args!("{value}"));
+    }
+
+    fn name(&mut self, field: &Field) {
+        let key = field.name();
+        // One that is a word of Rust is written so.
+        let key = key.strip_prefix("r#").unwrap_or(key);
+        self.names_task |= key == TASK;
+        name(&mut self.fields, key, if TAKEN.contains(&key) { "_" } else { "" });
+    }
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" && self.message.is_none() {
+            self.message = Some(value.to_owned());
+            return;
+        }
+        self.name(field);
+        quote(&mut self.fields, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.plain(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.plain(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.plain(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        // JSON has no word for the others.
+        if value.is_finite() {
+            self.plain(field, value);
+        } else {
+            self.plain(field, "null");
+        }
+    }
+}
+
+fn begin(out: &mut String, ts: &str) {
+    out.push_str(r#"{"ts":""#);
+    out.push_str(ts);
+    out.push('"');
+}
+
+/// One more field.
+fn add(out: &mut String, key: &str, value: &str) {
+    name(out, key, "");
+    quote(out, value);
+}
+
+fn name(out: &mut String, key: &str, end: &str) {
+    out.push_str(",\"");
+    escape(out, key);
+    out.push_str(end);
+    out.push_str("\":");
+}
+
+fn quote(out: &mut String, value: &str) {
+    out.push('"');
+    escape(out, value);
+    out.push('"');
+}
+
+fn put(out: &mut String, text: fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a String takes everything");
+}
+
+/// Appends a text as JSON has it between quotes. All control characters are escaped, also those
+/// that JSON would let pass: nothing in a line moves a terminal's cursor.
+fn escape(out: &mut String, text: &str) {
+    let bytes = text.as_bytes();
+    let mut done = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let (length, code) = match byte {
+            0..0x20 | b'"' | b'\\' | 0x7f => (1, *byte),
+            // U+0080 to U+009F
+            0xc2 if bytes.get(at + 1).is_some_and(|next| *next < 0xa0) => (2, bytes[at + 1]),
+            _ => continue,
+        };
+        out.push_str(&text[done..at]);
+        done = at + length;
+        match code {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            code => put(out, format_args!("\\u{code:04x}")),
+        }
+    }
+    out.push_str(&text[done..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Write},
+        sync::{Arc, Mutex},
+    };
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    fn record(line: &[u8], partial: bool) -> Value {
+        let mut out = String::new();
+        RecordHead::new("example", "stderr").put(&mut out, "T", line, partial);
+        assert_eq!(out.find('\n'), Some(out.len() - 1), "{out}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    #[test]
+    fn a_record_holds_the_line_and_where_it_comes_from() {
+        let mut whole = json!({
+            "ts": "T", "level": "INFO", "target": "example", "stream": "stderr",
+            "record": "a \"b\"\tc\\\r",
+        });
+        assert_eq!(record(b"a \"b\"\tc\\\r", false), whole);
+        whole["partial"] = true.into();
+        assert_eq!(record(b"a \"b\"\tc\\\r", true), whole);
+        assert_eq!(record(b"a\xff\xe2\x82b\xc3", false)["record"], "a\u{fffd}\u{fffd}b\u{fffd}");
+    }
+
+    #[test]
+    fn no_control_character_is_written() {
+        let all: String = (0..0xa1).filter_map(char::from_u32).collect();
+        let mut out = String::new();
+        escape(&mut out, &all);
+        assert!(!out.contains(char::is_control), "{out:?}");
+        let back: String = serde_json::from_str(&format!("\"{out}\"")).unwrap();
+        assert_eq!(back, all);
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_told_as_it_was(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            let told = record(&line, false);
+            prop_assert_eq!(told["record"].as_str(), Some(&*String::from_utf8_lossy(&line)));
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn our_own_lines_have_their_names_and_types() {
+        let written = Written::default();
+        let to = written.clone();
+        let layer = tracing_subscriber::fmt::layer().json().with_writer(move || to.clone());
+        let subscriber = tracing_subscriber::registry().with(layer.event_format(Json));
+        tracing::subscriber::with_default(subscriber, || {
+            let task = tracing::info_span!("task", task = "intent");
+            let _entered = task.enter();
+            let error: &dyn std::error::Error = &io::Error::other("no \"room\"");
+            tracing::warn!(
+                target: "t", error, on = true, left = -1, code = 7u8, part = 0.5, none = f64::NAN,
+                name = %"a\nb", r#type = ?Some(1), message = "a field", pilot = "other",
+                "Said {}", 1
+            );
+        });
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        assert!(text.starts_with(r#"{"ts":""#) && text.ends_with("}\n"), "{text}");
+        let mut line: Value = serde_json::from_str(&text).unwrap();
+        let ts = line.as_object_mut().unwrap().remove("ts").unwrap();
+        let ts = ts.as_str().unwrap();
+        assert_eq!((ts.parse::<Timestamp>().is_ok(), ts.len()), (true, 27), "{ts}");
+        let wanted = json!({
+            "level": "WARN", "target": "t", "msg": "Said 1", "error": "no \"room\"", "on": true,
+            "left": -1, "code": 7, "part": 0.5, "none": null, "name": "a\nb", "type": "Some(1)",
+            "message": "a field", "pilot_": "other", "task": "intent",
+        });
+        assert_eq!(line, wanted);
+    }
+}

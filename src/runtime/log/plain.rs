@@ -1,0 +1,137 @@
+//! A log with its records undone: what other programs wrote stands there as they wrote it.
+
+use serde::Deserialize;
+
+/// A record as it is read again; what is not needed for that is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Record {
+    pub stream: String,
+    /// Its line goes on in the next record of the stream.
+    #[serde(default)]
+    pub partial: bool,
+    pub record: String,
+}
+
+impl Record {
+    /// `None` when this line is another one.
+    pub fn parse(line: &str) -> Option<Self> {
+        if line.starts_with('{') { serde_json::from_str(line).ok() } else { None }
+    }
+}
+
+/// Takes a log piece by piece.
+#[derive(Debug, Default)]
+pub struct Plain {
+    /// The beginning of a line that has not come whole.
+    rest: Vec<u8>,
+    open: Open,
+}
+
+/// Whether the line that was told last has its end, and where that will come from.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Open {
+    #[default]
+    No,
+    /// From a record of this stream.
+    Stream(String),
+    /// As it is.
+    Other,
+}
+
+impl Plain {
+    /// What the next piece of a log says.
+    pub fn add(&mut self, piece: &[u8]) -> String {
+        let mut out = String::new();
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            self.rest.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.rest);
+                self.line(&mut out, &String::from_utf8_lossy(&line));
+            }
+        }
+        // A beginning that cannot become a record is told at once: it may be a question.
+        if !self.rest.is_empty() && (self.open == Open::Other || !self.rest.starts_with(b"{")) {
+            out.push_str(&self.end());
+        }
+        out
+    }
+
+    /// What is left at the end of a log.
+    pub fn end(&mut self) -> String {
+        let mut out = String::new();
+        let rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty() {
+            self.other(&mut out, &String::from_utf8_lossy(&rest));
+            self.open = Open::Other;
+        }
+        out
+    }
+
+    fn line(&mut self, out: &mut String, line: &str) {
+        let goes_on = self.open == Open::Other;
+        match Record::parse(line).filter(|_| !goes_on) {
+            Some(Record { stream, partial, record }) => {
+                let open = std::mem::take(&mut self.open);
+                if open != Open::No && open != Open::Stream(stream.clone()) {
+                    out.push('\n');
+                }
+                out.push_str(&record);
+                if partial {
+                    self.open = Open::Stream(stream);
+                } else {
+                    out.push('\n');
+                }
+            }
+            None => self.other(out, line),
+        }
+    }
+
+    /// A line that is no record, or a part of it.
+    fn other(&mut self, out: &mut String, line: &str) {
+        // What another stream left open is not gone on with here.
+        if let Open::Stream(_) = std::mem::take(&mut self.open) {
+            out.push('\n');
+        }
+        out.push_str(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::RecordHead, *};
+
+    #[test]
+    fn records_are_undone_and_other_lines_stay() {
+        let mut log = String::from("{\"ts\":\"T\",\"msg\":\"ours\"}\n");
+        let (out, err) = (RecordHead::new("x", "stdout"), RecordHead::new("x", "stderr"));
+        out.put(&mut log, "T", b"one", false);
+        out.put(&mut log, "T", b"tw", true);
+        out.put(&mut log, "T", b"o", false);
+        out.put(&mut log, "T", b"three", true);
+        err.put(&mut log, "T", b"four", true);
+        log.push_str("{not json\n");
+        out.put(&mut log, "T", b"five", false);
+        log.push_str("ask? {");
+        let wanted =
+            "{\"ts\":\"T\",\"msg\":\"ours\"}\none\ntwo\nthree\nfour\n{not json\nfive\nask? {";
+        for size in [1, 7, 1000] {
+            let mut plain = Plain::default();
+            let mut told: String =
+                log.as_bytes().chunks(size).map(|piece| plain.add(piece)).collect();
+            told.push_str(&plain.end());
+            assert_eq!(told, wanted, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_a_line_is_told_before_its_end() {
+        let mut plain = Plain::default();
+        assert_eq!(plain.add(b"ask? "), "ask? ");
+        assert_eq!(
+            plain.add(b"{\"record\":\"yes\",\"stream\":\"x\"}\nb"),
+            "{\"record\":\"yes\",\"stream\":\"x\"}\nb"
+        );
+        assert_eq!(plain.add(b"\n{"), "\n");
+        assert_eq!((plain.end(), plain.end()), ("{".to_owned(), String::new()));
+    }
+}
