@@ -150,8 +150,11 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_millis(50), "it could not be flushed");
         drop(go);
         queue.flush(Duration::from_secs(60));
-        let lines: Vec<Vec<u8>> = seen.try_iter().collect();
+        let number = |line: Vec<u8>| String::from_utf8(line).unwrap().parse().unwrap();
+        let lines: Vec<usize> = seen.try_iter().map(number).collect();
         assert_eq!(lines.len(), 2 * LINES - lost);
-        assert!(lines.iter().enumerate().all(|(at, line)| *line == at.to_string().as_bytes()));
+        // The thread may take the first one late, when others were dropped already: then one of the
+        // last has its place.
+        assert!(lines.is_sorted() && lines[..LINES].iter().copied().eq(0..LINES), "{lines:?}");
     }
 }
