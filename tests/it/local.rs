@@ -1,4 +1,7 @@
-//! Everything on one host: the API, with the real kubectl.
+//! Everything on one host, with the real kubectl: the API, and pods with a program that stands for
+//! ours.
 
+mod garbage;
 mod host;
 mod kubectl;
+mod pods;

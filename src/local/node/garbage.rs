@@ -108,13 +108,18 @@ impl Garbage {
                 owned.entry(&owner.uid).or_default().push(index);
             }
         }
+        let waiting: HashSet<&str> = all
+            .iter()
+            .filter(|(_, object)| waits(object))
+            .filter_map(|(_, object)| object.meta().uid.as_deref())
+            .collect();
         let mut absent: HashMap<String, bool> = HashMap::new();
         for (kind, object) in &all {
             self.collect(kind, object, &known, &mut absent).await?;
             let uid = object.uid().unwrap_or_default();
             let dependents = owned.get(uid.as_str()).into_iter().flatten();
             let dependents: Vec<_> = dependents.map(|index| &all[*index]).collect();
-            self.finalize(kind, object, &dependents).await?;
+            self.finalize(kind, object, &dependents, &waiting).await?;
         }
         self.end_namespaces(&all).await
     }
@@ -178,34 +183,51 @@ impl Garbage {
         kind: &Collected,
         object: &DynamicObject,
         dependents: &[&(&Collected, Arc<DynamicObject>)],
+        waiting: &HashSet<&str>,
     ) -> Result<(), kube::Error> {
         let meta = object.meta();
         let finalizers = object.finalizers();
-        let has = |wanted: &str| finalizers.iter().any(|finalizer| finalizer == wanted);
-        if meta.deletion_timestamp.is_none() || !(has(FOREGROUND) || has(ORPHAN)) {
+        let orphans = is_ending_by(object, ORPHAN);
+        if !orphans && !waits(object) {
             return Ok(());
         }
-        let done = if has(ORPHAN) {
-            for (kind, dependent) in dependents {
-                let others = dependent.owner_references().iter();
-                let left: Vec<_> =
-                    others.filter(|owner| Some(&owner.uid) != meta.uid.as_ref()).collect();
+        for (kind, dependent) in dependents {
+            let is = |owner: &&OwnerReference| Some(&owner.uid) == meta.uid.as_ref();
+            let others = dependent.owner_references().iter().filter(|owner| !is(owner));
+            let others: Vec<_> = others.cloned().collect();
+            let left = (!others.is_empty()).then_some(&others);
+            if orphans || self.is_held(&others, dependent.meta(), waiting).await? {
                 self.patch(kind, dependent.meta(), &json!({"ownerReferences": left})).await?;
+            } else if dependent.meta().deletion_timestamp.is_none() {
+                self.delete(kind, dependent.meta(), DeleteParams::foreground()).await?;
             }
-            ORPHAN
-        } else {
-            for (kind, dependent) in dependents {
-                if dependent.meta().deletion_timestamp.is_none() {
-                    self.delete(kind, dependent.meta(), DeleteParams::foreground()).await?;
-                }
-            }
-            if !dependents.is_empty() {
-                return Ok(());
-            }
-            FOREGROUND
+        }
+        let blocks = |dependent: &DynamicObject| {
+            let owners = dependent.owner_references();
+            let mut owners = owners.iter().filter(|owner| Some(&owner.uid) == meta.uid.as_ref());
+            owners.any(|owner| owner.block_owner_deletion == Some(true))
         };
+        if !orphans && dependents.iter().any(|(_, dependent)| blocks(dependent)) {
+            return Ok(());
+        }
+        let done = if orphans { ORPHAN } else { FOREGROUND };
         let left: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != done).collect();
         self.patch(kind, meta, &json!({"finalizers": left})).await
+    }
+
+    /// Does one of these owners stay?
+    async fn is_held(
+        &self,
+        owners: &[OwnerReference],
+        dependent: &ObjectMeta,
+        waiting: &HashSet<&str>,
+    ) -> Result<bool, kube::Error> {
+        for owner in owners {
+            if !waiting.contains(owner.uid.as_str()) && !self.is_gone(owner, dependent).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Empties namespaces that are being deleted: pods first, then all the rest.
@@ -308,4 +330,14 @@ impl Garbage {
             other => gone(other.map(drop)),
         }
     }
+}
+
+/// Is this object deleted as soon as what it owns is gone?
+fn waits(object: &DynamicObject) -> bool {
+    is_ending_by(object, FOREGROUND)
+}
+
+fn is_ending_by(object: &DynamicObject, finalizer: &str) -> bool {
+    object.meta().deletion_timestamp.is_some()
+        && object.finalizers().iter().any(|known| known == finalizer)
 }

@@ -201,19 +201,20 @@ impl Life {
         if self.process.is_none() && status::began(self.container(&prepared)).is_some() {
             self.ended(&prepared, Exit::Unseen, Duration::ZERO).await;
         }
-        let mut crashes = 0;
+        let (mut crashes, mut pause) = (0, Duration::ZERO);
         loop {
-            let begun = Instant::now();
             if self.process.is_none() {
-                if let Some(end) = self.wait(delay(crashes)).await {
+                if let Some(end) = self.wait(pause).await {
                     return end;
                 }
                 if let Err(error) = self.start(&prepared) {
                     self.tell_waiting("RunContainerError", &error.to_string()).await;
                     crashes += 1;
+                    pause = delay(crashes);
                     continue;
                 }
             }
+            let begun = Instant::now();
             let exit = match self.supervise(&prepared).await {
                 Ok(exit) => exit,
                 Err(end) => return end,
@@ -221,7 +222,8 @@ impl Life {
             if begun.elapsed() >= RAN_WELL {
                 crashes = 0;
             }
-            self.ended(&prepared, exit, delay(crashes)).await;
+            pause = delay(crashes);
+            self.ended(&prepared, exit, pause).await;
             crashes += 1;
         }
     }
@@ -734,7 +736,7 @@ fn code(exit: Exit) -> Option<i32> {
     }
 }
 
-/// How long a start waits after so many that ended at once.
+/// How long a start waits after an end, when so many before that one came at once, too.
 fn delay(crashes: u32) -> Duration {
     match crashes {
         0 => Duration::ZERO,

@@ -1,10 +1,10 @@
 //! Pods and claims of StatefulSets, as Kubernetes makes them for a set whose pods start in
-//! parallel and are replaced when somebody deletes them.
+//! parallel. They are replaced when somebody deletes them, and one by one where the set says so.
 //!
 //! Owns which pods there should be. Every pod is made from the set as the server has it at that
 //! moment, never from a copy: a pod that was deleted to be replaced must not come back as it was.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -71,13 +71,13 @@ impl Sets {
     }
 
     async fn reconcile(&self, set: &StatefulSet) -> Result<(), Error> {
-        let pods: Vec<_> = self
-            .pods
-            .state()
-            .into_iter()
-            .filter(|pod| owner(&pod.metadata) == set.metadata.uid.as_deref())
-            .collect();
+        let all = self.pods.state();
+        let mine = |pod: &&Arc<Pod>| owner(&pod.metadata) == set.metadata.uid.as_deref();
+        let pods: Vec<_> = all.iter().filter(mine).collect();
         if set.metadata.deletion_timestamp.is_none() {
+            for pod in all.iter().filter(|pod| is_left_by_an_earlier(set, &pod.metadata)) {
+                self.adopt(set, &pod.metadata).await?;
+            }
             let wanted = replicas(set);
             for pod in &pods {
                 if ordinal(set, &pod.metadata).is_none_or(|ordinal| ordinal >= wanted) {
@@ -89,16 +89,31 @@ impl Sets {
             for missing in (0..wanted).filter(|ordinal| !there.contains(ordinal)) {
                 self.create(&set.metadata, missing).await?;
             }
+            if next_to_replace(set, &pods).is_some()
+                && let Some(now) = self.current(&set.metadata).await?
+                && let Some(older) = next_to_replace(&now, &pods)
+            {
+                self.remove(&older.metadata).await?;
+            }
         }
-        Ok(self.report(set, &pods.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await?)
+        let pods: Vec<&Pod> = pods.into_iter().map(AsRef::as_ref).collect();
+        Ok(self.report(set, &pods).await?)
+    }
+
+    /// The set as the server has it; `None` when it is gone or going.
+    async fn current(&self, known: &ObjectMeta) -> Result<Option<StatefulSet>, kube::Error> {
+        let (namespace, name) = key(known);
+        let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
+        let is_alive = |set: &StatefulSet| {
+            set.metadata.deletion_timestamp.is_none() && set.metadata.uid == known.uid
+        };
+        Ok(api.get_opt(name).await?.filter(is_alive))
     }
 
     async fn create(&self, known: &ObjectMeta, ordinal: i32) -> Result<(), Error> {
-        let (namespace, name) = key(known);
-        let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
-        let Some(set) = api.get_opt(name).await? else { return Ok(()) };
-        let alive = set.metadata.deletion_timestamp.is_none() && set.metadata.uid == known.uid;
-        if !alive || ordinal >= replicas(&set) {
+        let namespace = key(known).0;
+        let Some(set) = self.current(known).await? else { return Ok(()) };
+        if ordinal >= replicas(&set) {
             return Ok(());
         }
         for claim in claims(&set, ordinal) {
@@ -117,6 +132,26 @@ impl Sets {
         if created(api.create(&PostParams::default(), &pod).await)? {
             info!(namespace, name = pod.metadata.name, "Made a pod");
         }
+        Ok(())
+    }
+
+    /// Takes a pod for the set's own; its change brings it here again.
+    async fn adopt(&self, set: &StatefulSet, pod: &ObjectMeta) -> Result<(), kube::Error> {
+        // One that is going may just have let it go.
+        if self.current(&set.metadata).await?.is_none() {
+            return Ok(());
+        }
+        let (namespace, name) = key(pod);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut owners = pod.owner_references.clone().unwrap_or_default();
+        owners.push(reference(set));
+        let patch = json!({"metadata": {
+            "uid": pod.uid, "resourceVersion": pod.resource_version, "ownerReferences": owners,
+        }});
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        gone(api.patch_metadata(name, &params, &Patch::Merge(&patch)).await.map(drop))?;
+        info!(namespace, name, "Took over a pod");
         Ok(())
     }
 
@@ -165,6 +200,55 @@ fn owner(meta: &ObjectMeta) -> Option<&str> {
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
+/// Did a set of this name let this pod go, which is nobody's now?
+fn is_left_by_an_earlier(set: &StatefulSet, pod: &ObjectMeta) -> bool {
+    let selector = set.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
+    let labels = pod.labels.clone().unwrap_or_default();
+    let wanted = selector.match_labels.unwrap_or_default();
+    let selected = !wanted.is_empty()
+        && selector.match_expressions.is_none()
+        && wanted.iter().all(|(key, value)| labels.get(key) == Some(value));
+    pod.namespace == set.metadata.namespace
+        && pod.deletion_timestamp.is_none()
+        && owner(pod).is_none()
+        && ordinal(set, pod).is_some()
+        && selected
+}
+
+/// The pod that a set with a rolling update replaces next, once those behind it are as they shall
+/// be, and ready.
+fn next_to_replace<'a>(set: &StatefulSet, pods: &[&'a Arc<Pod>]) -> Option<&'a Pod> {
+    let strategy = set.spec.as_ref()?.update_strategy.as_ref()?;
+    if strategy.type_.as_deref() != Some("RollingUpdate") {
+        return None;
+    }
+    let partition = strategy.rolling_update.as_ref().and_then(|rolling| rolling.partition);
+    let revision = revision(set);
+    for ordinal in (partition.unwrap_or(0)..replicas(set)).rev() {
+        let mut all = pods.iter();
+        let pod = all.find(|pod| self::ordinal(set, &pod.metadata) == Some(ordinal))?;
+        if !is_of(&revision, pod) {
+            return Some(pod);
+        }
+        if !is_ready(pod) {
+            return None;
+        }
+    }
+    None
+}
+
+/// What makes a pod the set's own.
+fn reference(set: &StatefulSet) -> OwnerReference {
+    OwnerReference {
+        api_version: "apps/v1".to_owned(),
+        kind: "StatefulSet".to_owned(),
+        name: set.metadata.name.clone().unwrap_or_default(),
+        uid: set.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
 fn replicas(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
@@ -182,22 +266,25 @@ fn revision(set: &StatefulSet) -> String {
     format!("{}-{hash}", set.metadata.name.as_deref().unwrap_or_default())
 }
 
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn is_of(revision: &str, pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    labels
+        .and_then(|labels| labels.get("controller-revision-hash"))
+        .is_some_and(|known| known == revision)
+}
+
 fn status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
     let count = |is: &dyn Fn(&Pod) -> bool| {
         i32::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i32::MAX)
     };
     let revision = revision(set);
-    let ready = |pod: &Pod| {
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
-        conditions
-            .unwrap_or_default()
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    };
-    let newest = count(&|pod| {
-        let labels = pod.metadata.labels.as_ref();
-        labels.and_then(|labels| labels.get("controller-revision-hash")) == Some(&revision)
-    });
+    let newest = count(&|pod| is_of(&revision, pod));
     let total = count(&|_| true);
     let before = set.status.as_ref().and_then(|status| status.current_revision.clone());
     // Pods are of the older revision until the last of them was replaced.
@@ -205,8 +292,8 @@ fn status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
     StatefulSetStatus {
         observed_generation: set.metadata.generation,
         replicas: total,
-        ready_replicas: Some(count(&ready)),
-        available_replicas: Some(count(&ready)),
+        ready_replicas: Some(count(&is_ready)),
+        available_replicas: Some(count(&is_ready)),
         current_replicas: Some(if current == revision { newest } else { total - newest }),
         updated_replicas: Some(newest),
         current_revision: Some(current),
@@ -279,14 +366,7 @@ fn pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
             namespace: Some(namespace.to_owned()),
             labels: Some(labels),
             annotations: meta.annotations,
-            owner_references: Some(vec![OwnerReference {
-                api_version: "apps/v1".to_owned(),
-                kind: "StatefulSet".to_owned(),
-                name: set_name.to_owned(),
-                uid: set.metadata.uid.clone().unwrap_or_default(),
-                controller: Some(true),
-                block_owner_deletion: Some(true),
-            }]),
+            owner_references: Some(vec![reference(set)]),
             ..ObjectMeta::default()
         },
         spec: Some(spec),

@@ -4,12 +4,19 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::Pod;
 use navigator::{
     controller,
-    local::api::{self, Config, Identity, Server},
+    local::{
+        api::{self, Config, Identity, Server},
+        folder::Folder,
+        homes::Homes,
+        node::{self, Node},
+    },
     runtime::Runtime,
 };
 use serde_json::Value;
@@ -69,6 +76,40 @@ impl Host {
         let run = controller::run(config, databases, client, runtime.clone());
         runtime.tasks().spawn("controller", async { run.await.unwrap() });
         runtime
+    }
+
+    /// Carries out pods, with a program that only stands for ours, until the runtime's end. What
+    /// runs then goes on running.
+    pub(crate) fn carry_out(&self) -> (Node, Runtime) {
+        let runtime = Runtime::new();
+        let home = self.folder.join("homes/one");
+        std::fs::create_dir_all(home.join("lib")).unwrap();
+        std::fs::write(home.join("lib/apache-cassandra-5.0.6.jar"), "").unwrap();
+        let folder = Folder::new(&self.folder);
+        folder.create().unwrap();
+        let databases: Vec<_> =
+            navigator::databases::ALL.iter().map(|database| database.pilot).collect();
+        let server = self.server.clone();
+        let credentials = move |pod: &Pod| {
+            Ok(server.kubeconfig(&Identity::Pod {
+                namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+                service_account: "demo".into(),
+                pod_name: pod.metadata.name.clone().unwrap_or_default(),
+                pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+            }))
+        };
+        let config = node::Config {
+            homes: Homes::new(databases.clone(), &folder, Vec::new(), None),
+            folder,
+            program: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/stand-in-pilot.sh"),
+            databases,
+            machine: "here".into(),
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            java: None,
+            credentials: Arc::new(credentials),
+        };
+        let node = Node::start(config, self.server.admin_client(), &runtime).unwrap();
+        (node, runtime)
     }
 
     /// A file with the credentials of somebody.

@@ -1,0 +1,198 @@
+//! Pods, claims and their sets, with a program that stands for the pilot.
+
+use std::{
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use navigator::runtime::Runtime;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::host::Host;
+use crate::support::wait::until;
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One StatefulSet of this namespace, whose one pod does what `does` says.
+pub(super) fn set(namespace: &str, does: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "demo", "namespace": namespace},
+        "spec": {
+            "replicas": 1, "serviceName": "demo", "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "demo"}},
+            "template": {
+                "metadata": {"labels": {"app": "demo"}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 20,
+                    "initContainers": [{
+                        "name": "install-pilot", "image": "navigator",
+                        "command": ["/navigator", "install", "/shared"],
+                        "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+                    }],
+                    "containers": [{
+                        "name": "cassandra", "image": "cassandra:5.0.6",
+                        "command": ["/shared/navigator", "pilot", "cassandra"],
+                        "env": [{"name": "STAND_IN", "value": does}],
+                        "volumeMounts": [
+                            {"name": "shared", "mountPath": "/shared"},
+                            {"name": "config", "mountPath": "/etc/navigator"},
+                            {"name": "data", "mountPath": "/var/lib/cassandra"},
+                        ],
+                    }],
+                    "volumes": [
+                        {"name": "shared", "emptyDir": {}},
+                        {"name": "config", "emptyDir": {}},
+                    ],
+                },
+            },
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            }],
+        },
+    })
+}
+
+/// Waits for a state of the pod's container.
+pub(super) async fn seen(host: &Host, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    until(what, PATIENCE, async || {
+        let found = host.kubectl("get pods -o json").await;
+        let found: Value = serde_json::from_str(&found).unwrap();
+        let status = &found["items"][0]["status"]["containerStatuses"][0];
+        if is(status) { Ok(status.clone()) } else { Err(found["items"].to_string()) }
+    })
+    .await
+}
+
+pub(super) fn runs(status: &Value) -> bool {
+    status["state"]["running"].is_object()
+}
+
+/// Answers every request with a code that the test may change; its port.
+async fn answering(code: Arc<AtomicU16>, runtime: &Runtime) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let shutdown = runtime.shutdown();
+    runtime.tasks().spawn("answers", async move {
+        while !shutdown.is_triggered() {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let code = code.load(Ordering::SeqCst);
+            let mut asked = [0; 512];
+            drop(client.read(&mut asked).await);
+            let text = format!("HTTP/1.1 {code} X\r\nContent-Length: 4\r\n\r\nword");
+            drop(client.write_all(text.as_bytes()).await);
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_fails_its_liveness_probe_is_restarted() {
+    let host = Host::start().await;
+    let (node, runtime) = host.carry_out();
+    let code = Arc::new(AtomicU16::new(200));
+    let port = answering(Arc::clone(&code), &runtime).await;
+    let mut set = set("default", "");
+    set["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = json!({
+        "httpGet": {"host": "127.0.0.1", "port": port, "path": "/"},
+        "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 2,
+    });
+    host.with("apply -f -", &set.to_string()).await;
+    let first = seen(&host, "a container that runs", |it| runs(it) && it["ready"] == true).await;
+    code.store(500, Ordering::SeqCst);
+    let killed = seen(&host, "one that was killed", |it| it["restartCount"] == 1).await;
+    code.store(200, Ordering::SeqCst);
+    let ended = &killed["lastState"]["terminated"];
+    assert_eq!(ended["exitCode"], 0, "it was asked to end: {killed}");
+    assert_eq!(ended["containerID"], first["containerID"]);
+    let next = seen(&host, "its next life", |it| runs(it) && it["ready"] == true).await;
+    assert_ne!(next["containerID"], first["containerID"]);
+    let events = host.kubectl("get events").await;
+    let why = "the container is restarted: liveness probe failed: HTTP 500: word";
+    assert!(events.contains("Killing") && events.contains(why), "{events}");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_ends_comes_again_at_once_and_then_after_ten_seconds() {
+    let host = Host::start().await;
+    let (node, _runtime) = host.carry_out();
+    let does = "date +%s%N >>$NAVIGATOR_DATA_DIR/begun; echo $NAVIGATOR_POD_IP; exit 3";
+    host.with("apply -f -", &set("default", does).to_string()).await;
+    let file = host.folder.join("claims/default/data-demo-0/begun");
+    let begun = until("three lives", PATIENCE, async || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let times: Vec<u64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        if times.len() > 2 { Ok(times) } else { Err(format!("{times:?}")) }
+    })
+    .await;
+    let pauses = [begun[1] - begun[0], begun[2] - begun[1]].map(Duration::from_nanos);
+    assert!(pauses[0] < Duration::from_secs(8), "{pauses:?}");
+    assert!(pauses[1] > Duration::from_secs(9), "{pauses:?}");
+    let waits = seen(&host, "a container that waits", |it| it["restartCount"] == 3).await;
+    let (waiting, ended) = (&waits["state"]["waiting"], &waits["lastState"]["terminated"]);
+    assert_eq!(waiting["reason"], "CrashLoopBackOff");
+    assert_eq!(waiting["message"], "back-off 20 s restarting the container");
+    assert_eq!(ended["exitCode"], 3);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_deleted_with_its_pod_is_made_anew() {
+    let host = Host::start().await;
+    let (node, _runtime) = host.carry_out();
+    host.with("apply -f -", &set("default", "").to_string()).await;
+    seen(&host, "a pod that runs", runs).await;
+    let claim = async || host.json("get pvc data-demo-0 --ignore-not-found").await;
+    let uid = claim().await["metadata"]["uid"].clone();
+    let row = host.folder.join("claims/default/data-demo-0/row");
+    std::fs::write(&row, "old").unwrap();
+    host.kubectl("delete pvc data-demo-0 --wait=false").await;
+    assert!(host.kubectl("get pvc data-demo-0").await.contains("Terminating"), "it is in use");
+    let pod = host.json("get pod demo-0").await["metadata"]["uid"].clone();
+    host.kubectl("delete pod demo-0 --timeout=60s").await;
+    seen(&host, "a pod that runs", runs).await;
+    assert_ne!(host.json("get pod demo-0").await["metadata"]["uid"], pod);
+    let now = claim().await;
+    assert_ne!(now["metadata"]["uid"], uid);
+    assert_eq!(now["metadata"].get("deletionTimestamp"), None, "it is to stay: {now}");
+    assert!(row.parent().unwrap().is_dir() && !row.exists(), "the old data are gone");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_followed_to_its_end() {
+    let host = Host::start().await;
+    let (node, _runtime) = host.carry_out();
+    let mut set = set("default", "echo one");
+    set["spec"]["replicas"] = json!(2);
+    host.with("apply -f -", &set.to_string()).await;
+    let done = host.kubectl("rollout status statefulset demo --timeout=60s").await;
+    assert!(done.contains("partitioned roll out complete") || done.contains("complete"), "{done}");
+    let uid =
+        async |pod: &str| host.json(&format!("get pod {pod}")).await["metadata"]["uid"].clone();
+    let before = [uid("demo-0").await, uid("demo-1").await];
+    host.kubectl("rollout restart statefulset demo").await;
+    let done = host.kubectl("rollout status statefulset demo --timeout=60s").await;
+    assert!(done.contains("complete"), "{done}");
+    let after = [uid("demo-0").await, uid("demo-1").await];
+    assert!(before[0] != after[0] && before[1] != after[1], "{before:?} {after:?}");
+    // Of a set whose pods are replaced by others than its controller there is no such thing.
+    host.kubectl(r#"patch statefulset demo -p {"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}"#)
+        .await;
+    let refused = host.refused("rollout status statefulset demo").await;
+    assert!(refused.contains("only available for RollingUpdate"), "{refused}");
+    node.stop().await;
+}
