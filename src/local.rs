@@ -7,4 +7,5 @@ pub mod api;
 pub mod daemon;
 pub mod folder;
 pub mod homes;
+pub mod logs;
 pub mod node;

@@ -20,6 +20,7 @@ use super::{
     api::{self, Identity},
     folder::{Folder, write_own},
     homes::Homes,
+    logs,
     node::{self, Node},
 };
 use crate::{
@@ -83,6 +84,8 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     let text = format!("http://{page}/\n");
     write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
     info!(address = %server.address(), folder = %folder.path().display(), "The API is served");
+
+    rt.tasks().spawn("logs", logs::keep(folder.clone(), rt.shutdown()));
 
     let driven = databases.iter().map(|database| database.pilot).collect();
     let credentials = {

@@ -102,6 +102,17 @@ impl Folder {
         self.logs(namespace, pod).join(format!("{container}.{ending}"))
     }
 
+    /// Every file that a program writes into.
+    pub fn all_logs(&self) -> Vec<PathBuf> {
+        let below = |path: PathBuf| {
+            let all = fs::read_dir(path).into_iter().flatten().flatten();
+            all.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let pods = below(self.0.join("logs")).into_iter().flat_map(below);
+        let logs = pods.flat_map(below).filter(|path| path.extension() == Some("log".as_ref()));
+        [self.daemon_log()].into_iter().chain(logs).collect()
+    }
+
     /// Becomes the one daemon of this folder and writes down who that is.
     ///
     /// # Errors

@@ -1,6 +1,12 @@
 //! `navigator local daemon`: what `up` leaves in the background.
 
-use std::{ffi::OsString, net::SocketAddr, path::Path};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    net::SocketAddr,
+    path::Path,
+};
 
 use tracing::error;
 
@@ -147,9 +153,11 @@ pub(super) fn last_words(folder: &Folder, after: u64) -> Option<String> {
 }
 
 fn said(log: &Path, after: u64) -> Option<String> {
-    let bytes = std::fs::read(log).ok()?;
-    let new = bytes.get(usize::try_from(after).ok()?..)?;
-    let text = String::from_utf8_lossy(new).into_owned();
+    let mut file = File::open(log).ok()?;
+    file.seek(SeekFrom::Start(after)).ok()?;
+    let mut new = Vec::new();
+    file.read_to_end(&mut new).ok()?;
+    let text = String::from_utf8_lossy(&new).into_owned();
     let line = text.lines().rev().find_map(|line| line.strip_prefix(FOR_PEOPLE))?;
     Some(line.to_owned())
 }

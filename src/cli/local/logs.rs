@@ -10,7 +10,10 @@ use std::{
 use tokio::time::sleep;
 
 use super::{Failure, Place, say};
-use crate::{local::folder::Folder, runtime::log::Plain};
+use crate::{
+    local::{folder::Folder, logs},
+    runtime::log::Plain,
+};
 
 const EVERY: Duration = Duration::from_millis(250);
 
@@ -46,10 +49,10 @@ pub(super) async fn run(args: Args) -> Result<(), Failure> {
     };
     let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
     let mut file = File::open(&path).map_err(failed)?;
+    file.seek(SeekFrom::Start(logs::begin(&path).map_err(failed)?)).map_err(failed)?;
     let mut plain = Plain::default();
     loop {
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
+        let bytes = new(&mut file).map_err(failed)?;
         say(&plain.add(&bytes))?;
         if !follow {
             return say(&plain.end());
@@ -60,6 +63,17 @@ pub(super) async fn run(args: Args) -> Result<(), Failure> {
             file = File::open(&path).map_err(failed)?;
         }
     }
+}
+
+/// All that was written since the last time, and is still there.
+fn new(file: &mut File) -> std::io::Result<Vec<u8>> {
+    let at = file.stream_position()?;
+    let mut bytes = Vec::new();
+    if let Some(next) = logs::data(&*file, at)? {
+        file.seek(SeekFrom::Start(next))?;
+        file.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// The log of a pod's database: its one container that is not an installer.
@@ -98,6 +112,8 @@ fn replaced(path: &Path, file: &mut File) -> std::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -121,5 +137,20 @@ mod tests {
             (name(false).as_str(), name(true).as_str()),
             ("database.log", "database.previous.log")
         );
+    }
+
+    #[test]
+    fn what_is_new_is_read_and_a_hole_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        fs::write(&path, "line\n".repeat(100_000)).unwrap();
+        logs::trim(&path, logs::Limit { kept: 1 << 16, more: 0 }).unwrap();
+        let mut file = File::open(&path).unwrap();
+        let late = new(&mut file).unwrap();
+        assert!(late.ends_with(b"line\n") && !late.contains(&0));
+        assert!(late.len() < 3 << 16, "{} bytes", late.len());
+        assert_eq!(new(&mut file).unwrap(), b"");
+        File::options().append(true).open(&path).unwrap().write_all(b"new\n").unwrap();
+        assert_eq!(new(&mut file).unwrap(), b"new\n");
     }
 }

@@ -30,6 +30,7 @@ use crate::{
         storage::{Key, Storage},
         url::Query,
     },
+    local::logs,
     runtime::Shutdown,
 };
 
@@ -138,6 +139,7 @@ impl Logs {
             }
             Err(error) => return Err(ApiError::internal(error)),
         };
+        let begin = logs::begin(&path).map_err(ApiError::internal)?;
         let mut reading = Reading {
             file,
             path,
@@ -149,9 +151,8 @@ impl Logs {
                 closing: self.closing.clone(),
             }),
         };
-        if let Some(lines) = options.tail {
-            reading.seek_last(lines).await.map_err(ApiError::internal)?;
-        }
+        let lines = options.tail.unwrap_or(usize::MAX);
+        reading.seek_last(lines, begin).await.map_err(ApiError::internal)?;
         let chunks = stream::unfold(reading, |mut reading| async {
             let chunk = reading.next().await.transpose()?;
             Some((chunk, reading))
@@ -207,15 +208,19 @@ struct Follow {
 }
 
 impl Reading {
-    /// Goes to where the last lines begin.
-    async fn seek_last(&mut self, lines: usize) -> io::Result<()> {
+    /// Goes to where the last lines begin, of those behind `begin`.
+    async fn seek_last(&mut self, lines: usize, begin: u64) -> io::Result<()> {
+        if lines == usize::MAX {
+            self.file.seek(SeekFrom::Start(begin)).await?;
+            return Ok(());
+        }
         let mut at = self.file.seek(SeekFrom::End(0)).await?;
         // The end of the last line separates it from nothing.
         let mut ends = 0;
         let mut buffer = vec![0; CHUNK];
         let end = at;
-        while at > 0 {
-            let size = at.min(CHUNK as u64);
+        while at > begin {
+            let size = (at - begin).min(CHUNK as u64);
             at -= size;
             let chunk = &mut buffer[..usize::try_from(size).unwrap_or(CHUNK)];
             self.file.seek(SeekFrom::Start(at)).await?;
@@ -231,7 +236,7 @@ impl Reading {
                 }
             }
         }
-        let start = if lines == 0 { end } else { 0 };
+        let start = if lines == 0 { end } else { begin };
         self.file.seek(SeekFrom::Start(start)).await?;
         Ok(())
     }
@@ -240,6 +245,7 @@ impl Reading {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; CHUNK.min(self.left)];
         loop {
+            self.skip_hole().await?;
             let read = self.file.read(&mut buffer).await?;
             if read > 0 || self.left == 0 {
                 self.left -= read;
@@ -261,6 +267,17 @@ impl Reading {
         }
     }
 
+    /// What a slow reader did not get is gone.
+    async fn skip_hole(&mut self) -> io::Result<()> {
+        let at = self.file.stream_position().await?;
+        if let Some(next) = logs::data(&self.file, at)?
+            && next != at
+        {
+            self.file.seek(SeekFrom::Start(next)).await?;
+        }
+        Ok(())
+    }
+
     /// Opens the file of the container's next life, which has the same name, when this one ended.
     async fn turned(&mut self) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
@@ -271,7 +288,12 @@ impl Reading {
         };
         let (old, new) = (self.file.metadata().await?, file.metadata().await?);
         if old.ino() == new.ino() {
-            return Ok(false);
+            // Where there are no holes, it was emptied.
+            let emptied = new.len() < self.file.stream_position().await?;
+            if emptied {
+                self.file.seek(SeekFrom::Start(0)).await?;
+            }
+            return Ok(emptied);
         }
         // Nobody writes into the old one any more; what came into it since the last look comes first.
         if self.file.stream_position().await? < old.len() {

@@ -2,12 +2,19 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    ops::Range,
     process::Child,
     sync::mpsc,
     time::Duration,
 };
 
-use navigator::{local::api::Identity, runtime::admin};
+use navigator::{
+    local::{
+        api::Identity,
+        logs::{self, Limit},
+    },
+    runtime::admin,
+};
 use serde_json::{Value, json};
 
 use super::host::{Host, run};
@@ -410,6 +417,44 @@ async fn logs_come_from_the_files_and_are_followed() {
     host.kubectl("delete pod a --force --grace-period=0").await;
     assert_eq!(lines.next(), "end");
     lines.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_lost_its_beginning_goes_on() {
+    let host = Host::start().await;
+    host.with("apply -f -", POD).await;
+    let folder = host.folder.join("logs/default/a");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("main.log");
+    let line = |number: usize| format!("line {number:>40}\n");
+    let lines = |numbers: Range<usize>| numbers.map(line).collect::<String>();
+    std::fs::write(&file, lines(0..20_000)).unwrap();
+    let followed = Lines::of(&host, "logs a -c main -f --tail=1");
+    assert_eq!(followed.next(), line(19_999).trim_end());
+    logs::trim(&file, Limit { kept: 1 << 17, more: 0 }).unwrap();
+    let append = |text: &str| {
+        let mut log = std::fs::File::options().append(true).open(&file).unwrap();
+        log.write_all(text.as_bytes()).unwrap();
+    };
+    append(&line(20_000));
+    assert_eq!(followed.next(), line(20_000).trim_end());
+    for arguments in ["logs a -c main", "logs a -c main --tail=1000000"] {
+        let all = host.kubectl(arguments).await;
+        let left = all.lines().count();
+        assert!((2_000..6_000).contains(&left), "{left} lines");
+        assert!(all == lines(20_001 - left..20_001), "{}", &all[..200]);
+    }
+    assert_eq!(host.kubectl("logs a -c main --tail=2").await, lines(19_999..20_001));
+    // As where a file system knows no holes.
+    std::fs::File::options().write(true).truncate(true).open(&file).unwrap();
+    append("anew\n");
+    assert_eq!(followed.next(), "anew");
+    append(&lines(0..20_000));
+    logs::trim(&file, Limit { kept: 1 << 17, more: 0 }).unwrap();
+    std::fs::rename(&file, folder.join("main.previous.log")).unwrap();
+    let before = host.kubectl("logs a -c main --previous").await;
+    let left = before.lines().count();
+    assert!(before == lines(20_000 - left..20_000), "{}", &before[..200]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

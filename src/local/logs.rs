@@ -1,0 +1,164 @@
+//! How the files that programs write into stay bounded, and where such a file begins.
+//!
+//! The beginning of a file that grew too long is given back as a hole: nobody can tell a database
+//! to open another file, a copy and a cut would lose the lines between them, and whoever reads
+//! goes on at the offset where they were. While no daemon runs, files grow.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Seek, SeekFrom},
+    os::fd::AsFd,
+    path::Path,
+    time::Duration,
+};
+
+use nix::{
+    fcntl::{FallocateFlags, fallocate},
+    unistd::{Whence, lseek},
+};
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::folder::Folder;
+use crate::runtime::Shutdown;
+
+/// What the kubelet keeps of a container: 5 files of 10 MiB.
+pub const LIMIT: Limit = Limit { kept: 50 << 20, more: 10 << 20 };
+/// As often as the kubelet looks.
+const EVERY: Duration = Duration::from_secs(10);
+/// Holes are made of whole blocks, whatever the file system's are.
+const BLOCK: u64 = 64 << 10;
+
+/// How much of a file is kept, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    pub kept: u64,
+    /// It may have so much more until something is done about it.
+    pub more: u64,
+}
+
+/// Looks after every file of an installation until shutdown.
+pub(super) async fn keep(folder: Folder, shutdown: Shutdown) {
+    loop {
+        for path in folder.all_logs() {
+            if let Err(error) = trim(&path, LIMIT)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                warn!(path = %path.display(), %error, "A log was not shortened");
+            }
+        }
+        tokio::select! {
+            () = sleep(EVERY) => {}
+            () = shutdown.triggered() => return,
+        }
+    }
+}
+
+/// Gives back the beginning of a file that is too long. Whoever writes into it must append.
+///
+/// # Errors
+/// When it cannot be opened or cut.
+pub fn trim(path: &Path, limit: Limit) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    let size = file.metadata()?.len();
+    let Some(first) = data(&file, 0)? else { return Ok(()) };
+    if size - first <= limit.kept + limit.more {
+        return Ok(());
+    }
+    let hole = (size - limit.kept) / BLOCK * BLOCK;
+    let kind = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    match fallocate(&file, kind, 0, i64::try_from(hole).map_err(io::Error::other)?) {
+        // A file system that knows no holes: better a short log than a full disk.
+        Err(nix::Error::EOPNOTSUPP) => file.set_len(0),
+        done => Ok(done?),
+    }
+}
+
+/// Where the first whole line of a file is.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn begin(path: &Path) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let Some(first) = data(&file, 0)? else { return Ok(0) };
+    if first == 0 {
+        return Ok(0);
+    }
+    file.seek(SeekFrom::Start(first))?;
+    let cut = BufReader::new(file).skip_until(b'\n')?;
+    Ok(first + u64::try_from(cut).map_err(io::Error::other)?)
+}
+
+/// Goes over a hole, for those who read behind the writer by more than is kept. `None` at the end.
+///
+/// # Errors
+/// When the file system does not say.
+pub fn data(file: impl AsFd, from: u64) -> io::Result<Option<u64>> {
+    match lseek(file, i64::try_from(from).map_err(io::Error::other)?, Whence::SeekData) {
+        Ok(at) => Ok(u64::try_from(at).ok()),
+        Err(nix::Error::ENXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        os::unix::fs::MetadataExt,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_long_file_loses_its_beginning_and_nobody_a_line() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path());
+        folder.create().unwrap();
+        std::fs::create_dir_all(folder.logs("default", "a-0")).unwrap();
+        let path = folder.log("default", "a-0", "database", false);
+        std::fs::write(folder.daemon_log(), "").unwrap();
+        std::fs::write(folder.logs("default", "a-0").join("notes.txt"), "").unwrap();
+        assert_eq!(folder.all_logs(), [folder.daemon_log(), path.clone()][..1]);
+
+        let mut writer = File::options().create(true).append(true).open(&path).unwrap();
+        assert_eq!(folder.all_logs(), [folder.daemon_log(), path.clone()]);
+        let limit = Limit { kept: 4 * BLOCK, more: 2 * BLOCK };
+        let mut reader = File::open(&path).unwrap();
+        let mut written = 0;
+        let mut line = |writer: &mut File| {
+            writeln!(writer, "line {written}").unwrap();
+            written += 1;
+        };
+        line(&mut writer);
+        trim(&path, limit).unwrap();
+        assert_eq!(begin(&path).unwrap(), 0, "it is short");
+        let mut read = String::new();
+        for _ in 0..5 {
+            while writer.metadata().unwrap().len() - begin(&path).unwrap() < 7 * BLOCK {
+                line(&mut writer);
+            }
+            reader.read_to_string(&mut read).unwrap();
+            trim(&path, limit).unwrap();
+            line(&mut writer);
+        }
+        reader.read_to_string(&mut read).unwrap();
+        assert!(read.lines().enumerate().all(|(at, line)| line == format!("line {at}")));
+        assert_eq!(read.lines().count(), written);
+
+        let about = writer.metadata().unwrap();
+        assert_eq!(about.len(), read.len() as u64, "offsets are what they were");
+        assert!(about.blocks() * 512 <= 7 * BLOCK, "{} blocks", about.blocks());
+        let first = usize::try_from(begin(&path).unwrap()).unwrap();
+        assert!(read.len() - first >= 4 * 65_536 - 100, "begins at {first} of {}", read.len());
+        assert!(read[first..].starts_with("line ") && read[..first].ends_with('\n'));
+        // Who read nothing so far goes on with what is left.
+        let mut late = File::open(&path).unwrap();
+        let at = data(&late, 10).unwrap().unwrap();
+        late.seek(SeekFrom::Start(at)).unwrap();
+        let mut text = String::new();
+        late.read_to_string(&mut text).unwrap();
+        assert!(!text.contains('\0') && text.ends_with(&read[first..]));
+        assert_eq!(data(&late, about.len()).unwrap(), None);
+    }
+}
