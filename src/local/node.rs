@@ -8,6 +8,7 @@
 mod addresses;
 mod claims;
 mod garbage;
+mod given;
 mod launch;
 mod machine;
 mod pod;
@@ -16,6 +17,8 @@ mod probes;
 mod process;
 mod sets;
 mod status;
+mod variables;
+mod volumes;
 mod watch;
 
 use std::{

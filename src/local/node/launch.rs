@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Volume};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 use super::process::Launch;
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Where the pilot renders its configuration in a pod.
-const CONFIG_DIR: &str = "/etc/navigator";
+pub(crate) const CONFIG_DIR: &str = "/etc/navigator";
 
 /// What a container is to run.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,12 @@ pub(crate) fn volume_folder(folder: &Folder, pod: &Pod, volume: &Volume) -> Opti
     if let Some(claim) = &volume.persistent_volume_claim {
         return Some(folder.claim(namespace, &claim.claim_name));
     }
-    volume.empty_dir.as_ref().map(|_| folder.pod(namespace, name).join(&volume.name))
+    let made = volume.empty_dir.is_some()
+        || volume.secret.is_some()
+        || volume.config_map.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some();
+    made.then(|| folder.pod(namespace, name).join(&volume.name))
 }
 
 /// File that a container's program writes its last words to.
@@ -108,13 +113,15 @@ pub(crate) fn installer(place: &Place<'_>, pod: &Pod, container: &Container) -> 
     })
 }
 
-/// The pilot of this container, with the distribution that it is to run.
+/// The pilot of this container, with the distribution that it is to run, and what the container says
+/// by variables.
 pub(crate) fn pilot(
     place: &Place<'_>,
     pod: &Pod,
     container: &Container,
     database: &DrivenDatabase,
     home: &Path,
+    mut told: BTreeMap<String, String>,
 ) -> Option<Launch> {
     let (namespace, name) = key(pod);
     let folder = place.folder;
@@ -123,12 +130,6 @@ pub(crate) fn pilot(
     let mut env: BTreeMap<OsString, OsString> = place.environment.iter().cloned().collect();
     if let Some((variable, java)) = java(place, database, home, &env) {
         env.insert(variable.into(), java);
-    }
-    let mut told: BTreeMap<String, String> = BTreeMap::new();
-    for variable in container.env.iter().flatten() {
-        if let Some(value) = value(place, pod, &told, variable) {
-            told.insert(variable.name.clone(), value);
-        }
     }
     let mut tell = |name: &str, value: String| {
         told.insert(name.to_owned(), value);
@@ -191,48 +192,6 @@ fn translated(folder: &Folder, pod: &Pod, container: &Container, path: &str) -> 
     Some(found)
 }
 
-/// Value of a variable; `None` when it comes from where this host has nothing.
-fn value(
-    place: &Place<'_>,
-    pod: &Pod,
-    before: &BTreeMap<String, String>,
-    variable: &EnvVar,
-) -> Option<String> {
-    if let Some(source) = &variable.value_from {
-        return field(place, pod, &source.field_ref.as_ref()?.field_path);
-    }
-    let mut text = variable.value.clone().unwrap_or_default();
-    for (name, value) in before {
-        text = text.replace(&format!("$({name})"), value);
-    }
-    Some(text)
-}
-
-/// A field of the pod, as the downward API names it.
-fn field(place: &Place<'_>, pod: &Pod, path: &str) -> Option<String> {
-    let meta = &pod.metadata;
-    let in_map = |map: &Option<BTreeMap<String, String>>, rest: &str| {
-        let key = rest.strip_prefix("['")?.strip_suffix("']")?;
-        Some(map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default())
-    };
-    match path {
-        "metadata.name" => meta.name.clone(),
-        "metadata.namespace" => meta.namespace.clone(),
-        "metadata.uid" => meta.uid.clone(),
-        "status.podIP" | "status.podIPs" => Some(place.address.to_string()),
-        "status.hostIP" | "status.hostIPs" => Some(Ipv4Addr::LOCALHOST.to_string()),
-        "spec.nodeName" => Some(place.machine.to_owned()),
-        "spec.serviceAccountName" => pod.spec.as_ref()?.service_account_name.clone(),
-        _ => {
-            let labels = path.strip_prefix("metadata.labels");
-            let annotations = path.strip_prefix("metadata.annotations");
-            labels
-                .and_then(|rest| in_map(&meta.labels, rest))
-                .or_else(|| annotations.and_then(|rest| in_map(&meta.annotations, rest)))
-        }
-    }
-}
-
 /// Bytes that a container may take.
 pub(crate) fn memory_limit(container: &Container) -> Option<u64> {
     let limit = container.resources.as_ref()?.limits.as_ref()?.get("memory")?;
@@ -271,14 +230,6 @@ mod tests {
                 "containers": [{
                     "name": "database", "image": "database:5.0.6",
                     "command": ["/shared/navigator", "pilot", database.names.word],
-                    "env": [
-                        {"name": "NAVIGATOR_PILOT_NAME",
-                         "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-                        {"name": "NAVIGATOR_POD_IP",
-                         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-                        {"name": "BOTH", "value": "$(NAVIGATOR_PILOT_NAME)-x"},
-                        {"name": "NOWHERE", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
-                    ],
                     "resources": {"limits": {"memory": "1Gi"}},
                     "volumeMounts": [
                         {"name": "shared", "mountPath": "/shared"},
@@ -320,7 +271,9 @@ mod tests {
 
             let Some(Role::Pilot(driven)) = role(ALL, main) else { panic!("it is a pilot") };
             let home = Path::new("/homes/one");
-            let launch = pilot(&place, &pod, main, driven, home).unwrap();
+            let said = [("BOTH", "demo-0-x"), ("NAVIGATOR_BIND_ADDRESS", "0.0.0.0")];
+            let said = said.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let launch = pilot(&place, &pod, main, driven, home, said.into()).unwrap();
             assert_eq!(launch.program, Path::new("/state/pods/shop/demo-0/shared/navigator"));
             assert_eq!(launch.args, ["pilot", driven.names.word]);
             assert_eq!(launch.log, Path::new("/state/logs/shop/demo-0/database.log"));
@@ -328,7 +281,6 @@ mod tests {
             for (name, value) in [
                 ("PATH", "/bin"),
                 ("BOTH", "demo-0-x"),
-                ("NAVIGATOR_POD_IP", "127.30.1.1"),
                 ("NAVIGATOR_BIND_ADDRESS", "127.30.1.1"),
                 ("NAVIGATOR_DATA_DIR", "/state/claims/shop/data-demo-0"),
                 ("NAVIGATOR_CONFIG_DIR", "/state/pods/shop/demo-0/config"),
@@ -338,9 +290,8 @@ mod tests {
             ] {
                 assert_eq!(env[&OsString::from(name)], value, "{name}");
             }
-            assert!(!env.contains_key(&OsString::from("NOWHERE")));
             let ordinary = Place { root: false, ..place };
-            let launch = pilot(&ordinary, &pod, main, driven, home).unwrap();
+            let launch = pilot(&ordinary, &pod, main, driven, home, BTreeMap::new()).unwrap();
             assert!(launch.env.iter().all(|(name, _)| name != "NAVIGATOR_PILOT_USER"));
         }
     }

@@ -28,13 +28,18 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    Host, MANAGER, gone,
+    Host, MANAGER,
+    given::Given,
+    gone,
     launch::{self, Place, Role},
     probes::{self, Health},
     process::{Exit, Launch, Process},
     status::{self, View},
+    variables::{Variables, variables},
+    volumes,
 };
 use crate::{
+    api::names,
     error::chain,
     local::{
         folder::{read_if_there, write_own},
@@ -56,6 +61,10 @@ const FIRST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 /// One that ran so long did not end at once.
 const RAN_WELL: Duration = Duration::from_secs(600);
+/// Files of Secrets and ConfigMaps follow these so often, as the kubelet has it.
+const REFRESH: Duration = Duration::from_secs(60);
+/// Why a pod waits for a volume.
+const FAILED_MOUNT: &str = "FailedMount";
 /// What Kubernetes grants a pod that asks for nothing.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// For a program that was killed.
@@ -148,7 +157,7 @@ pub(crate) async fn live(host: Arc<Host>, mut pods: watch::Receiver<Known>) {
         process: None,
     };
     life.recall();
-    let end = life.run().await;
+    let end = Box::pin(life.run()).await;
     life.end(end).await;
 }
 
@@ -178,6 +187,10 @@ impl Life {
         self.view.init = self.written.init_container_statuses.clone().unwrap_or_default();
         self.view.containers = self.written.container_statuses.clone().unwrap_or_default();
         self.view.ephemeral = self.written.ephemeral_container_statuses.clone().unwrap_or_default();
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let all = spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
+        let ignored = all.filter(|it| launch::role(&self.host.databases, it).is_none());
+        self.view.ignored = ignored.map(|container| container.name).collect();
     }
 
     async fn run(&mut self) -> End {
@@ -190,9 +203,9 @@ impl Life {
                 return end;
             }
         };
+        self.tell_mounts(&prepared).await;
         if self.process.is_none() {
-            let place = self.place(&prepared);
-            let pilot = self.pilot(&place, &prepared);
+            let pilot = self.pilot(&prepared, Variables::new());
             self.process = pilot.and_then(|pilot| Process::find(&pilot.program, &pilot.args));
         }
         if let Some(end) = self.install(&prepared).await {
@@ -207,7 +220,15 @@ impl Life {
                 if let Some(end) = self.wait(pause).await {
                     return end;
                 }
-                if let Err(error) = self.start(&prepared) {
+                let variables = match self.give(&prepared).await {
+                    Ok(variables) => variables,
+                    Err(Waits(reason, message)) => {
+                        self.tell_waiting(reason, &message).await;
+                        pause = AGAIN;
+                        continue;
+                    }
+                };
+                if let Err(error) = self.start(&prepared, variables) {
                     self.tell_waiting("RunContainerError", &error.to_string()).await;
                     crashes += 1;
                     pause = delay(crashes);
@@ -251,8 +272,10 @@ impl Life {
             .of(namespace, name)
             .map_err(|error| failed("find an address", &error))?;
         let folder = host.folder.pod(namespace, name);
-        let mut folders = vec![folder.clone(), host.folder.logs(namespace, name)];
-        for volume in spec.volumes.iter().flatten() {
+        for folder in [folder, host.folder.logs(namespace, name)] {
+            fs::create_dir_all(&folder).map_err(|error| failed("make a folder", &error))?;
+        }
+        for volume in volumes::mounted(&self.pod, &self.run_here()) {
             if let Some(claim) = &volume.persistent_volume_claim {
                 let claims: Api<PersistentVolumeClaim> =
                     Api::namespaced(host.client.clone(), namespace);
@@ -266,10 +289,6 @@ impl Life {
                     return Err(Waits("ContainerCreating", text));
                 }
             }
-            folders.extend(launch::volume_folder(&host.folder, &self.pod, volume));
-        }
-        for folder in folders {
-            fs::create_dir_all(&folder).map_err(|error| failed("make a folder", &error))?;
         }
         let home = if self.process.is_some() && !self.record.home.as_os_str().is_empty() {
             self.record.home.clone()
@@ -288,14 +307,60 @@ impl Life {
         self.record.grace = self.grace().as_secs();
         self.save();
         self.view.address = Some(address);
-        self.view.ignored = spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-            .filter(|container| launch::role(&self.host.databases, container).is_none())
-            .map(|container| container.name.clone())
-            .collect();
-        Ok(Prepared { container, database, home, address })
+        let prepared = Prepared { container, database, home, address };
+        if self.process.is_none() {
+            self.give(&prepared).await?;
+        }
+        Ok(prepared)
+    }
+
+    /// Containers of which a program is run here.
+    fn run_here(&self) -> Vec<Container> {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let all = spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
+        all.filter(|container| launch::role(&self.host.databases, container).is_some()).collect()
+    }
+
+    /// Makes volumes as they are to be now; the variables that the pilot is told.
+    async fn give(&self, prepared: &Prepared) -> Result<Variables, Waits> {
+        let containers = self.run_here();
+        let volumes = volumes::mounted(&self.pod, &containers);
+        let (namespace, _) = launch::key(&self.pod);
+        let given = Given::read(&self.host.client, namespace, &containers, &volumes);
+        let given = Box::pin(given).await;
+        let given = given.map_err(|error| {
+            Waits("ContainerCreating", format!("nothing was read: {}", chain(&error)))
+        })?;
+        let place = self.place(prepared);
+        for volume in &volumes {
+            volumes::make(&place, &self.pod, volume, &given)
+                .map_err(|text| Waits(FAILED_MOUNT, text))?;
+        }
+        variables(&place, &self.pod, &prepared.container, &given)
+            .map_err(|text| Waits("CreateContainerConfigError", text))
+    }
+
+    /// Says where volumes are that a program in a container would see somewhere else.
+    async fn tell_mounts(&self, prepared: &Prepared) {
+        let Prepared { container, database, .. } = prepared;
+        let known = [names::SHARED_DIR, launch::CONFIG_DIR, database.names.data_dir];
+        let volumes = volumes::mounted(&self.pod, std::slice::from_ref(container));
+        for mount in container.volume_mounts.iter().flatten() {
+            let volume = volumes.iter().find(|volume| volume.name == mount.name);
+            let Some(volume) = volume.filter(|_| !known.contains(&mount.mount_path.as_str()))
+            else {
+                continue;
+            };
+            let folder = launch::volume_folder(&self.host.folder, &self.pod, volume);
+            let folder = folder.unwrap_or_default();
+            let text = format!(
+                "volume {:?} is at {}, and not at {}: programs of this host see the host's files",
+                mount.name,
+                folder.display(),
+                mount.mount_path
+            );
+            self.event(&Notice::warning("NotMounted", text)).await;
+        }
     }
 
     fn place(&self, prepared: &Prepared) -> Place<'_> {
@@ -311,9 +376,9 @@ impl Life {
         }
     }
 
-    fn pilot(&self, place: &Place<'_>, prepared: &Prepared) -> Option<Launch> {
+    fn pilot(&self, prepared: &Prepared, variables: Variables) -> Option<Launch> {
         let Prepared { container, database, home, address: _ } = prepared;
-        launch::pilot(place, &self.pod, container, database, home)
+        launch::pilot(&self.place(prepared), &self.pod, container, database, home, variables)
     }
 
     /// Runs the init containers, unless this very program was installed already.
@@ -375,9 +440,8 @@ impl Life {
         Ok((code, fs::read_to_string(&log).unwrap_or_default()))
     }
 
-    fn start(&mut self, prepared: &Prepared) -> io::Result<()> {
-        let place = self.place(prepared);
-        let pilot = self.pilot(&place, prepared);
+    fn start(&mut self, prepared: &Prepared, variables: Variables) -> io::Result<()> {
+        let pilot = self.pilot(prepared, variables);
         let pilot = pilot.ok_or_else(|| io::Error::other("a folder that it needs is no volume"))?;
         let (namespace, name) = launch::key(&self.pod);
         let container = &prepared.container.name;
@@ -405,19 +469,15 @@ impl Life {
     /// The status of the pilot's container.
     fn container(&mut self, prepared: &Prepared) -> &mut ContainerStatus {
         let spec = self.pod.spec.clone().unwrap_or_default();
-        let all = &mut self.view.containers;
         for container in &spec.containers {
-            if all.iter().all(|known| known.name != container.name) {
-                let state = if self.view.ignored.contains(&container.name) {
-                    status::waiting("NotRun", "images are not run on this host")
-                } else {
-                    status::waiting("ContainerCreating", "")
-                };
-                all.push(status::unknown(container, state));
+            if self.view.containers.iter().all(|known| known.name != container.name) {
+                let state = self.view.waiting(&container.name, "ContainerCreating", "");
+                self.view.containers.push(status::unknown(container, state));
             }
         }
         let pid = self.record.pid;
-        let known = all.iter_mut().find(|known| known.name == prepared.container.name);
+        let mut all = self.view.containers.iter_mut();
+        let known = all.find(|known| known.name == prepared.container.name);
         let known = known.expect("a status was made for each container of the spec");
         known.container_id = (pid > 0).then(|| status::id(pid));
         known.image_id = format!("file://{}", prepared.home.display());
@@ -441,6 +501,7 @@ impl Life {
         let mut probes = Box::pin(probes);
         let mut asking = true;
         let mut looks = interval(LOOK);
+        let mut given = Instant::now();
         loop {
             if let Some(exit) = self.process.as_mut().and_then(Process::ended) {
                 return Ok(exit);
@@ -462,6 +523,12 @@ impl Life {
             }
             self.deliver(prepared).await;
             self.write().await;
+            if given.elapsed() >= REFRESH {
+                given = Instant::now();
+                if let Err(Waits(reason, message)) = self.give(prepared).await {
+                    debug!(reason, message, "Files of a pod are as they were");
+                }
+            }
             tokio::select! {
                 () = &mut probes, if asking => asking = false,
                 _ = looks.tick() => {}
@@ -514,7 +581,7 @@ impl Life {
     async fn tell_waiting(&mut self, reason: &'static str, message: &str) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for container in &spec.containers {
-            let state = status::waiting(reason, message);
+            let state = self.view.waiting(&container.name, reason, message);
             match self.view.containers.iter_mut().find(|known| known.name == container.name) {
                 Some(known) => (known.state, known.ready) = (Some(state), false),
                 None => self.view.containers.push(status::unknown(container, state)),
@@ -524,7 +591,8 @@ impl Life {
             let (namespace, name) = launch::key(&self.pod);
             info!(namespace, name, reason, explanation = message, "A pod waits");
             if reason != "ContainerCreating" {
-                self.event(&Notice::warning("Failed", message)).await;
+                let failed = if reason == FAILED_MOUNT { FAILED_MOUNT } else { "Failed" };
+                self.event(&Notice::warning(failed, message)).await;
             }
         }
     }

@@ -99,6 +99,16 @@ pub(crate) struct View {
     pub(crate) unready: String,
 }
 
+impl View {
+    /// The state of a container that does not run: what is in an image waits for nothing else.
+    pub(crate) fn waiting(&self, name: &str, reason: &str, message: &str) -> ContainerState {
+        if self.ignored.iter().any(|ignored| ignored == name) {
+            return waiting("NotRun", "images are not run on this host");
+        }
+        waiting(reason, message)
+    }
+}
+
 /// The whole status. Times of what is as it was stay.
 pub(crate) fn status(pod: &Pod, before: &PodStatus, view: &View) -> PodStatus {
     let View { address, init, containers, ephemeral, ignored, unready } = view;

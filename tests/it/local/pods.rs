@@ -16,7 +16,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::host::Host;
+use super::host::{Host, run};
 use crate::support::wait::until;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -169,6 +169,99 @@ async fn a_claim_that_is_deleted_with_its_pod_is_made_anew() {
     assert_ne!(now["metadata"]["uid"], uid);
     assert_eq!(now["metadata"].get("deletionTimestamp"), None, "it is to stay: {now}");
     assert!(row.parent().unwrap().is_dir() && !row.exists(), "the old data are gone");
+    node.stop().await;
+}
+
+/// Adds to the set's one container that is run.
+fn add(set: &mut Value, field: &str, items: &Value) {
+    let container = &mut set["spec"]["template"]["spec"]["containers"][0][field];
+    let mut all = container.as_array().cloned().unwrap_or_default();
+    all.extend(items.as_array().unwrap().iter().cloned());
+    *container = all.into();
+}
+
+fn add_volume(set: &mut Value, volume: Value) {
+    set["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_waits_for_what_it_takes_from_secrets_and_config_maps() {
+    let host = Host::start().await;
+    let (node, _runtime) = host.carry_out();
+    let mut set = set("default", "echo word is $WORD and $SIZE");
+    add(
+        &mut set,
+        "env",
+        &json!([
+            {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "word"}}},
+        ]),
+    );
+    add(&mut set, "envFrom", &json!([{"configMapRef": {"name": "settings"}}]));
+    add(&mut set, "volumeMounts", &json!([{"name": "keys", "mountPath": "/keys"}]));
+    add_volume(&mut set, json!({"name": "keys", "secret": {"secretName": "keys"}}));
+    // Of what is not run nobody needs anything.
+    add_volume(&mut set, json!({"name": "other", "nfs": {"server": "a", "path": "/"}}));
+    let containers = set["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
+    containers.push(json!({
+        "name": "side", "image": "example",
+        "volumeMounts": [{"name": "other", "mountPath": "/other"}],
+    }));
+    host.with("apply -f -", &set.to_string()).await;
+    let waits =
+        |reason: &'static str| move |status: &Value| status["state"]["waiting"]["reason"] == reason;
+    let status = seen(&host, "a pod without a volume", waits("FailedMount")).await;
+    let why = "volume \"keys\": secret \"keys\" not found";
+    assert_eq!(status["state"]["waiting"]["message"], why);
+    assert_eq!(host.json("get pod demo-0").await["status"]["phase"], "Pending");
+    let described = host.kubectl("describe pod demo-0").await;
+    assert!(described.contains("FailedMount") && described.contains(why), "{described}");
+    host.kubectl("create secret generic keys --from-literal=word=yes").await;
+    let without = waits("CreateContainerConfigError");
+    let status = seen(&host, "a pod without a variable", without).await;
+    assert_eq!(status["state"]["waiting"]["message"], "configmap \"settings\" not found");
+    host.kubectl("create configmap settings --from-literal=SIZE=3").await;
+    seen(&host, "a pod that runs", runs).await;
+    until("what it says", PATIENCE, async || {
+        let said = host.kubectl("logs demo-0 -c cassandra").await;
+        if said == "word is yes and 3\n" { Ok(()) } else { Err(said) }
+    })
+    .await;
+    let folder = host.folder.join("pods/default/demo-0/keys");
+    assert_eq!(std::fs::read_to_string(folder.join("word")).unwrap(), "yes");
+    let events = host.kubectl("get events").await;
+    let told = format!("volume \"keys\" is at {}, and not at /keys", folder.display());
+    assert!(events.contains("NotMounted") && events.contains(&told), "{events}");
+    let status = host.json("get pod demo-0").await["status"].clone();
+    assert_eq!(status["containerStatuses"][1]["state"]["waiting"]["reason"], "NotRun");
+    // What is new is told to the next life.
+    host.kubectl("delete configmap settings").await;
+    host.kubectl("create configmap settings --from-literal=SIZE=4").await;
+    host.kubectl("delete pod demo-0 --timeout=60s").await;
+    until("what the next one says", PATIENCE, async || {
+        let output = run(host.command("logs demo-0 -c cassandra"), "").await;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if said == "word is yes and 4\n" { Ok(()) } else { Err(said) }
+    })
+    .await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_a_volume_that_is_not_served_stays_pending_and_says_why() {
+    let host = Host::start().await;
+    let (node, _runtime) = host.carry_out();
+    let mut set = set("default", "");
+    add(&mut set, "volumeMounts", &json!([{"name": "logs", "mountPath": "/logs"}]));
+    add_volume(&mut set, json!({"name": "logs", "hostPath": {"path": "/var/log"}}));
+    host.with("apply -f -", &set.to_string()).await;
+    let failed = |it: &Value| it["state"]["waiting"]["reason"] == "FailedMount";
+    let status = seen(&host, "a pod that waits", failed).await;
+    let why = "volume \"logs\": hostPath is not served on this host";
+    assert_eq!(status["state"]["waiting"]["message"], why);
+    let rows = host.kubectl("get pods").await;
+    assert!(rows.contains("demo-0   0/1     FailedMount"), "{rows}");
+    // Nothing of it holds its end up.
+    host.kubectl("delete pod demo-0 --timeout=60s").await;
     node.stop().await;
 }
 

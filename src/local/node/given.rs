@@ -1,0 +1,135 @@
+//! What a pod takes from other objects: the Secrets and ConfigMaps that its variables and volumes
+//! name. Owns which are read; reads each once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Secret, Volume};
+use kube::{Api, Client};
+
+/// Where a value is taken from, as messages call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    Secret,
+    ConfigMap,
+}
+
+impl Source {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Secret => "secret",
+            Self::ConfigMap => "configmap",
+        }
+    }
+}
+
+/// Values by key.
+pub(crate) type Data = BTreeMap<String, Vec<u8>>;
+
+/// Everything that was found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given(BTreeMap<(Source, String), Data>);
+
+impl Given {
+    /// Reads what these containers and volumes name. What is not there is missed by who looks it up.
+    pub(crate) async fn read(
+        client: &Client,
+        namespace: &str,
+        containers: &[Container],
+        volumes: &[Volume],
+    ) -> Result<Self, kube::Error> {
+        let mut found = BTreeMap::new();
+        for (source, name) in named(containers, volumes) {
+            let data = match source {
+                Source::Secret => {
+                    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+                    api.get_opt(&name).await?.map(secret)
+                }
+                Source::ConfigMap => {
+                    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+                    api.get_opt(&name).await?.map(config_map)
+                }
+            };
+            if let Some(data) = data {
+                found.insert((source, name), data);
+            }
+        }
+        Ok(Self(found))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with(mut self, source: Source, name: &str, data: &[(&str, &str)]) -> Self {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+        self.0.insert((source, name.to_owned()), data);
+        self
+    }
+
+    /// All of an object; `None` where it may be missing, and is.
+    pub(crate) fn all(
+        &self,
+        source: Source,
+        name: &str,
+        optional: Option<bool>,
+    ) -> Result<Option<&Data>, String> {
+        match self.0.get(&(source, name.to_owned())) {
+            None if optional != Some(true) => Err(format!("{} {name:?} not found", source.name())),
+            found => Ok(found),
+        }
+    }
+
+    /// One value of an object; `None` where it may be missing, and is.
+    pub(crate) fn value(
+        &self,
+        source: Source,
+        name: &str,
+        key: &str,
+        optional: Option<bool>,
+    ) -> Result<Option<&[u8]>, String> {
+        let Some(data) = self.all(source, name, optional)? else { return Ok(None) };
+        match data.get(key) {
+            None if optional != Some(true) => {
+                Err(format!("couldn't find key {key:?} in {} {name:?}", source.name()))
+            }
+            found => Ok(found.map(Vec::as_slice)),
+        }
+    }
+}
+
+fn secret(found: Secret) -> Data {
+    found.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()
+}
+
+fn config_map(found: ConfigMap) -> Data {
+    let text = found.data.unwrap_or_default().into_iter();
+    let binary = found.binary_data.unwrap_or_default().into_iter();
+    text.map(|(key, value)| (key, value.into_bytes()))
+        .chain(binary.map(|(key, value)| (key, value.0)))
+        .collect()
+}
+
+/// Names of everything that is meant.
+fn named(containers: &[Container], volumes: &[Volume]) -> BTreeSet<(Source, String)> {
+    let mut found = BTreeSet::new();
+    let mut add = |source: Source, name: Option<&String>| {
+        found.extend(name.map(|name| (source, name.clone())));
+    };
+    for container in containers {
+        for variable in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()) {
+            add(Source::Secret, variable.secret_key_ref.as_ref().map(|it| &it.name));
+            add(Source::ConfigMap, variable.config_map_key_ref.as_ref().map(|it| &it.name));
+        }
+        for from in container.env_from.iter().flatten() {
+            add(Source::Secret, from.secret_ref.as_ref().map(|it| &it.name));
+            add(Source::ConfigMap, from.config_map_ref.as_ref().map(|it| &it.name));
+        }
+    }
+    for volume in volumes {
+        add(Source::Secret, volume.secret.as_ref().and_then(|it| it.secret_name.as_ref()));
+        add(Source::ConfigMap, volume.config_map.as_ref().map(|it| &it.name));
+        let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
+        for part in projected {
+            add(Source::Secret, part.secret.as_ref().map(|it| &it.name));
+            add(Source::ConfigMap, part.config_map.as_ref().map(|it| &it.name));
+        }
+    }
+    found
+}

@@ -1,0 +1,269 @@
+//! Variables of a container: said, taken from other objects, or fields of its pod. Pure.
+//!
+//! What cannot be told is an error, in the kubelet's words where it has some: a program that lacks
+//! a variable without anybody's word does something else.
+
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, ResourceFieldSelector};
+
+use super::{
+    given::{Given, Source},
+    launch::Place,
+};
+use crate::api::quantity;
+
+/// A variable's name, and its value.
+pub(crate) type Variables = BTreeMap<String, String>;
+
+/// Every variable of a container.
+pub(crate) fn variables(
+    place: &Place<'_>,
+    pod: &Pod,
+    container: &Container,
+    given: &Given,
+) -> Result<Variables, String> {
+    let mut told = Variables::new();
+    for from in container.env_from.iter().flatten() {
+        let found = if let Some(secret) = &from.secret_ref {
+            given.all(Source::Secret, &secret.name, secret.optional)?
+        } else if let Some(map) = &from.config_map_ref {
+            given.all(Source::ConfigMap, &map.name, map.optional)?
+        } else {
+            None
+        };
+        let prefix = from.prefix.as_deref().unwrap_or_default();
+        let found = found.into_iter().flatten();
+        told.extend(found.map(|(key, value)| (format!("{prefix}{key}"), text(value))));
+    }
+    for variable in container.env.iter().flatten() {
+        if let Some(value) = value(place, pod, container, given, &told, variable)? {
+            told.insert(variable.name.clone(), value);
+        }
+    }
+    Ok(told)
+}
+
+/// `None` where it may be missing, and is.
+fn value(
+    place: &Place<'_>,
+    pod: &Pod,
+    container: &Container,
+    given: &Given,
+    before: &Variables,
+    variable: &EnvVar,
+) -> Result<Option<String>, String> {
+    let Some(from) = &variable.value_from else {
+        return Ok(Some(expand(variable.value.as_deref().unwrap_or_default(), before)));
+    };
+    if let Some(field_ref) = &from.field_ref {
+        return field(place, pod, &field_ref.field_path).map(Some);
+    }
+    if let Some(resource) = &from.resource_field_ref {
+        return amount(container, resource).map(Some);
+    }
+    let found = if let Some(secret) = &from.secret_key_ref {
+        given.value(Source::Secret, &secret.name, &secret.key, secret.optional)?
+    } else if let Some(map) = &from.config_map_key_ref {
+        given.value(Source::ConfigMap, &map.name, &map.key, map.optional)?
+    } else {
+        return Err(format!("nothing on this host says variable {}", variable.name));
+    };
+    Ok(found.map(text))
+}
+
+fn text(bytes: &[u8]) -> String {
+    // A variable ends where the first zero byte is, and cannot hold one.
+    String::from_utf8_lossy(bytes).replace('\0', "")
+}
+
+/// Puts variables for `$(NAME)`; `$$` is one `$`, and what is not known stays as it is.
+fn expand(text: &str, known: &Variables) -> String {
+    let mut parts = text.split('$');
+    let mut done = parts.next().unwrap_or_default().to_owned();
+    while let Some(part) = parts.next() {
+        let name = part.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        if let Some((Some(value), rest)) = name.map(|(name, rest)| (known.get(name), rest)) {
+            done.extend([value, rest]);
+            continue;
+        }
+        done.push('$');
+        done.push_str(part);
+        // Of two the second one says nothing any more.
+        if part.is_empty() {
+            done.push_str(parts.next().unwrap_or_default());
+        }
+    }
+    done
+}
+
+/// A field of the pod, as the downward API names it.
+pub(crate) fn field(place: &Place<'_>, pod: &Pod, path: &str) -> Result<String, String> {
+    let meta = &pod.metadata;
+    let in_map = |map: &Option<BTreeMap<String, String>>, rest: &str| {
+        if rest.is_empty() {
+            let lines = map.iter().flatten().map(|(key, value)| format!("{key}={value:?}\n"));
+            return Some(lines.collect::<Vec<_>>().concat());
+        }
+        let key = rest.strip_prefix("['")?.strip_suffix("']")?;
+        Some(map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default())
+    };
+    let found = match path {
+        "metadata.name" => meta.name.clone(),
+        "metadata.namespace" => meta.namespace.clone(),
+        "metadata.uid" => meta.uid.clone(),
+        "status.podIP" | "status.podIPs" => Some(place.address.to_string()),
+        "status.hostIP" | "status.hostIPs" => Some(Ipv4Addr::LOCALHOST.to_string()),
+        "spec.nodeName" => Some(place.machine.to_owned()),
+        "spec.serviceAccountName" => {
+            pod.spec.as_ref().map(|spec| spec.service_account_name.clone().unwrap_or_default())
+        }
+        _ => {
+            let labels = path.strip_prefix("metadata.labels");
+            let annotations = path.strip_prefix("metadata.annotations");
+            labels
+                .and_then(|rest| in_map(&meta.labels, rest))
+                .or_else(|| annotations.and_then(|rest| in_map(&meta.annotations, rest)))
+        }
+    };
+    found.ok_or_else(|| format!("unsupported fieldPath: {path}"))
+}
+
+/// How much of something a container asks for, or may have.
+pub(crate) fn amount(
+    container: &Container,
+    selector: &ResourceFieldSelector,
+) -> Result<String, String> {
+    let ResourceFieldSelector { resource, divisor, container_name: _ } = selector;
+    let resources = container.resources.clone().unwrap_or_default();
+    let found = match resource.split_once('.') {
+        Some(("limits", name)) => resources.limits.and_then(|all| all.get(name).cloned()),
+        Some(("requests", name)) => resources.requests.and_then(|all| all.get(name).cloned()),
+        _ => None,
+    };
+    let amount = found.and_then(|found| quantity::nanos(&found.0)).ok_or_else(|| {
+        format!(
+            "container {} does not say {resource}, and nothing on this host does",
+            container.name
+        )
+    })?;
+    let divisor = divisor.as_ref().and_then(|divisor| quantity::nanos(&divisor.0));
+    // As Kubernetes has it, zero is one.
+    let divisor = divisor.filter(|divisor| *divisor > 0).unwrap_or(1_000_000_000);
+    Ok((amount.div_euclid(divisor) + i128::from(amount.rem_euclid(divisor) != 0)).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::local::folder::Folder;
+
+    fn told(container: serde_json::Value, given: &Given) -> Result<Variables, String> {
+        let pod = serde_json::from_value(json!({"metadata": {
+            "name": "demo-0", "labels": {"app": "demo", "tier": "a \"b\""},
+        }}));
+        let folder = Folder::new("/state");
+        let place = Place {
+            folder: &folder,
+            program: Path::new("/navigator"),
+            machine: "host",
+            address: Ipv4Addr::LOCALHOST,
+            environment: &[],
+            java: None,
+            root: false,
+        };
+        let container = serde_json::from_value(container).unwrap();
+        variables(&place, &pod.unwrap(), &container, given)
+    }
+
+    fn from(what: &str, selector: &serde_json::Value) -> serde_json::Value {
+        json!({"name": "x", "env": [{"name": "IT", "valueFrom": {what: selector}}], "resources": {
+            "limits": {"memory": "1Gi", "cpu": "1500m"},
+        }})
+    }
+
+    #[test]
+    fn variables_come_from_secrets_config_maps_and_fields() {
+        let given = Given::default()
+            .with(Source::Secret, "keys", &[("user", "me"), ("word", "$(USER)")])
+            .with(Source::ConfigMap, "settings", &[("SIZE", "3"), ("user", "other")]);
+        let container = json!({
+            "name": "x",
+            "envFrom": [
+                {"configMapRef": {"name": "settings"}},
+                {"prefix": "KEY_", "secretRef": {"name": "keys"}},
+                {"secretRef": {"name": "none", "optional": true}},
+            ],
+            "env": [
+                {"name": "SIZE", "value": "$(SIZE)0"},
+                {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "word"}}},
+                {"name": "NONE", "valueFrom": {
+                    "configMapKeyRef": {"name": "settings", "key": "none", "optional": true},
+                }},
+                {"name": "ALL", "value": "$(WORD) $(KEY_user) $(NONE) $$(SIZE) $HOME $"},
+                {"name": "LABELS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels"}}},
+            ],
+        });
+        let told = told(container, &given).unwrap();
+        let told: Vec<_> =
+            told.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                ("ALL", "$(USER) me $(NONE) $(SIZE) $HOME $"),
+                ("KEY_user", "me"),
+                ("KEY_word", "$(USER)"),
+                ("LABELS", "app=\"demo\"\ntier=\"a \\\"b\\\"\"\n"),
+                ("SIZE", "30"),
+                ("WORD", "$(USER)"),
+                ("user", "other"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_variable_that_cannot_be_told_is_named() {
+        let given = Given::default().with(Source::Secret, "keys", &[]);
+        for (what, selector, expected) in [
+            ("secretKeyRef", json!({"name": "none", "key": "a"}), "secret \"none\" not found"),
+            (
+                "secretKeyRef",
+                json!({"name": "keys", "key": "a"}),
+                "find key \"a\" in secret \"keys\"",
+            ),
+            (
+                "configMapKeyRef",
+                json!({"name": "keys", "key": "a"}),
+                "configmap \"keys\" not found",
+            ),
+            ("fieldRef", json!({"fieldPath": "spec.priority"}), "unsupported fieldPath: spec.prio"),
+            ("resourceFieldRef", json!({"resource": "requests.cpu"}), "does not say requests.cpu"),
+            (
+                "fileKeyRef",
+                json!({"key": "a", "path": "b", "volumeName": "c"}),
+                "nothing on this host says variable IT",
+            ),
+        ] {
+            let why = told(from(what, &selector), &given).unwrap_err();
+            assert!(why.contains(expected), "{selector}: {why}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_whole_and_rounded_up() {
+        for (resource, divisor, expected) in [
+            ("limits.memory", "1Mi", "1024"),
+            ("limits.memory", "0", "1073741824"),
+            ("limits.cpu", "1", "2"),
+            ("limits.cpu", "1m", "1500"),
+        ] {
+            let selector = json!({"resource": resource, "divisor": divisor});
+            let told = told(from("resourceFieldRef", &selector), &Given::default()).unwrap();
+            assert_eq!(told["IT"], expected, "{resource} by {divisor}");
+        }
+    }
+}

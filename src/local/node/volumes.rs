@@ -1,0 +1,351 @@
+//! Volumes of a pod: which are served on this host, and the files of those that are made of other
+//! objects.
+//!
+//! Invariant: a volume that is not served, or a value that is not there, is an error with its
+//! name; nothing is left out in silence.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Component, Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, KeyToPath, Pod, Volume};
+use serde_json::json;
+
+use super::{
+    given::{Data, Given, Source},
+    launch::{self, Place},
+    variables::{amount, field},
+};
+
+/// Mode of a file of which nothing says another.
+const MODE: i32 = 0o644;
+
+/// Content and mode, by the path in the volume.
+type Files = BTreeMap<PathBuf, (Vec<u8>, u32)>;
+
+/// Volumes that one of these containers has; nobody needs the others.
+pub(crate) fn mounted(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.clone()).unwrap_or_default();
+    let has = |volume: &Volume| {
+        let mut mounts = containers.iter().flat_map(|it| it.volume_mounts.iter().flatten());
+        mounts.any(|mount| mount.name == volume.name)
+    };
+    volumes.into_iter().filter(has).collect()
+}
+
+/// Makes the folder of a volume, and its files as they are to be now.
+///
+/// # Errors
+/// When it is of a kind that is not served, or what it is made of is missing.
+pub(crate) fn make(
+    place: &Place<'_>,
+    pod: &Pod,
+    volume: &Volume,
+    given: &Given,
+) -> Result<(), String> {
+    let named = |why: String| format!("volume {:?}: {why}", volume.name);
+    let folder = launch::volume_folder(place.folder, pod, volume)
+        .ok_or_else(|| named(format!("{} is not served on this host", kind(volume))))?;
+    let failed = |error: io::Error| named(format!("failed to write {}: {error}", folder.display()));
+    fs::create_dir_all(&folder).map_err(failed)?;
+    let Some(files) = files(place, pod, volume, given).map_err(named)? else { return Ok(()) };
+    write(&folder, &files, owner(pod).filter(|_| place.root)).map_err(failed)
+}
+
+/// What a volume is called by the field that says what it is.
+fn kind(volume: &Volume) -> String {
+    let all = json!(volume);
+    let mut names = all.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    names.find(|name| *name != "name").unwrap_or("one of no kind").to_owned()
+}
+
+/// What is in a volume that is made of other objects; `None` for those that are folders.
+fn files(
+    place: &Place<'_>,
+    pod: &Pod,
+    volume: &Volume,
+    given: &Given,
+) -> Result<Option<Files>, String> {
+    let mut files = Files::new();
+    if let Some(secret) = &volume.secret {
+        let name = secret.secret_name.as_deref().unwrap_or_default();
+        let found = given.all(Source::Secret, name, secret.optional)?;
+        let mode = secret.default_mode;
+        take(&mut files, found, secret.items.as_deref(), mode, secret.optional)?;
+    } else if let Some(map) = &volume.config_map {
+        let found = given.all(Source::ConfigMap, &map.name, map.optional)?;
+        take(&mut files, found, map.items.as_deref(), map.default_mode, map.optional)?;
+    } else if let Some(downward) = &volume.downward_api {
+        let items = downward.items.as_deref().unwrap_or_default();
+        tell(&mut files, place, pod, items, downward.default_mode)?;
+    } else if let Some(projected) = &volume.projected {
+        let mode = projected.default_mode;
+        for part in projected.sources.iter().flatten() {
+            if let Some(secret) = &part.secret {
+                let found = given.all(Source::Secret, &secret.name, secret.optional)?;
+                take(&mut files, found, secret.items.as_deref(), mode, secret.optional)?;
+            } else if let Some(map) = &part.config_map {
+                let found = given.all(Source::ConfigMap, &map.name, map.optional)?;
+                take(&mut files, found, map.items.as_deref(), mode, map.optional)?;
+            } else if let Some(downward) = &part.downward_api {
+                let items = downward.items.as_deref().unwrap_or_default();
+                tell(&mut files, place, pod, items, mode)?;
+            } else {
+                let all = json!(part);
+                let names: Vec<_> =
+                    all.as_object().into_iter().flatten().map(|(it, _)| it).collect();
+                return Err(format!("projected {names:?} is not served on this host"));
+            }
+        }
+    } else {
+        return Ok(None);
+    }
+    Ok(Some(files))
+}
+
+/// Takes values of an object: all of them, or those that are listed.
+fn take(
+    files: &mut Files,
+    found: Option<&Data>,
+    items: Option<&[KeyToPath]>,
+    mode: Option<i32>,
+    optional: Option<bool>,
+) -> Result<(), String> {
+    let Some(data) = found else { return Ok(()) };
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        for (key, value) in data {
+            add(files, key, value.clone(), mode)?;
+        }
+        return Ok(());
+    };
+    for KeyToPath { key, path, mode: own } in items {
+        match data.get(key) {
+            Some(value) => add(files, path, value.clone(), own.or(mode))?,
+            None if optional == Some(true) => {}
+            None => return Err(format!("references non-existent key {key:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// Takes fields of the pod.
+fn tell(
+    files: &mut Files,
+    place: &Place<'_>,
+    pod: &Pod,
+    items: &[DownwardAPIVolumeFile],
+    mode: Option<i32>,
+) -> Result<(), String> {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    for DownwardAPIVolumeFile { path, field_ref, resource_field_ref, mode: own } in items {
+        let text = if let Some(field_ref) = field_ref {
+            field(place, pod, &field_ref.field_path)?
+        } else if let Some(selector) = resource_field_ref {
+            let name = selector.container_name.as_deref().unwrap_or_default();
+            let container = containers.iter().find(|container| container.name == name);
+            amount(container.ok_or_else(|| format!("container {name:?} not found"))?, selector)?
+        } else {
+            return Err(format!("nothing says {path:?}"));
+        };
+        add(files, path, text.into_bytes(), own.or(mode))?;
+    }
+    Ok(())
+}
+
+fn add(files: &mut Files, path: &str, value: Vec<u8>, mode: Option<i32>) -> Result<(), String> {
+    let parts = Path::new(path).components();
+    // It is written as root's, perhaps.
+    if path.is_empty() || !parts.clone().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(format!("{path:?} leads out of it"));
+    }
+    let mode = u32::try_from(mode.unwrap_or(MODE)).unwrap_or_default() & 0o777;
+    files.insert(parts.collect(), (value, mode));
+    Ok(())
+}
+
+/// User and group that the pod's programs run as.
+fn owner(pod: &Pod) -> Option<(u32, u32)> {
+    let context = pod.spec.as_ref()?.security_context.as_ref()?;
+    let user = context.run_as_user?;
+    let group = context.fs_group.or(context.run_as_group).unwrap_or(user);
+    Some((u32::try_from(user).ok()?, u32::try_from(group).ok()?))
+}
+
+/// Each file appears whole, and one that is as it was is left alone. Nobody but the owner gets in.
+fn write(folder: &Path, files: &Files, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let own = |path: &Path| match owner {
+        Some((user, group)) => chown(path, Some(user), Some(group)),
+        None => Ok(()),
+    };
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    own(folder)?;
+    for path in all_files(folder)? {
+        if path.strip_prefix(folder).is_ok_and(|inside| !files.contains_key(inside)) {
+            fs::remove_file(path)?;
+        }
+    }
+    for (inside, (content, mode)) in files {
+        let path = folder.join(inside);
+        let known = fs::metadata(&path).is_ok_and(|it| it.permissions().mode() & 0o777 == *mode);
+        if known && fs::read(&path)? == *content {
+            continue;
+        }
+        let above = path.parent().unwrap_or(folder);
+        fs::create_dir_all(above)?;
+        if above != folder {
+            own(above)?;
+        }
+        let new = tempfile_beside(&path);
+        fs::write(&new, content)?;
+        fs::set_permissions(&new, fs::Permissions::from_mode(*mode))?;
+        own(&new)?;
+        fs::rename(&new, &path)?;
+    }
+    Ok(())
+}
+
+fn tempfile_beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("..new");
+    name.into()
+}
+
+fn all_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(all_files(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::local::folder::Folder;
+
+    fn pod() -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "demo-0", "namespace": "shop", "labels": {"app": "demo"}},
+            "spec": {"containers": [
+                {"name": "main", "resources": {"limits": {"memory": "2Mi"}},
+                 "volumeMounts": [{"name": "keys", "mountPath": "/keys"}]},
+                {"name": "side", "volumeMounts": [{"name": "other", "mountPath": "/other"}]},
+            ], "volumes": [{"name": "keys", "emptyDir": {}}, {"name": "other", "nfs": {"server": "a", "path": "/"}}]},
+        }))
+        .unwrap()
+    }
+
+    fn made(folder: &Folder, volume: serde_json::Value, given: &Given) -> Result<String, String> {
+        let place = Place {
+            folder,
+            program: Path::new("/navigator"),
+            machine: "host",
+            address: Ipv4Addr::LOCALHOST,
+            environment: &[],
+            java: None,
+            root: false,
+        };
+        let volume: Volume = serde_json::from_value(volume).unwrap();
+        make(&place, &pod(), &volume, given)?;
+        let at = folder.pod("shop", "demo-0").join(&volume.name);
+        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
+        let mut files = all_files(&at).unwrap();
+        files.sort();
+        let line = |path: &PathBuf| {
+            let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            let inside = path.strip_prefix(&at).unwrap().display();
+            format!("{inside} {mode:o} {}", fs::read_to_string(path).unwrap())
+        };
+        Ok(files.iter().map(line).collect::<Vec<_>>().join(", "))
+    }
+
+    #[test]
+    fn files_are_those_of_the_objects_and_follow_them() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path());
+        let given = Given::default().with(Source::Secret, "keys", &[("a", "1"), ("b", "2")]).with(
+            Source::ConfigMap,
+            "settings",
+            &[("c", "3")],
+        );
+        let secret =
+            json!({"name": "keys", "secret": {"secretName": "keys", "defaultMode": 0o400}});
+        assert_eq!(made(&folder, secret.clone(), &given).unwrap(), "a 400 1, b 400 2");
+        let later = Given::default().with(Source::Secret, "keys", &[("b", "new")]);
+        assert_eq!(made(&folder, secret, &later).unwrap(), "b 400 new");
+        let map = json!({"name": "map", "configMap": {
+            "name": "settings", "items": [{"key": "c", "path": "deep/er", "mode": 0o600}],
+        }});
+        assert_eq!(made(&folder, map, &given).unwrap(), "deep/er 600 3");
+        let none = json!({"name": "none", "secret": {"secretName": "none", "optional": true}});
+        assert_eq!(made(&folder, none, &given).unwrap(), "");
+        let projected = json!({"name": "all", "projected": {"defaultMode": 0o440, "sources": [
+            {"secret": {"name": "keys", "items": [{"key": "a", "path": "a"}]}},
+            {"configMap": {"name": "settings"}},
+            {"downwardAPI": {"items": [
+                {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+                {"path": "memory", "resourceFieldRef": {
+                    "containerName": "main", "resource": "limits.memory", "divisor": "1Ki",
+                }},
+            ]}},
+        ]}});
+        let seen = made(&folder, projected, &given).unwrap();
+        assert_eq!(seen, "a 440 1, c 440 3, labels 440 app=\"demo\"\n, memory 440 2048");
+        let downward = json!({"name": "down", "downwardAPI": {"items": [
+            {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+        ]}});
+        assert_eq!(made(&folder, downward, &given).unwrap(), "name 644 demo-0");
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path());
+        let given = Given::default().with(Source::Secret, "keys", &[("..", "1"), ("a", "2")]);
+        let items = |key: &str, path: &str| json!({"name": "v", "secret": {"secretName": "keys", "items": [{"key": key, "path": path}]}});
+        for (volume, expected) in [
+            (
+                json!({"name": "v", "nfs": {"server": "a", "path": "/"}}),
+                "nfs is not served on this host",
+            ),
+            (
+                json!({"name": "v", "hostPath": {"path": "/"}}),
+                "hostPath is not served on this host",
+            ),
+            (json!({"name": "v", "secret": {"secretName": "none"}}), "secret \"none\" not found"),
+            (json!({"name": "v", "secret": {"secretName": "keys"}}), "\"..\" leads out of it"),
+            (items("b", "b"), "references non-existent key \"b\""),
+            (items("a", "../b"), "\"../b\" leads out of it"),
+            (items("a", "/b"), "\"/b\" leads out of it"),
+            (
+                json!({"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}),
+                "projected [\"serviceAccountToken\"] is not served on this host",
+            ),
+        ] {
+            let why = made(&folder, volume.clone(), &given).unwrap_err();
+            assert!(why.contains("volume \"v\": ") && why.contains(expected), "{volume}: {why}");
+        }
+    }
+
+    #[test]
+    fn volumes_of_what_is_not_run_are_nobodys() {
+        let pod = pod();
+        let containers = &pod.spec.as_ref().unwrap().containers;
+        let names = |containers: &[Container]| {
+            let all = mounted(&pod, containers);
+            all.into_iter().map(|volume| volume.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&containers[..1]), ["keys"]);
+        assert_eq!(names(&containers[1..]), ["other"]);
+    }
+}
