@@ -89,6 +89,8 @@ impl Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subresource {
     pub name: &'static str,
+    /// Group, version and kind of what is read and written, where that is not the object itself.
+    pub form: Option<[&'static str; 3]>,
     pub verbs: &'static [&'static str],
 }
 

@@ -55,6 +55,9 @@ pub struct Installed {
     pub router: Router,
 }
 
+/// What a person could do who asked for an upgraded connection.
+pub type Instead = fn(&RequestInfo) -> Option<&'static str>;
+
 /// The filters around a router.
 pub struct Chain {
     installed: OnceLock<Installed>,
@@ -64,6 +67,7 @@ pub struct Chain {
     deadlines: Deadlines,
     audit: Option<Trail>,
     metrics: Arc<Metrics>,
+    instead: Instead,
     /// Requests that change something, also those whose client has gone.
     writes: TaskTracker,
 }
@@ -87,8 +91,15 @@ impl Chain {
             deadlines,
             audit,
             metrics,
+            instead: |_| None,
             writes: TaskTracker::new(),
         }
+    }
+
+    /// Says to some requests what to do instead of upgrading a connection.
+    #[must_use]
+    pub fn instead_of_upgrades(self, instead: Instead) -> Self {
+        Self { instead, ..self }
     }
 
     /// Begins to serve. The first call counts.
@@ -167,7 +178,7 @@ impl Chain {
         user: &mut Option<User>,
     ) -> Result<Response<Body>, ApiError> {
         if request.method() == Method::CONNECT || request.headers().contains_key(header::UPGRADE) {
-            return Ok(refuse_upgrade());
+            return Ok(refuse_upgrade((self.instead)(info)));
         }
         let Some(limit) = self.deadlines.of(info)? else {
             return self.authenticated(request, info, user).await;
@@ -258,8 +269,9 @@ fn probe(failed: &[&str], endpoint: &str) -> Response<Body> {
 
 /// Identity is per request: a connection that became something else would carry the identity it
 /// began with (CVE-2018-1002105). So it ends here.
-fn refuse_upgrade() -> Response<Body> {
-    let mut response = ApiError::bad_request("connections are never upgraded").into_response();
+fn refuse_upgrade(instead: Option<&'static str>) -> Response<Body> {
+    let why = instead.unwrap_or("connections are never upgraded");
+    let mut response = ApiError::bad_request(why).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

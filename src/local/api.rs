@@ -9,11 +9,13 @@ mod access;
 mod bootstrap;
 mod events;
 mod identity;
+mod instead;
 mod kinds;
 mod logs;
 mod namespaces;
 mod pki;
 mod protobuf;
+mod scale;
 mod tokens;
 
 use std::{
@@ -150,7 +152,7 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
         Arc::new(PilotStatus::new(names::NAMESPACE)),
     ]));
     let state = AppState::start(scheme, &store, &admission, Guard::open(), rt, &closing);
-    let router = protobuf::before(handlers::router(state));
+    let router = protobuf::before(scale::before(handlers::router(state)));
     let installed = Installed {
         authenticator: Authenticator::new(
             tokio::sync::watch::channel(Arc::new(trust)).1,
@@ -163,7 +165,8 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     let (limits, deadlines) = (Limits::default(), Deadlines::default());
     let readiness = rt.readiness().clone();
     let drain = Shutdown::new();
-    let chain = Chain::new(limits, deadlines, None, Arc::clone(&metrics), readiness, drain);
+    let chain = Chain::new(limits, deadlines, None, Arc::clone(&metrics), readiness, drain)
+        .instead_of_upgrades(instead::instead);
     chain.install(installed);
 
     let tls = serve::server_config(serving);

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     api::{
-        kind::{Kind, Version},
+        kind::{Kind, Subresource, Version},
         scheme::Scheme,
     },
     runtime::build,
@@ -82,14 +82,20 @@ pub(super) fn resources(scheme: &Scheme, group: &str, version: Version) -> Value
             "categories": kind.categories(),
             "storageVersionHash": storage_version_hash(kind),
         }));
-        for (name, verbs) in subresources(kind) {
-            resources.push(json!({
+        for Subresource { name, form, verbs } in subresources(kind) {
+            let mut resource = json!({
                 "name": format!("{}/{name}", kind.plural()),
                 "singularName": "",
                 "namespaced": kind.is_namespaced(),
                 "kind": kind.kind(),
                 "verbs": verbs,
-            }));
+            });
+            if let Some([group, version, kind]) = form {
+                resource["group"] = json!(group);
+                resource["version"] = json!(version);
+                resource["kind"] = json!(kind);
+            }
+            resources.push(resource);
         }
     }
     json!({
@@ -100,10 +106,10 @@ pub(super) fn resources(scheme: &Scheme, group: &str, version: Version) -> Value
     })
 }
 
-/// Names and verbs.
-fn subresources(kind: &dyn Kind) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    let status = kind.has_status().then_some(("status", STATUS_VERBS));
-    status.into_iter().chain(kind.subresources().iter().map(|other| (other.name, other.verbs)))
+fn subresources(kind: &dyn Kind) -> impl Iterator<Item = Subresource> {
+    let status = Subresource { name: "status", form: None, verbs: STATUS_VERBS };
+    let status = kind.has_status().then_some(status);
+    status.into_iter().chain(kind.subresources().iter().copied())
 }
 
 /// `APIGroupDiscoveryList`: all of the above in one document.
@@ -138,10 +144,13 @@ fn aggregated_version(scheme: &Scheme, group: &str, version: Version) -> Value {
             "categories": kind.categories(),
         });
         let parts: Vec<_> = subresources(kind)
-            .map(|(name, verbs)| {
+            .map(|Subresource { name, form, verbs }| {
+                let own = form.map(|[group, version, kind]| {
+                    json!({"group": group, "version": version, "kind": kind})
+                });
                 json!({
                     "subresource": name,
-                    "responseKind": response_kind,
+                    "responseKind": own.unwrap_or_else(|| response_kind.clone()),
                     "acceptedTypes": [],
                     "verbs": verbs,
                 })

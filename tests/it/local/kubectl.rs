@@ -458,6 +458,59 @@ async fn a_log_that_lost_its_beginning_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_needs_a_connection_of_its_own_is_refused_with_what_to_do() {
+    let host = Host::start().await;
+    host.with("apply -f -", POD).await;
+    host.kubectl(r#"patch pod a --subresource=status -p {"status":{"phase":"Running"}}"#).await;
+    for (arguments, what) in [
+        ("exec a -c main -- true", "there is no exec on a host without containers: run"),
+        ("exec -i a -c main -- true", "there is no exec on a host without containers: run"),
+        ("port-forward pod/a 0:80", "there is no port-forward on a host without containers: the"),
+    ] {
+        let why = host.refused(arguments).await;
+        assert!(why.lines().count() == 1 && why.contains(what), "{arguments}: {why}");
+    }
+    // kubectl says two lines of its own before this one.
+    let why = host.refused("attach a -c main").await;
+    assert!(why.lines().last().unwrap().contains("there is no exec"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_is_scaled() {
+    let host = Host::start().await;
+    host.with("apply -f -", &super::pods::set("default", "").to_string()).await;
+    let scaled = host.kubectl("scale statefulset demo --replicas=3").await;
+    assert_eq!(scaled, "statefulset.apps/demo scaled\n");
+    assert_eq!(host.json("get statefulset demo").await["spec"]["replicas"], 3);
+    // The other way, by a read and a write.
+    host.kubectl("scale statefulset demo --current-replicas=3 --replicas=2").await;
+    let wrong = host.refused("scale statefulset demo --current-replicas=3 --replicas=1").await;
+    assert!(wrong.contains("Expected replicas to be 3, was 2"), "{wrong}");
+    let path = "/apis/apps/v1/namespaces/default/statefulsets/demo/scale";
+    let scale: Value =
+        serde_json::from_str(&host.kubectl(&format!("get --raw {path}")).await).unwrap();
+    assert_eq!((&scale["apiVersion"], &scale["kind"]), (&json!("autoscaling/v1"), &json!("Scale")));
+    assert_eq!(scale["spec"], json!({"replicas": 2}));
+    assert_eq!(scale["status"], json!({"replicas": 0, "selector": "app=demo"}));
+    let mut stale = scale.clone();
+    stale["metadata"]["resourceVersion"] = json!("1");
+    let arguments = format!("replace --raw {path} -f -");
+    let refused = run_with(&host, &arguments, &stale.to_string()).await;
+    assert!(refused.contains("the object has been modified"), "{refused}");
+    stale = scale;
+    stale["spec"]["replicas"] = json!(-1);
+    let refused = run_with(&host, &arguments, &stale.to_string()).await;
+    assert!(refused.contains("must be greater than or equal to 0"), "{refused}");
+    let unknown = host.refused("scale statefulset other --replicas=3").await;
+    assert!(unknown.contains("statefulsets.apps \"other\" not found"), "{unknown}");
+    let served = host.kubectl("get --raw /apis/apps/v1").await;
+    let served: Value = serde_json::from_str(&served).unwrap();
+    let all = served["resources"].as_array().unwrap();
+    let scale = all.iter().find(|it| it["name"] == "statefulsets/scale").unwrap();
+    assert_eq!((&scale["group"], &scale["kind"]), (&json!("autoscaling"), &json!("Scale")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_cannot_be_used_is_named() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("file");

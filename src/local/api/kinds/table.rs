@@ -16,6 +16,10 @@ use crate::api::kind::Subresource;
 
 const UPDATE: &[&str] = &["get", "patch", "update"];
 
+const fn part(name: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { name, form: None, verbs }
+}
+
 /// A kind of the core group that lives in namespaces and has nothing special.
 const PLAIN: Native = Native {
     kind: "",
@@ -45,7 +49,7 @@ pub(super) static ALL: &[Native] = &[
         short: &["ns"],
         namespaced: false,
         status: true,
-        subresources: &[Subresource { name: "finalize", verbs: &["update"] }],
+        subresources: &[part("finalize", &["update"])],
         selectable: &["status.phase"],
         columns: columns::NAMESPACE,
         cells: columns::namespace,
@@ -73,10 +77,7 @@ pub(super) static ALL: &[Native] = &[
         short: &["po"],
         categories: &["all"],
         status: true,
-        subresources: &[
-            Subresource { name: "ephemeralcontainers", verbs: UPDATE },
-            Subresource { name: "log", verbs: &["get"] },
-        ],
+        subresources: &[part("ephemeralcontainers", UPDATE), part("log", &["get"])],
         selectable: &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -181,6 +182,10 @@ pub(super) static ALL: &[Native] = &[
         categories: &["all"],
         group: "apps",
         status: true,
+        subresources: &[Subresource {
+            form: Some(["autoscaling", "v1", "Scale"]),
+            ..part("scale", UPDATE)
+        }],
         columns: columns::STATEFUL_SET,
         cells: columns::stateful_set,
         typed: typed::<StatefulSet>,

@@ -1,0 +1,143 @@
+//! `/scale` of StatefulSets, as `kubectl scale` speaks it: how many pods there shall be, and are.
+//!
+//! Owns the form, `autoscaling/v1`. What is read and written is the set, by the handlers behind.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::State,
+    response::IntoResponse,
+};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::{
+    api::{
+        decode::MAX_BODY,
+        field::{FieldError, Path, Problem},
+    },
+    apiserver::{
+        operation::{Action, Operation, PatchForm},
+        request_info::RequestInfo,
+        status::ApiError,
+    },
+};
+
+const GROUP: &str = "apps";
+const MERGE: &str = "application/merge-patch+json";
+
+/// Answers requests about scale, and leaves all others to `others`.
+pub(super) fn before(others: Router) -> Router {
+    Router::new().fallback(handle).with_state(others)
+}
+
+async fn handle(State(others): State<Router>, request: Request<Body>) -> Response<Body> {
+    let info = request.extensions().get::<Arc<RequestInfo>>().cloned();
+    if let Some(operation) = info.as_ref().and_then(|info| info.operation.as_ref()) {
+        let Operation { group, version, resource, subresource, .. } = operation;
+        if [group, version, resource, subresource] == [GROUP, "v1", "statefulsets", "scale"] {
+            let scaled = scale(others, operation, request).await;
+            return scaled.unwrap_or_else(IntoResponse::into_response);
+        }
+    }
+    let Ok(response) = others.oneshot(request).await;
+    response
+}
+
+async fn scale(
+    others: Router,
+    operation: &Operation,
+    request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let asked = match &operation.action {
+        Action::Get(_) => None,
+        Action::Update(_) => Some(asked(body, Some(0)).await?),
+        Action::Patch(PatchForm::Merge | PatchForm::Strategic, _) => Some(asked(body, None).await?),
+        Action::Patch(..) | Action::Apply(_) => {
+            return Err(ApiError::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/merge-patch+json, application/strategic-merge-patch+json",
+            ));
+        }
+        _ => return Err(operation.refusal(&parts.method)),
+    };
+    let behind = match asked {
+        None => Body::empty(),
+        Some(change) => {
+            parts.method = Method::PATCH;
+            parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MERGE));
+            Body::from(change.to_string())
+        }
+    };
+    parts.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let path = parts.uri.path().trim_end_matches('/').trim_end_matches("/scale");
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let uri: Uri = format!("{path}{query}").parse().map_err(ApiError::internal)?;
+    let info = RequestInfo::parse(&parts.method, &uri, &parts.headers);
+    parts.extensions.insert(Arc::new(info));
+    parts.uri = uri;
+    let Ok(response) = others.oneshot(Request::from_parts(parts, behind)).await;
+    if response.status() != StatusCode::OK {
+        return Ok(response);
+    }
+    let (mut parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.map_err(ApiError::internal)?;
+    let set: Value = serde_json::from_slice(&bytes).map_err(ApiError::internal)?;
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Ok(Response::from_parts(parts, Body::from(shown(&set).to_string())))
+}
+
+/// What of the set is to change; `absent` is what no number means.
+async fn asked(body: Body, absent: Option<u32>) -> Result<Value, ApiError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        ApiError::bad_request(format!("the body of the request is no Scale: {error}"))
+    };
+    let bytes = to_bytes(body, MAX_BODY).await.map_err(|error| unreadable(&error))?;
+    let body: Value = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    let mut replicas = body["spec"]["replicas"].clone();
+    if replicas.is_null() {
+        replicas = json!(absent);
+    }
+    if replicas.as_i64().is_none_or(|replicas| replicas < 0) && !replicas.is_null() {
+        let path = Path::new("spec").child("replicas");
+        let why = "must be greater than or equal to 0";
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        let error = FieldError::new(&path, Problem::Invalid(replicas), why);
+        return Err(ApiError::invalid("autoscaling", "Scale", name, &vec![error]));
+    }
+    let mut change = json!({"metadata": {}});
+    for name in ["uid", "resourceVersion"] {
+        if let Some(value) = body["metadata"].get(name).filter(|value| !value.is_null()) {
+            change["metadata"][name] = value.clone();
+        }
+    }
+    if !replicas.is_null() {
+        change["spec"] = json!({"replicas": replicas});
+    }
+    Ok(change)
+}
+
+/// A set's `Scale`.
+fn shown(set: &Value) -> Value {
+    let mut metadata = json!({});
+    for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        metadata[name] = set["metadata"][name].clone();
+    }
+    let labels = set["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
+    let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {"replicas": set["spec"]["replicas"]},
+        "status": {
+            "replicas": set["status"]["replicas"].as_i64().unwrap_or_default(),
+            "selector": labels.collect::<Vec<_>>().join(","),
+        },
+    })
+}
