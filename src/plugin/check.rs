@@ -37,6 +37,9 @@ use crate::{
 const COMPONENTS: &[(&str, &str)] =
     &[(names::APISERVER, "API server"), (names::CONTROLLER, "controller")];
 
+/// Group of the kind by which kube-apiserver knows others.
+const REGISTRATION: &str = "apiregistration.k8s.io";
+
 fn image(deployment: &Deployment) -> Option<String> {
     let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
     pod.containers.first()?.image.clone()
@@ -133,6 +136,12 @@ impl Session {
             served &= one.outcome != Outcome::Bad;
             all.push(one);
         }
+        if !served && self.serves_itself().await {
+            let message =
+                "serves Navigator's kinds by itself, with no install, as `navigator local`";
+            all.truncate(1);
+            return all.into_iter().chain([checked("API", Outcome::Good, message)]).collect();
+        }
         for (name, component) in COMPONENTS {
             all.push(self.deployment(install, name, component).await);
         }
@@ -146,10 +155,18 @@ impl Session {
         all
     }
 
+    /// Is it an API server that has our kinds, and nothing that could be asked for them?
+    async fn serves_itself(&self) -> bool {
+        let groups = self.client.list_api_groups().await;
+        let has =
+            |name| groups.as_ref().is_ok_and(|all| all.groups.iter().any(|it| it.name == name));
+        has(GROUP) && !has(REGISTRATION)
+    }
+
     async fn api_service(&self, version: Version) -> Checked {
         let name = format!("APIService {version}");
         let resource = ApiResource {
-            group: "apiregistration.k8s.io".to_owned(),
+            group: REGISTRATION.to_owned(),
             version: "v1".to_owned(),
             api_version: "apiregistration.k8s.io/v1".to_owned(),
             kind: "APIService".to_owned(),

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import urllib.request
@@ -90,6 +91,13 @@ class Local:
             capture_output=True, text=True, timeout=timeout)
         check(done.returncode == code, "kubectl", *words, f"ended with {done.returncode}:", done.stdout, done.stderr)
         return done.stdout
+
+    def plugin(self, *words, code=0):
+        done = subprocess.run(
+            [self.program, "plugin", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE,
+            env=self.env | {"KUBECONFIG": str(self.folder / "kubeconfig"), "PATH": f"{BED / 'bin'}:{os.environ['PATH']}"})
+        check(done.returncode == code, "plugin", *words, f"ended with {done.returncode}:", done.stdout, done.stderr)
+        return done.stdout + done.stderr
 
     def ready(self, kind, name, nodes):
         until(f"{kind}/{name} is ready with {nodes} nodes", lambda: (
@@ -175,6 +183,8 @@ def cassandra(local, place):
     check("small" in local.kubectl("get", "cassandraclusters"), "kubectl get")
     with urllib.request.urlopen(local.status()["page"] + "status.json", timeout=10) as page:
         check(b'"small"' in page.read(), "the status page")
+    say("--- kubectl navigator")
+    plugin(local, place)
     first = local.address("cass-small-a-0")
     with cql.Session(first) as session:
         session.run("CREATE KEYSPACE shop WITH replication = "
@@ -233,6 +243,36 @@ def cassandra(local, place):
     check(any((local.folder / "claims").iterdir()), "data stay")
     local.run("down", "--delete-data")
     check(not local.folder.exists(), "everything is deleted", *local.folder.glob("*"))
+
+
+def plugin(local, place):
+    """What the plugin's commands say here, of those that take no time."""
+    for words, wanted in [
+        (["status", "small"], "CassandraCluster default/small  Ready"),
+        (["logs", "small", "--pretty", "--tail", "500"], "INFO"),
+        (["predicates", "small"], "every node may stop now"),
+        (["upgrade", "small", "5.0.6", "--check"], "The server accepts 5.0.6"),
+        (["pause", "small"], "small"),
+        (["resume", "small"], "small"),
+        (["install", "check"], "serves Navigator's kinds by itself"),
+        (["report", "small", "--output", place / "report.tar.gz"], "report.tar.gz"),
+    ]:
+        check(wanted in (said := local.plugin(*words)), words, "says", said)
+    with tarfile.open(place / "report.tar.gz") as report:
+        names = [name.split("/", 1)[1] for name in report.getnames()]
+    check("logs/cass-small-a-0.log" in names, "the report holds", names)
+    # kubectl takes the plugin's place.
+    check("there is no exec on a host without containers" in local.plugin("shell", "small", code=1), "shell")
+    check("there is no port-forward" in refused_by_kubectl(local, "port-forward", "pod/cass-small-a-0", "9042"), "port-forward")
+    scaled = local.kubectl("scale", "statefulset", "cass-small-a", "--replicas", "1")
+    check("scaled" in scaled, "kubectl scale", scaled)
+
+
+def refused_by_kubectl(local, *words):
+    done = subprocess.run(
+        [BED / "bin/kubectl", f"--kubeconfig={local.folder / 'kubeconfig'}", *words], capture_output=True, text=True, timeout=60)
+    check(done.returncode != 0 and len(done.stderr.strip().splitlines()) == 1, words, done.stdout, done.stderr)
+    return done.stderr
 
 
 def read_from(address):
