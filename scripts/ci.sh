@@ -54,14 +54,17 @@ trap 'exit 130' INT TERM
 compile() { step licenses make licenses; step lint make lint; step older make older; }
 prepare() { step testbed make testbed; step images tests/e2e/prepare.sh "$bed"; }
 tests() { step test make test; step test-install make test-install; }
-# Behind the tests: some of those watch the clock.
-image() { step image nice -n 10 make image; }
-e2e() { step e2e tests/e2e/run.sh "$bed"; }
 databases() { step test-databases make test-databases; step test-local make test-local; step quickstart make test-quickstart; step fuzz make fuzz; }
-# Behind all that watches the clock: it only has to be done before the others are.
-seeing() { step monitoring nice -n 15 make test-monitoring; step page nice -n 10 make test-page; step docs nice -n 19 make docs; }
+# What needs no image goes on while that is made.
+here() { tests; databases; }
+# Kind to the tests beside it: some of those watch the clock.
+there() { step image nice -n 10 make image; step e2e tests/e2e/run.sh "$bed"; }
+# Behind those tests, and kind to all the rest: it only has to be done before the others are.
+seeing() {
+  until grep -q '^test\s' "$NAVIGATOR_TIMES"; do sleep 2; done
+  step monitoring nice -n 15 make test-monitoring; step page nice -n 10 make test-page; step docs nice -n 19 make docs
+}
 
 step deps make deps
 beside compile prepare
-beside tests image
-beside e2e databases seeing
+beside here there seeing
