@@ -159,10 +159,21 @@ async fn a_claim_that_is_deleted_with_its_pod_is_made_anew() {
     let uid = claim().await["metadata"]["uid"].clone();
     let row = host.folder.join("claims/default/data-demo-0/row");
     std::fs::write(&row, "old").unwrap();
+    // Somebody else holds it for a while: until then there must be no pod that uses it again.
+    let held = r#"patch pvc data-demo-0 --type json -p [{"op":"add","path":"/metadata/finalizers/-","value":"example.org/held"}]"#;
+    host.kubectl(held).await;
     host.kubectl("delete pvc data-demo-0 --wait=false").await;
     assert!(host.kubectl("get pvc data-demo-0").await.contains("Terminating"), "it is in use");
     let pod = host.json("get pod demo-0").await["metadata"]["uid"].clone();
     host.kubectl("delete pod demo-0 --timeout=60s").await;
+    until("data that are gone", PATIENCE, async || {
+        if row.exists() { Err(claim().await.to_string()) } else { Ok(()) }
+    })
+    .await;
+    // The set is looked at again each second.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(host.kubectl("get pods -o name").await, "");
+    host.kubectl(r#"patch pvc data-demo-0 --type merge -p {"metadata":{"finalizers":null}}"#).await;
     seen(&host, "a pod that runs", runs).await;
     assert_ne!(host.json("get pod demo-0").await["metadata"]["uid"], pod);
     let now = claim().await;
