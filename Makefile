@@ -120,6 +120,8 @@ golden: deps ## rewrites expected outputs; read the diff
 	UPDATE_GOLDEN=1 $(LINTED) test
 	@scripts/need.sh python3=python3
 	scripts/screenshot.py tests/golden/plugin/status-upgrade.ansi docs/images/plugin-status.svg "kubectl navigator status demo"
+	@sed -e 1d -e '/^\$$ /,$$d' tests/golden/plugin/help.txt >.cache/help.txt
+	scripts/screenshot.py .cache/help.txt docs/images/plugin-help.svg "kubectl navigator --help"
 
 testbed: ## builds a real Kubernetes node's programs from Go modules
 	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc debootstrap=debootstrap mvn=maven python3=python3 xz=xz-utils

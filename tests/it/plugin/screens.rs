@@ -1,6 +1,6 @@
 //! What people see, from objects in `tests/data/plugin` at noon.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use navigator::{
@@ -130,4 +130,25 @@ fn the_list_of_predicates_is_closed() {
     assert!(missing.is_empty(), "not in `predicates`: {missing:?}");
     let never = |name: &&&str| Skip::of(name) == Skip::Never;
     assert_eq!(listed.iter().filter(never).collect::<Vec<_>>(), [&"CanaryHeld", &"PhaseHeld"]);
+}
+
+/// The pictures of docs/images are drawn of golden screens: each word of those is in them.
+#[test]
+fn pictures_show_the_screens_of_today() {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let help = read("tests/golden/plugin/help.txt");
+    let help = help.split("\n$ ").next().unwrap().replacen("$ ", "", 1);
+    for (screen, picture) in [
+        (help, "docs/images/plugin-help.svg"),
+        (read("tests/golden/plugin/status-upgrade.txt"), "docs/images/plugin-status.svg"),
+    ] {
+        let drawn = read(picture);
+        let drawn = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#x27;", "'")]
+            .iter()
+            .fold(drawn, |text, (escaped, plain)| text.replace(escaped, plain))
+            .replace("&amp;", "&");
+        let missing: Vec<&str> =
+            screen.split_whitespace().filter(|word| !drawn.contains(word)).collect();
+        assert_eq!(missing, [""; 0], "{picture}: rewrite it with `make golden`");
+    }
 }
