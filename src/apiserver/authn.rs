@@ -13,7 +13,6 @@ mod x509;
 use std::{collections::BTreeMap, sync::Arc};
 
 use http::{HeaderMap, header::AUTHORIZATION};
-use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
@@ -21,7 +20,10 @@ pub use reload::{LoadError, load};
 pub use token::{ReviewTokens, TokenError, TokenReviews};
 pub use trust::{Trust, TrustError};
 
-use crate::{apiserver::metrics::Metrics, error::chain};
+use crate::{
+    apiserver::{metrics::Metrics, peer::Presented},
+    error::chain,
+};
 
 /// An authenticated user, as authorization, audit and admission see it. One per request, in the
 /// request's extensions; never kept with a connection.
@@ -107,7 +109,7 @@ impl Authenticator {
     /// afterwards, whoever sent them, so nothing further in can mistake them for the truth.
     pub async fn authenticate(
         &self,
-        certificates: &[CertificateDer<'static>],
+        certificates: &Presented,
         headers: &mut HeaderMap,
     ) -> Result<User, Rejected> {
         let trust = Arc::clone(&self.trust.borrow());
@@ -128,7 +130,7 @@ impl Authenticator {
     async fn union(
         &self,
         trust: &Trust,
-        certificates: &[CertificateDer<'static>],
+        certificates: &Presented,
         headers: &HeaderMap,
     ) -> Result<User, Rejected> {
         if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
@@ -137,18 +139,10 @@ impl Authenticator {
             return Err(Rejected::Impersonation);
         }
         let mut rejected = None;
-        for verdict in [
-            front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers),
-            x509::authenticate(trust.client_ca.as_ref(), certificates),
-        ] {
-            match verdict {
-                Ok(Some(user)) => return Ok(user),
-                Ok(None) => {}
-                Err(error) => {
-                    debug!(error = %chain(&error), "Client certificate rejected");
-                    rejected = Some(error);
-                }
-            }
+        match by_certificate(trust, certificates, headers) {
+            Ok(Some(user)) => return Ok(user),
+            Ok(None) => {}
+            Err(error) => rejected = Some(error),
         }
         if let Some(token) = bearer(headers) {
             match self.tokens.review(token).await {
@@ -163,6 +157,23 @@ impl Authenticator {
             }
         }
         rejected.map_or_else(|| Ok(User::anonymous()), Err)
+    }
+}
+
+/// The user whom the front proxy names, or whom the certificate is of. The last rejection counts,
+/// when neither is known.
+fn by_certificate(trust: &Trust, certificates: &Presented, headers: &HeaderMap) -> Identified {
+    let vouched = front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers);
+    if let Ok(Some(_)) = vouched {
+        return vouched;
+    }
+    let own = x509::authenticate(trust.client_ca.as_ref(), certificates);
+    for error in [&vouched, &own].into_iter().filter_map(|outcome| outcome.as_ref().err()) {
+        debug!(error = %chain(error), "Client certificate rejected");
+    }
+    match own {
+        Ok(None) => vouched,
+        outcome => outcome,
     }
 }
 

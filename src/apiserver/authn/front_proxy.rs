@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
-use rustls::pki_types::CertificateDer;
 
 use super::{
     Identified, Rejected, User,
     trust::FrontProxy,
     x509::{common_name, parse},
 };
-use crate::apiserver::url::percent_decode;
+use crate::apiserver::{peer::Presented, url::percent_decode};
 
 /// Identity headers of a stock aggregator; never passed on, configured or not.
 const STANDARD: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
@@ -20,7 +19,7 @@ const STANDARD_EXTRA: &str = "x-remote-extra-";
 /// The user whom the front proxy names. Nobody when no certificate or no user name was sent.
 pub(super) fn authenticate(
     proxy: Option<&FrontProxy>,
-    chain: &[CertificateDer<'static>],
+    chain: &Presented,
     headers: &HeaderMap,
 ) -> Identified {
     let (Some(proxy), Some(leaf)) = (proxy, chain.first()) else { return Ok(None) };

@@ -1,6 +1,14 @@
 //! Client certificates: a pool of CAs that judges chains, and the user that a subject names.
 
-use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
 
 use rustls::{
     RootCertStore,
@@ -12,10 +20,15 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Identified, Rejected, User, well_known};
+use crate::apiserver::peer::{PoolId, Presented};
+
+/// Pools that were made.
+static POOLS: AtomicU64 = AtomicU64::new(0);
 
 /// CAs that certificates are checked against: chain, validity, clientAuth usage.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
+    id: PoolId,
     verifier: Arc<dyn ClientCertVerifier>,
     anchors: Vec<CertificateDer<'static>>,
 }
@@ -49,7 +62,8 @@ impl Pool {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(PoolError::Verifier)?;
-        Ok(Self { verifier, anchors })
+        let id = PoolId(POOLS.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { id, verifier, anchors })
     }
 
     /// Does any CA belong to both pools?
@@ -58,17 +72,34 @@ impl Pool {
     }
 
     /// Checks a presented chain, leaf first, as of now.
-    pub(super) fn verify(&self, chain: &[CertificateDer<'static>]) -> Result<(), rustls::Error> {
-        let [leaf, intermediates @ ..] = chain else {
+    pub(super) fn verify(&self, chain: &Presented) -> Result<(), rustls::Error> {
+        let [leaf, intermediates @ ..] = &**chain else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
-        self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).map(drop)
+        if chain.is_trusted(self.id) {
+            return Ok(());
+        }
+        self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now())?;
+        if let Some(until) = first_end(chain) {
+            chain.trust(self.id, until);
+        }
+        Ok(())
     }
+}
+
+/// When the first of these certificates ends. Absent when one cannot be read: such a chain is
+/// checked each time.
+fn first_end(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
+    let end = |der: &CertificateDer<'_>| {
+        let seconds = parse(der).ok()?.validity().not_after.timestamp();
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.try_into().ok()?))
+    };
+    chain.iter().map(end).min().flatten()
 }
 
 /// The user of a client certificate: its common name, its organisations as groups. A subject
 /// without a common name is nobody.
-pub(super) fn authenticate(pool: Option<&Pool>, chain: &[CertificateDer<'static>]) -> Identified {
+pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented) -> Identified {
     let (Some(pool), Some(leaf)) = (pool, chain.first()) else { return Ok(None) };
     pool.verify(chain).map_err(Rejected::ClientCertificate)?;
     let certificate = parse(leaf)?;

@@ -28,7 +28,10 @@ use super::{
     places::{InUse, Use},
 };
 use crate::{
-    apiserver::{filters::Chain, peer::Peer},
+    apiserver::{
+        filters::Chain,
+        peer::{Peer, Presented},
+    },
     runtime::Shutdown,
 };
 
@@ -75,7 +78,7 @@ pub(super) async fn run(
     let http2 = tls.alpn_protocol() == Some(b"h2");
     let certificates = tls.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|der| der.clone().into_owned()).collect();
-    let peer = Peer { address, certificates };
+    let peer = Peer { address, certificates: Arc::new(Presented::new(certificates)) };
 
     let service = {
         let used = Arc::clone(used);

@@ -11,6 +11,7 @@ use navigator::apiserver::{
     authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
     delegate::CallError,
     metrics::Metrics,
+    peer::Presented,
 };
 use tokio::sync::watch;
 
@@ -66,7 +67,7 @@ fn authenticator(config: &BTreeMap<String, String>) -> Authenticator {
 async fn who(authenticator: &Authenticator, identity: Option<&Identity>, headers: &str) -> String {
     let mut map = header_map(headers);
     let chain = identity.map(|identity| identity.chain.clone()).unwrap_or_default();
-    let outcome = authenticator.authenticate(&chain, &mut map).await;
+    let outcome = authenticator.authenticate(&Presented::new(chain), &mut map).await;
     for name in map.keys() {
         let name = name.as_str();
         let secret = name.starts_with("x-remote-") || name == "authorization";
@@ -204,12 +205,33 @@ async fn extras_are_lower_case_and_decoded() {
          X-Remote-Extra-Authentication.kubernetes.io%2Fpod-name: p\nX-Remote-Extra-Scopes: a\n\
          X-Remote-Extra-scopes: b",
     );
-    let proxy = WORLD.proxies.issue("front-proxy", &[]);
-    let user = authenticator.authenticate(&proxy.chain, &mut headers).await.unwrap();
+    let proxy = Presented::new(WORLD.proxies.issue("front-proxy", &[]).chain);
+    let user = authenticator.authenticate(&proxy, &mut headers).await.unwrap();
     assert_eq!(user.uid.as_deref(), Some("7"));
     assert_eq!(user.extra("authentication.kubernetes.io/pod-name"), Some("p"));
     assert_eq!(user.extra["scopes"], ["a", "b"]);
     assert!(headers.is_empty(), "{headers:?}");
+}
+
+#[tokio::test]
+async fn a_chain_that_was_good_is_judged_anew_by_another_ca() {
+    let mut later = config(&WORLD);
+    later.insert("requestheader-client-ca-file".into(), WORLD.strangers.pem.clone());
+    let (trust, seen) = watch::channel(Arc::new(Trust::parse(&config(&WORLD)).unwrap()));
+    let authenticator = Authenticator::new(seen, Arc::new(Tokens), Arc::new(Metrics::new()));
+    let proxy = Presented::new(WORLD.proxies.issue("front-proxy", &[]).chain);
+    let stranger = Presented::new(WORLD.strangers.issue("front-proxy", &[]).chain);
+    let passes = async |chain: &Presented| {
+        let mut headers = header_map("X-Remote-User: ann");
+        authenticator.authenticate(chain, &mut headers).await.is_ok()
+    };
+    for _ in 0..2 {
+        assert_eq!((passes(&proxy).await, passes(&stranger).await), (true, false));
+    }
+    trust.send_replace(Arc::new(Trust::parse(&later).unwrap()));
+    for _ in 0..2 {
+        assert_eq!((passes(&proxy).await, passes(&stranger).await), (false, true));
+    }
 }
 
 #[tokio::test]
@@ -218,8 +240,8 @@ async fn a_uid_header_that_is_not_configured_is_not_believed() {
     config.remove("requestheader-uid-headers");
     let authenticator = authenticator(&config);
     let mut headers = header_map("X-Remote-User: ann\nX-Remote-Uid: 7");
-    let proxy = WORLD.proxies.issue("front-proxy", &[]);
-    let user = authenticator.authenticate(&proxy.chain, &mut headers).await.unwrap();
+    let proxy = Presented::new(WORLD.proxies.issue("front-proxy", &[]).chain);
+    let user = authenticator.authenticate(&proxy, &mut headers).await.unwrap();
     assert_eq!(user.uid, None);
     assert!(headers.is_empty(), "{headers:?}");
 }

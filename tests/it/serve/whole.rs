@@ -20,7 +20,7 @@ use navigator::{
         handlers::{AppState, router},
         identity::Guard,
         metrics::Metrics,
-        peer::Peer,
+        peer::{Peer, Presented},
         request_info::RequestInfo,
         status::ApiError,
         storage::{
@@ -161,7 +161,8 @@ impl Whole {
         if !stranger {
             request.headers_mut().insert("x-remote-user", user.parse().unwrap());
         }
-        let certificates = if stranger { [].into() } else { self.proxy.chain.clone().into() };
+        let presented = if stranger { Vec::new() } else { self.proxy.chain.clone() };
+        let certificates = Arc::new(Presented::new(presented));
         let address: SocketAddr = ([127, 0, 0, 1], 1).into();
         request.extensions_mut().insert(Peer { address, certificates });
         request
