@@ -155,9 +155,20 @@ impl Cache {
         self.read().one(key)
     }
 
-    /// A page straight from the store, for lists at an exact revision and their continuation.
-    /// What is in the cache at the same revision is not decoded again.
+    /// A page, of the latest state or of an exact revision. Out of what the cache remembers; what
+    /// lies further back, or is not here yet, the store tells. What is in the cache at the same
+    /// revision is not decoded again.
     pub async fn page(&self, range: &Prefix, request: PageRequest) -> Result<Listing, Error> {
+        let at = match request.at {
+            None => self.catch_up().await.ok(),
+            Some(at) => Some(at).filter(|_| self.follows.load(Ordering::SeqCst)),
+        };
+        if let Some(page) = at.and_then(|at| {
+            let state = self.read();
+            state.page(range, request.at.map_or(state.revision(), |_| at), &request)
+        }) {
+            return Ok(page);
+        }
         let page = self.storage.list(range, request).await?;
         let known: Vec<_> = {
             let state = self.read();

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::future::{join, join_all};
 use navigator::{
     apiserver::{
-        cache::{Cache, Error, Event, Form, Range, Watcher},
+        cache::{Cache, Cached, Error, Event, Form, Listing, Range, Watcher},
         storage::{Error as StoreError, Key, PageRequest, Prefix, Revision, Storage},
     },
     runtime::{Readiness, Shutdown, Tasks},
@@ -107,7 +107,7 @@ fn describe(event: &Event) -> String {
         Event::Put { object, previous: Some(previous) } => {
             format!("modified {} {}", text(&object.tree()), previous.tree()["value"])
         }
-        Event::Deleted { object } => format!("deleted {}", text(&object.tree())),
+        Event::Deleted { object, .. } => format!("deleted {}", text(&object.tree())),
     };
     text.replace('"', "")
 }
@@ -419,11 +419,73 @@ async fn a_page_decodes_nothing_that_the_cache_holds() {
     let before = decoded.load(Ordering::SeqCst);
     let page = running.cache.page(&pilots(), PageRequest::default()).await.unwrap();
     assert_eq!((page.objects.len(), decoded.load(Ordering::SeqCst)), (3, before));
-    // What the object was before is read from the store.
+    // What the object was before is remembered.
     let request = PageRequest { at: Some(old), ..PageRequest::default() };
     let page = running.cache.page(&pilots(), request).await.unwrap();
     assert_eq!((&page.objects[0].tree()["value"], page.objects[0].revision), (&json!(1), old));
-    assert_eq!(decoded.load(Ordering::SeqCst), before + 1);
+    assert_eq!(decoded.load(Ordering::SeqCst), before);
+}
+
+/// Names and values of a page, then a `+` for each object that follows, as far as it was counted.
+fn page_text(page: &Listing) -> String {
+    let text = |object: &Arc<Cached>| format!("{}={}", object.name(), object.tree()["value"]);
+    let shown: Vec<_> = page.objects.iter().map(text).collect();
+    format!("{} {}{}", page.revision, shown.join(" "), "+".repeat(page.remaining))
+}
+
+#[tokio::test]
+async fn pages_of_the_past_are_those_of_the_store_and_do_not_ask_it() {
+    let (store, _directory) = embedded().await;
+    let faulty = Faulty::new(Arc::clone(&store));
+    let running = Running::over(faulty.clone()).await;
+    let mut revisions = std::collections::BTreeMap::new();
+    let mut moments = vec![store.current_revision().await.unwrap()];
+    for value in 0..300 {
+        // All that can happen to seven keys: made, changed, deleted, made again.
+        let name = format!("k{}", value * 5 % 7);
+        let key = key(if value % 3 == 0 { "other" } else { "ns" }, &name);
+        let written = match revisions.remove(&key) {
+            None => store.create(&key, object(&name, value)).await,
+            Some(at) if value % 4 == 0 => store.delete(&key, at).await,
+            Some(at) => store.update(&key, at, object(&name, value)).await,
+        }
+        .unwrap();
+        if store.get(&key).await.unwrap().is_some() {
+            revisions.insert(key, written);
+        }
+        moments.push(written);
+    }
+    running.cache.wait_until(*moments.last().unwrap()).await.unwrap();
+    faulty.fail_lists(true);
+    for range in [pilots(), Prefix::namespace("group", "pilots", "ns").unwrap()] {
+        for at in moments.iter().step_by(7).copied() {
+            for limit in [None, Some(1), Some(3), Some(14)] {
+                let mut request = PageRequest { at: Some(at), limit, count: true, after: None };
+                loop {
+                    let page = running.cache.page(&range, request.clone()).await.unwrap();
+                    let wanted = store.list(&range, request.clone()).await.unwrap();
+                    let names = wanted.entries.iter().map(|entry| {
+                        let value: Value = serde_json::from_slice(&entry.value).unwrap();
+                        format!(
+                            "{}={}",
+                            value["metadata"]["name"].as_str().unwrap(),
+                            value["value"]
+                        )
+                    });
+                    let wanted_text = format!(
+                        "{} {}{}",
+                        wanted.revision,
+                        names.collect::<Vec<_>>().join(" "),
+                        "+".repeat(wanted.remaining)
+                    );
+                    assert_eq!(page_text(&page), wanted_text, "{range:?} {request:?}");
+                    assert_eq!(page.more, wanted.more, "{range:?} {request:?}");
+                    let Some(last) = page.objects.last().filter(|_| page.more) else { break };
+                    request.after = Some(last.key.clone());
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -5,11 +5,12 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Bound,
     sync::Arc,
 };
 
 use super::{
-    super::storage::{Key, Prefix, Revision},
+    super::storage::{Key, PageRequest, Prefix, Revision},
     Cached, Error, Listing,
     object::Shared,
     range::Range,
@@ -30,13 +31,15 @@ pub enum Event {
     Deleted {
         /// The last state, under the revision of the deletion.
         object: Arc<Cached>,
+        /// The same as it was stored.
+        previous: Arc<Cached>,
     },
 }
 
 impl Event {
     pub fn object(&self) -> &Arc<Cached> {
         match self {
-            Self::Put { object, .. } | Self::Deleted { object } => object,
+            Self::Put { object, .. } | Self::Deleted { object, .. } => object,
         }
     }
 }
@@ -126,6 +129,59 @@ impl State {
         Ok(Listing { objects, revision: self.revision, more: false, remaining: 0 })
     }
 
+    /// Part of a range as it was at a revision, out of the present and the changes since. Absent
+    /// when these do not reach so far back, or hold something that cannot be read.
+    pub(super) fn page(
+        &self,
+        range: &Prefix,
+        at: Revision,
+        request: &PageRequest,
+    ) -> Option<Listing> {
+        if at < self.oldest || at > self.revision || !self.is_ready() {
+            return None;
+        }
+        if self.broken.keys().any(|key| range.contains(key)) {
+            return None;
+        }
+        // Of a key that changed several times the first change says what it was before.
+        let mut before: BTreeMap<&Key, Option<&Arc<Cached>>> = BTreeMap::new();
+        for change in self.window.iter().rev().take_while(|change| change.revision > at) {
+            if range.contains(&change.key) {
+                let previous = match change.event.as_ref().ok()? {
+                    Event::Put { previous, .. } => previous.as_ref(),
+                    Event::Deleted { previous, .. } => Some(previous),
+                };
+                before.insert(&change.key, previous);
+            }
+        }
+        let begin = Key::from_stored(range.as_str().to_owned());
+        let begin = match &request.after {
+            Some(after) => Bound::Excluded(after),
+            None => Bound::Included(&begin),
+        };
+        let changed = before.range::<Key, _>((begin, Bound::Unbounded));
+        let mut changed =
+            changed.filter_map(|(key, previous)| Some((*key, (*previous)?))).peekable();
+        let present = self.objects.range::<Key, _>((begin, Bound::Unbounded));
+        let mut present = present
+            .take_while(|(key, _)| range.contains(key))
+            .filter(|(key, _)| !before.contains_key(key))
+            .peekable();
+        let mut found = std::iter::from_fn(|| match (changed.peek(), present.peek()) {
+            (Some((one, _)), Some((other, _))) if one < other => changed.next(),
+            (_, Some(_)) => present.next(),
+            (_, None) => changed.next(),
+        })
+        .map(|(_, object)| object);
+        let objects = found.by_ref().take(request.limit.unwrap_or(usize::MAX)).cloned().collect();
+        let remaining = match request {
+            PageRequest { count: true, .. } => found.count(),
+            PageRequest { limit: None, .. } => 0,
+            PageRequest { .. } => usize::from(found.next().is_some()),
+        };
+        Some(Listing { objects, revision: at, more: remaining > 0, remaining })
+    }
+
     /// What a list of the store showed, without any changes yet.
     pub(super) fn listed(read: Vec<(Key, Shared)>, revision: Revision) -> Self {
         let mut state = Self { oldest: revision, revision, ..Self::default() };
@@ -168,8 +224,8 @@ impl State {
         self.broken.remove(&key);
         // An object that could not be read was shown to nobody, so nobody misses its deletion.
         if let Some(object) = self.objects.remove(&key) {
-            let object = Arc::new(object.last_seen(revision));
-            self.record(key, revision, Ok(Event::Deleted { object }));
+            let (previous, object) = (Arc::clone(&object), Arc::new(object.last_seen(revision)));
+            self.record(key, revision, Ok(Event::Deleted { object, previous }));
         }
         self.progress(revision);
     }

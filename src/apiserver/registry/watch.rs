@@ -121,7 +121,7 @@ impl Events {
                     }
                 }
             }
-            Event::Deleted { object } => selects(&object).then_some(Observed::Deleted(object)),
+            Event::Deleted { object, .. } => selects(&object).then_some(Observed::Deleted(object)),
         }
     }
 }
