@@ -18,6 +18,7 @@ pub mod legacy;
 pub mod managed;
 pub mod names;
 pub mod openapi;
+pub mod ownership;
 pub mod pilot_part;
 pub mod printer;
 pub mod quantity;

@@ -4,11 +4,11 @@
 //! Handlers and registry are written once over [`Kind`]; what differs between kinds and versions
 //! lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object, defaulted.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use serde_json::Value;
 
-use super::{GROUP, field::ErrorList};
+use super::{GROUP, field::ErrorList, ownership};
 
 /// A served version, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,6 +164,11 @@ pub trait Kind: Send + Sync {
     /// Are server-side apply and strategic merge patches understood?
     fn takes_apply(&self) -> bool {
         false
+    }
+    /// The schema by which objects of a version are merged in server-side apply.
+    fn merging(&self, _version: Version) -> &'static ownership::Schema {
+        static DEDUCED: LazyLock<ownership::Schema> = LazyLock::new(ownership::Schema::deduced);
+        &DEDUCED
     }
     /// Writes into a new object what is the server's to write.
     fn begin(&self, _hub: &mut Value) {}

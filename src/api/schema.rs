@@ -18,7 +18,8 @@ use serde_json::{Map, Value, json};
 pub use closed::*;
 
 use super::{
-    conversion::pilot::Surplus as PilotSurplus, kind::Version, known::Known, pilot_part::Part,
+    conversion::pilot::Surplus as PilotSurplus, kind::Version, known::Known, ownership,
+    pilot_part::Part,
 };
 
 /// Where definitions refer to each other.
@@ -60,7 +61,16 @@ pub struct Schemas {
 #[derive(Debug)]
 struct OfVersion {
     definitions: Map<String, Value>,
-    kinds: BTreeMap<&'static str, (Value, Known)>,
+    kinds: BTreeMap<&'static str, OfKind>,
+}
+
+/// One kind in one version.
+#[derive(Debug)]
+struct OfKind {
+    root: Value,
+    known: Known,
+    /// Only a server merges.
+    merging: OnceLock<ownership::Schema>,
 }
 
 impl Schemas {
@@ -80,7 +90,7 @@ impl Schemas {
             let kinds = self.kinds_of(version).map(|kind| {
                 let root = root(version, kind.kind, &definitions);
                 let known = Known::of(&root);
-                (kind.kind, (root, known))
+                (kind.kind, OfKind { root, known, merging: OnceLock::new() })
             });
             OfVersion { kinds: kinds.collect(), definitions: definitions.clone() }
         })
@@ -91,7 +101,20 @@ impl Schemas {
     /// # Panics
     /// When the version does not serve the kind: callers have it from the scheme.
     pub fn kind(&self, version: Version, kind: &str) -> &Value {
-        &self.of(version).kinds.get(kind).expect("every served kind has a schema").0
+        &self.of_kind(version, kind).root
+    }
+
+    fn of_kind(&self, version: Version, kind: &str) -> &OfKind {
+        self.of(version).kinds.get(kind).expect("every served kind has a schema")
+    }
+
+    /// The schema of a kind, compiled for server-side apply.
+    ///
+    /// # Panics
+    /// As [`Self::kind`].
+    pub(super) fn merging(&self, version: Version, kind: &str) -> &ownership::Schema {
+        let of = self.of_kind(version, kind);
+        of.merging.get_or_init(|| ownership::Schema::from_openapi(&of.root))
     }
 
     /// Which fields the schema of a kind knows.
@@ -99,7 +122,7 @@ impl Schemas {
     /// # Panics
     /// As [`Self::kind`].
     pub(super) fn known(&self, version: Version, kind: &str) -> &Known {
-        &self.of(version).kinds.get(kind).expect("every served kind has a schema").1
+        &self.of_kind(version, kind).known
     }
 
     /// Every definition of `version` by name: our own types and what they refer to.

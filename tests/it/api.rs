@@ -6,6 +6,7 @@ mod defaults;
 mod generate;
 mod legacy;
 mod openapi;
+mod ownership;
 mod reference;
 mod rules;
 mod schemas;

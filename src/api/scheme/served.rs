@@ -9,7 +9,7 @@ use crate::api::{
     hub::{self, Hub, Names},
     kind::{Column, DecodeError, Decoded, Kind, Part, Validation, Version},
     known::Known,
-    legacy,
+    legacy, ownership,
     schema::Schemas,
     strict::{self, Strict},
 };
@@ -114,6 +114,10 @@ impl<T: Hub> Kind for Served<T> {
 
     fn has_status(&self) -> bool {
         Self::NAMES.has_status
+    }
+
+    fn merging(&self, version: Version) -> &'static ownership::Schema {
+        self.schemas.merging(version, Self::NAMES.kind)
     }
 
     fn normalize(&self, version: Version, body: &mut Document) -> Result<Vec<String>, DecodeError> {

@@ -1,0 +1,39 @@
+//! Who wrote which field of an object: the rules of server-side apply.
+//!
+//! Owns `metadata.managedFields`: sets of paths ([`Set`]) in the form FieldsV1, schemas compiled
+//! for merging ([`Schema`]), the walks over objects that need them, and what becomes of owners
+//! when somebody updates or applies ([`Tracker`]). Pure: conversion between versions is handed in
+//! as [`Versions`]. The rules are those of structured-merge-diff 6 and of apimachinery's
+//! `managedfields`; `tests/it/api/ownership.rs` holds them to upstream's own cases.
+
+mod compare;
+mod element;
+mod field_set;
+mod items;
+mod managed;
+mod merge;
+mod openapi;
+mod problem;
+mod reconcile;
+mod remove;
+mod schema;
+mod set;
+mod tracker;
+mod updater;
+mod validate;
+mod value;
+
+pub use compare::{Comparison, compare};
+pub use element::{Element, Path, path_text};
+pub use field_set::field_set;
+pub use managed::{MAX_UPDATERS, Managed};
+pub use merge::merge;
+pub use problem::{Problem, Problems};
+pub use reconcile::reconcile;
+pub use remove::{extract, remove, with_keys};
+pub use schema::{Atom, Field, List, Map, Scalar, Schema, Type};
+pub use set::Set;
+pub use tracker::{Applied, Tracker, stripped};
+pub use updater::{Conflict, Error, Manager, Managers, Operation, Owned, Updater, Versions};
+pub use validate::{Duplicates, validate};
+pub use value::{order, same};

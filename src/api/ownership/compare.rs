@@ -1,0 +1,236 @@
+//! What differs between two objects, path by path.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{
+    element::Element,
+    items::element_of,
+    problem::{Found, Problems},
+    schema::{Form, List, Map, Schema, Type},
+    set::Set,
+    validate::{NO_FORM, scalar_problem},
+    value::same,
+};
+
+/// No path is in more than one of these.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Comparison {
+    pub removed: Set,
+    pub modified: Set,
+    pub added: Set,
+}
+
+impl Comparison {
+    pub fn is_same(&self) -> bool {
+        self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
+    }
+
+    /// Without these paths and all below them.
+    #[must_use]
+    pub fn without(self, paths: &Set) -> Self {
+        if paths.is_empty() {
+            return self;
+        }
+        Self {
+            removed: self.removed.recursive_difference(paths),
+            modified: self.modified.recursive_difference(paths),
+            added: self.added.recursive_difference(paths),
+        }
+    }
+}
+
+/// How the second object differs from the first.
+pub fn compare(schema: &Schema, old: &Value, new: &Value) -> Result<Comparison, Problems> {
+    Ok(Walk { schema }.pair(Some(schema.root()), Some(old), Some(new))?.below)
+}
+
+/// What differs at a path and below it.
+#[derive(Default)]
+struct Differs {
+    removed: bool,
+    modified: bool,
+    added: bool,
+    below: Comparison,
+}
+
+impl Differs {
+    fn leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
+        let modified = old.zip(new).is_some_and(|(old, new)| !same(old, new));
+        Self { modified, ..Self::presence(old, new, Comparison::default()) }
+    }
+
+    fn presence(old: Option<&Value>, new: Option<&Value>, below: Comparison) -> Self {
+        Self { removed: new.is_none(), added: old.is_none(), modified: false, below }
+    }
+
+    fn add_to(self, element: &Element, all: &mut Comparison) {
+        let Comparison { removed, modified, added } = self.below;
+        all.removed.add(element.clone(), self.removed, removed);
+        all.modified.add(element.clone(), self.modified, modified);
+        all.added.add(element.clone(), self.added, added);
+    }
+
+    fn and(self, other: &Self) -> Self {
+        Self {
+            removed: self.removed || other.removed,
+            modified: self.modified || other.modified,
+            added: self.added || other.added,
+            below: Comparison {
+                removed: self.below.removed.union(&other.below.removed),
+                modified: self.below.modified.union(&other.below.modified),
+                added: self.below.added.union(&other.below.added),
+            },
+        }
+    }
+}
+
+struct Walk<'a> {
+    schema: &'a Schema,
+}
+
+impl<'a> Walk<'a> {
+    fn pair(
+        &self,
+        type_: Option<Type>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Result<Differs, Problems> {
+        let by_old = self.schema.form(type_, old).ok_or_else(|| Problems::new(NO_FORM))?;
+        let by_new = self.schema.form(type_, new).ok_or_else(|| Problems::new(NO_FORM))?;
+        match (old, new) {
+            (_, None) => self.form(by_old, old, new),
+            (None, _) => self.form(by_new, old, new),
+            _ if by_old.is_like(by_new) => self.form(by_new, old, new),
+            // The value changed its form: what was there goes, what is there comes.
+            _ => Ok(self.form(by_old, old, new)?.and(&self.form(by_new, old, new)?)),
+        }
+    }
+
+    fn form(
+        &self,
+        form: Form<'a>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Result<Differs, Problems> {
+        match form {
+            Form::Scalar(scalar) => {
+                match (scalar_problem(scalar, old), scalar_problem(scalar, new)) {
+                    (Some(old), Some(new)) => Err(Problems::new(format!("old: {old}, new: {new}"))),
+                    _ => Ok(Differs::leaf(old, new)),
+                }
+            }
+            Form::List(list) => {
+                let (before, after) = (items(old), items(new));
+                if list.atomic || before.is_empty() && after.is_empty() {
+                    return Ok(Differs::leaf(old, new));
+                }
+                Ok(Differs::presence(old, new, self.list(list, before, after)?))
+            }
+            Form::Map(map) => {
+                let empty = |value: Option<&Value>| {
+                    value.and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
+                };
+                if map.atomic || empty(old) && empty(new) {
+                    return Ok(Differs::leaf(old, new));
+                }
+                Ok(Differs::presence(old, new, self.map(map, old, new)?))
+            }
+        }
+    }
+
+    fn map(
+        &self,
+        map: &Map,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Result<Comparison, Problems> {
+        let old = old.and_then(Value::as_object);
+        let new = new.and_then(Value::as_object);
+        let mut found = Found::default();
+        let mut all = Comparison::default();
+        for name in names(old, new) {
+            let element = Element::field(name);
+            let (old, new) = (old.and_then(|o| o.get(name)), new.and_then(|n| n.get(name)));
+            if let (Some(old), Some(new)) = (old, new)
+                && old == new
+                && map.of_field(name).is_some()
+            {
+                continue;
+            }
+            let differs = self.pair(map.of_field(name), old, new).map_err(|p| p.below(&element));
+            if let Some(differs) = found.take(differs) {
+                differs.add_to(&element, &mut all);
+            }
+        }
+        found.end()?;
+        Ok(all)
+    }
+
+    fn list(&self, list: &List, old: &[Value], new: &[Value]) -> Result<Comparison, Problems> {
+        let mut found = Found::default();
+        let mut by_element: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+        let places = [old, new].into_iter().enumerate();
+        for (side, at, item) in places
+            .flat_map(|(side, items)| items.iter().enumerate().map(move |(at, i)| (side, at, i)))
+        {
+            let element = element_of(self.schema, list, item)
+                .map_err(|why| Problems::new(format!("element {at}: {why}")));
+            if let Some(element) = found.take(element) {
+                let (before, after) = by_element.entry(element).or_default();
+                if side == 0 { before.push(item) } else { after.push(item) }
+            }
+        }
+        let mut all = Comparison::default();
+        for (element, (before, after)) in by_element {
+            let mut pair = |old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
+                let differs = self.pair(list.items, old, new).map_err(|p| p.below(&element));
+                if let Some(differs) = found.take(differs) {
+                    differs.add_to(&element, all);
+                }
+            };
+            match (&before[..], &after[..]) {
+                ([] | [_], [] | [_]) => {
+                    pair(before.first().copied(), after.first().copied(), &mut all);
+                }
+                // Items that are there several times are one leaf together.
+                ([_, _, ..], [_, _, ..]) => {
+                    let equal = before.len() == after.len()
+                        && before.iter().zip(&after).all(|(old, new)| same(old, new));
+                    all.modified.add(element, !equal, Set::default());
+                }
+                ([_, _, ..], rest) => {
+                    if let [only] = rest {
+                        pair(None, Some(only), &mut all);
+                    }
+                    all.removed.add(element, true, Set::default());
+                }
+                (rest, [_, _, ..]) => {
+                    if let [only] = rest {
+                        pair(Some(only), None, &mut all);
+                    }
+                    all.added.add(element, true, Set::default());
+                }
+            }
+        }
+        found.end()?;
+        Ok(all)
+    }
+}
+
+fn items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The names of both, in order.
+pub(super) fn names<'a>(
+    left: Option<&'a serde_json::Map<String, Value>>,
+    right: Option<&'a serde_json::Map<String, Value>>,
+) -> Vec<&'a str> {
+    let mut names: Vec<&str> =
+        left.into_iter().chain(right).flat_map(|map| map.keys().map(String::as_str)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}

@@ -1,0 +1,205 @@
+//! An object with another one written into it: nothing goes away, the second one's values win.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map as Object, Value};
+
+use super::{
+    compare::names,
+    element::Element,
+    items::element_of,
+    problem::{Found, Problems},
+    schema::{Form, List, Map, Schema, Type},
+    validate::{NO_FORM, scalar_problem},
+};
+
+/// The object with what is applied written into it. Lists that both have keep the order of the
+/// applied one among its items.
+pub fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, Problems> {
+    let merged = Walk { schema }.pair(Some(schema.root()), Some(live), Some(applied))?;
+    Ok(merged.unwrap_or_default())
+}
+
+struct Walk<'a> {
+    schema: &'a Schema,
+}
+
+impl<'a> Walk<'a> {
+    fn pair(
+        &self,
+        type_: Option<Type>,
+        live: Option<&Value>,
+        applied: Option<&Value>,
+    ) -> Result<Option<Value>, Problems> {
+        let by_live = self.schema.form(type_, live).ok_or_else(|| Problems::new(NO_FORM))?;
+        let by_applied = self.schema.form(type_, applied).ok_or_else(|| Problems::new(NO_FORM))?;
+        let form = if applied.is_none() { by_live } else { by_applied };
+        self.form(form, live, applied)
+    }
+
+    fn form(
+        &self,
+        form: Form<'a>,
+        live: Option<&Value>,
+        applied: Option<&Value>,
+    ) -> Result<Option<Value>, Problems> {
+        let leaf = || applied.or(live).cloned();
+        match form {
+            Form::Scalar(scalar) => {
+                match (scalar_problem(scalar, live), scalar_problem(scalar, applied)) {
+                    (Some(live), Some(applied)) => {
+                        Err(Problems::new(format!("live: {live}, applied: {applied}")))
+                    }
+                    _ => Ok(leaf()),
+                }
+            }
+            Form::List(list) => {
+                let (old, new) = (
+                    live.and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
+                    applied.and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
+                );
+                if list.atomic || old.is_empty() && new.is_empty() {
+                    return Ok(leaf());
+                }
+                let merged = self.list(list, old, new)?;
+                Ok((!merged.is_empty()).then_some(Value::Array(merged)))
+            }
+            Form::Map(map) => {
+                let old = live.and_then(Value::as_object);
+                let new = applied.and_then(Value::as_object);
+                let empty =
+                    |object: Option<&Object<String, Value>>| object.is_none_or(Object::is_empty);
+                if map.atomic || empty(old) && empty(new) {
+                    return Ok(leaf());
+                }
+                let merged = self.map(map, old, new)?;
+                Ok((!merged.is_empty()).then_some(Value::Object(merged)))
+            }
+        }
+    }
+
+    fn map(
+        &self,
+        map: &Map,
+        live: Option<&Object<String, Value>>,
+        applied: Option<&Object<String, Value>>,
+    ) -> Result<Object<String, Value>, Problems> {
+        let mut found = Found::default();
+        let mut merged = Object::new();
+        for name in names(live, applied) {
+            let (old, new) = (live.and_then(|o| o.get(name)), applied.and_then(|n| n.get(name)));
+            let value = match (old, new, map.of_field(name)) {
+                // Nothing to merge: no walk below it.
+                (Some(old), None, Some(_)) => Ok(Some(old.clone())),
+                (old, new, type_) => self.pair(type_, old, new),
+            };
+            let value = found.take(value.map_err(|p| p.below(&Element::field(name))));
+            if let Some(value) = value.flatten() {
+                merged.insert(name.to_owned(), value);
+            }
+        }
+        found.end()?;
+        Ok(merged)
+    }
+
+    fn list(&self, list: &List, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, Problems> {
+        let new = Items::read(self.schema, list, applied, false)?;
+        let old = Items::read(self.schema, list, live, true)?;
+        let mut merged = Vec::with_capacity(live.len().max(applied.len()));
+        let mut put = |element: &Element, live: Option<&Value>, applied: Option<&Value>| {
+            let item = self.pair(list.items, live, applied).map_err(|p| p.below(element))?;
+            merged.extend(item);
+            Ok::<(), Problems>(())
+        };
+
+        // Items of the applied list that are in the live one, in the order of the applied one.
+        let mut shared = new.elements.iter().filter(|element| old.by_element.contains_key(element));
+        let mut next_shared = shared.next();
+        let mut done: Vec<bool> = vec![false; new.elements.len()];
+        let (mut l, mut a) = (0, 0);
+        while l < old.elements.len() || a < new.elements.len() {
+            if let (Some(live), Some(applied)) = (old.elements.get(l), new.elements.get(a)) {
+                if live == applied {
+                    put(live, old.item(live), new.item(live))?;
+                    done[a] = true;
+                    (l, a) = (l + 1, a + 1);
+                    next_shared = shared.next();
+                    continue;
+                }
+                let due = next_shared.is_none_or(|next| next == live);
+                if new.by_element.contains_key(live) && !due {
+                    // Its turn comes with its place in the applied list.
+                    l += 1;
+                    continue;
+                }
+            }
+            if let Some(live) = old.elements.get(l) {
+                match new.by_element.get(live) {
+                    None => {
+                        put(live, Some(old.values[l]), None)?;
+                        l += 1;
+                        continue;
+                    }
+                    Some(&(at, _)) if done[at] => l += 1,
+                    Some(_) => {}
+                }
+            }
+            if let Some(applied) = new.elements.get(a) {
+                put(applied, old.item(applied), new.item(applied))?;
+                done[a] = true;
+                a += 1;
+                if next_shared == Some(applied) {
+                    next_shared = shared.next();
+                }
+            }
+        }
+        Ok(merged)
+    }
+}
+
+/// The items of a list by the step that leads to them.
+struct Items<'a> {
+    elements: Vec<Element>,
+    values: Vec<&'a Value>,
+    /// Place of the first; the item, unless there are several.
+    by_element: BTreeMap<Element, (usize, Option<&'a Value>)>,
+}
+
+impl<'a> Items<'a> {
+    fn read(
+        schema: &Schema,
+        list: &List,
+        items: &'a [Value],
+        twice: bool,
+    ) -> Result<Self, Problems> {
+        let mut found = Found::default();
+        let mut read =
+            Self { elements: Vec::new(), values: Vec::new(), by_element: BTreeMap::new() };
+        for (at, item) in items.iter().enumerate() {
+            let element = element_of(schema, list, item)
+                .map_err(|why| Problems::new(format!("element {at}: {why}")));
+            let Some(element) = found.take(element) else { continue };
+            match read.by_element.get_mut(&element) {
+                None => {
+                    let place = read.elements.len();
+                    read.by_element.insert(element.clone(), (place, Some(item)));
+                }
+                Some((_, item)) if twice => *item = None,
+                Some(_) => {
+                    let text = format!("duplicate entries for key {element}");
+                    found.take::<()>(Err(Problems::new(text)));
+                    continue;
+                }
+            }
+            read.elements.push(element);
+            read.values.push(item);
+        }
+        found.end()?;
+        Ok(read)
+    }
+
+    /// The item; `null` for several, with which nothing is merged.
+    fn item(&self, element: &Element) -> Option<&'a Value> {
+        self.by_element.get(element).map(|(_, item)| item.unwrap_or(&Value::Null))
+    }
+}

@@ -1,0 +1,306 @@
+//! Sets of paths, as a tree: each step says whether it is a member itself and what is below it.
+//!
+//! Owns FieldsV1, both ways, and the operations of sets. No step stands in a set that is neither
+//! a member nor leads to one, and steps are in their order: equal sets are equal trees.
+
+use std::{cmp::Ordering, fmt};
+
+use serde_json::Value;
+
+use super::{
+    element::{Element, Path, path_text},
+    schema::{Schema, Type},
+};
+
+/// A set of paths. The object as a whole is nobody's, so the empty path is never a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set {
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    element: Element,
+    member: bool,
+    below: Set,
+}
+
+impl Set {
+    /// The set of these paths, without the paths that lead to them.
+    pub fn new<'a>(paths: impl IntoIterator<Item = &'a [Element]>) -> Self {
+        let mut set = Self::default();
+        for path in paths {
+            set.insert(path);
+        }
+        set
+    }
+
+    /// The set of paths of fields: `metadata.name`.
+    pub fn of_fields(paths: &[&str]) -> Self {
+        let mut set = Self::default();
+        for path in paths {
+            set.insert(&path.split('.').map(Element::field).collect::<Vec<_>>());
+        }
+        set
+    }
+
+    pub fn insert(&mut self, path: &[Element]) {
+        let Some((element, rest)) = path.split_first() else { return };
+        let at = match self.find(element) {
+            Ok(at) => at,
+            Err(at) => {
+                let step = Step { element: element.clone(), member: false, below: Self::default() };
+                self.steps.insert(at, step);
+                at
+            }
+        };
+        if rest.is_empty() {
+            self.steps[at].member = true;
+        } else {
+            self.steps[at].below.insert(rest);
+        }
+    }
+
+    /// Adds a step with what is below it.
+    pub(super) fn add(&mut self, element: Element, member: bool, below: Self) {
+        if !member && below.is_empty() {
+            return;
+        }
+        let last = self.steps.last().is_none_or(|last| last.element < element);
+        let at = if last { Err(self.steps.len()) } else { self.find(&element) };
+        match at {
+            Err(at) => self.steps.insert(at, Step { element, member, below }),
+            Ok(at) => {
+                let step = &mut self.steps[at];
+                step.member |= member;
+                step.below = step.below.union(&below);
+            }
+        }
+    }
+
+    fn find(&self, element: &Element) -> Result<usize, usize> {
+        self.steps.binary_search_by(|step| step.element.cmp(element))
+    }
+
+    fn step(&self, element: &Element) -> Option<&Step> {
+        self.find(element).ok().map(|at| &self.steps[at])
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.steps.iter().map(|step| usize::from(step.member) + step.below.len()).sum()
+    }
+
+    pub fn contains(&self, path: &[Element]) -> bool {
+        let Some((element, rest)) = path.split_first() else { return false };
+        self.step(element).is_some_and(|step| {
+            if rest.is_empty() { step.member } else { step.below.contains(rest) }
+        })
+    }
+
+    /// Is this step a member?
+    pub(super) fn has(&self, element: &Element) -> bool {
+        self.step(element).is_some_and(|step| step.member)
+    }
+
+    /// What is below a step.
+    pub fn below(&self, element: &Element) -> Option<&Self> {
+        self.step(element).map(|step| &step.below).filter(|below| !below.is_empty())
+    }
+
+    /// The steps: element, whether it is a member, what is below it.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (&Element, bool, &Self)> {
+        self.steps.iter().map(|step| (&step.element, step.member, &step.below))
+    }
+
+    /// All members; those of a step before those below it.
+    pub fn paths(&self) -> Vec<Path> {
+        let mut paths = Vec::new();
+        self.collect(&mut Vec::new(), &mut paths);
+        paths
+    }
+
+    fn collect(&self, prefix: &mut Path, paths: &mut Vec<Path>) {
+        let with = |prefix: &Path, element: &Element| {
+            let mut path = prefix.clone();
+            path.push(element.clone());
+            path
+        };
+        for step in self.steps.iter().filter(|step| step.member) {
+            paths.push(with(prefix, &step.element));
+        }
+        for step in &self.steps {
+            prefix.push(step.element.clone());
+            step.below.collect(prefix, paths);
+            prefix.pop();
+        }
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        if self.is_empty() {
+            return other.clone();
+        }
+        if other.is_empty() {
+            return self.clone();
+        }
+        self.join(other, |left, right| match (left, right) {
+            (Some(left), Some(right)) => Some(Step {
+                element: left.element.clone(),
+                member: left.member || right.member,
+                below: left.below.union(&right.below),
+            }),
+            (left, right) => left.or(right).cloned(),
+        })
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.join(other, |left, right| {
+            let (left, right) = (left?, right?);
+            let below = left.below.intersection(&right.below);
+            Some(Step { element: left.element.clone(), member: left.member && right.member, below })
+        })
+    }
+
+    /// What is in this one only. A path that is taken away leaves what is below it.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        self.join(other, |left, right| {
+            let left = left?;
+            let Some(right) = right else { return Some(left.clone()) };
+            Some(Step {
+                element: left.element.clone(),
+                member: left.member && !right.member,
+                below: left.below.difference(&right.below),
+            })
+        })
+    }
+
+    /// What is in this one only. A path that is taken away takes all below it along.
+    #[must_use]
+    pub fn recursive_difference(&self, other: &Self) -> Self {
+        self.join(other, |left, right| {
+            let left = left?;
+            match right {
+                None => Some(left.clone()),
+                Some(right) if right.member => None,
+                Some(right) => Some(Step {
+                    element: left.element.clone(),
+                    member: left.member,
+                    below: left.below.recursive_difference(&right.below),
+                }),
+            }
+        })
+    }
+
+    /// Members below which there is no other.
+    #[must_use]
+    pub fn leaves(&self) -> Self {
+        let leaf = |step: &Step| Step {
+            element: step.element.clone(),
+            member: step.below.is_empty(),
+            below: step.below.leaves(),
+        };
+        Self { steps: self.steps.iter().map(leaf).collect() }
+    }
+
+    /// The same, and each field of a struct that leads to a member: whoever owns `a.b` owns
+    /// the named field `a`, which does not hold for the entries of a map.
+    #[must_use]
+    pub fn with_named(&self, schema: &Schema, type_: Option<Type>) -> Self {
+        let atom = type_.map(|type_| schema.atom(type_));
+        let map = atom.and_then(|atom| atom.map.as_ref());
+        let list = atom.and_then(|atom| atom.list.as_ref());
+        let named = |step: &Step| {
+            let (inner, is_named) = match (&step.element, map, list) {
+                (Element::Field(name), Some(map), _) => {
+                    (map.of_field(name), map.fields.contains_key(name))
+                }
+                (Element::Key(_), _, Some(list)) => (list.items, false),
+                _ => (None, false),
+            };
+            Step {
+                element: step.element.clone(),
+                member: step.member || is_named,
+                below: step.below.with_named(schema, inner),
+            }
+        };
+        Self { steps: self.steps.iter().map(named).collect() }
+    }
+
+    /// Walks both in order. What `made` makes of steps stands in the new set unless it is empty.
+    fn join(
+        &self,
+        other: &Self,
+        made: impl Fn(Option<&Step>, Option<&Step>) -> Option<Step>,
+    ) -> Self {
+        let (mut left, mut right) = (self.steps.iter().peekable(), other.steps.iter().peekable());
+        let mut steps = Vec::new();
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (Some(left), Some(right)) => left.element.cmp(&right.element),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Self { steps },
+            };
+            let step = match order {
+                Ordering::Less => made(left.next(), None),
+                Ordering::Greater => made(None, right.next()),
+                Ordering::Equal => made(left.next(), right.next()),
+            };
+            steps.extend(step.filter(|step| step.member || !step.below.is_empty()));
+        }
+    }
+
+    /// FieldsV1.
+    pub fn to_fields(&self) -> Value {
+        let field = |step: &Step| {
+            let mut below = step.below.to_fields();
+            if step.member && !step.below.is_empty() {
+                below["."] = Value::Object(serde_json::Map::new());
+            }
+            (step.element.to_key(), below)
+        };
+        Value::Object(self.steps.iter().map(field).collect())
+    }
+
+    /// Reads FieldsV1. What a later server knows is left out.
+    pub fn from_fields(fields: &Value) -> Result<Self, String> {
+        Ok(Self::read(fields)?.0)
+    }
+
+    /// What is below a key, and whether the key itself is a member.
+    fn read(fields: &Value) -> Result<(Self, bool), String> {
+        let mut set = Self::default();
+        let object = match fields {
+            Value::Null => return Ok((set, true)),
+            Value::Object(object) => object,
+            other => return Err(format!("expected an object, got {other}")),
+        };
+        let mut member = false;
+        for (key, value) in object {
+            if key == "." {
+                member = true;
+            } else if let Some(element) = Element::parse(key)? {
+                let (below, is_member) = Self::read(value)?;
+                set.add(element, is_member, below);
+            }
+        }
+        let member = member || set.is_empty();
+        Ok((set, member))
+    }
+}
+
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<String> = self.paths().iter().map(|path| path_text(path)).collect();
+        f.write_str(&paths.join("\n"))
+    }
+}

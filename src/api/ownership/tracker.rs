@@ -1,0 +1,379 @@
+//! What the server makes of [`Updater`] for each write: whose write it is, when it was, and what
+//! is nobody's.
+//!
+//! Owns the managers that the server invents (`before-first-apply`), the fields that no manager
+//! owns, and the way from kubectl's client-side apply to server-side apply.
+
+use serde_json::{Value, json};
+
+use super::{
+    compare::compare,
+    element::path_text,
+    field_set::field_set,
+    managed::{MAX_UPDATERS, Managed},
+    set::Set,
+    updater::{Conflict, Error, Manager, Operation, Owned, Updater, Versions},
+    validate::{Duplicates, validate},
+};
+
+/// Who owns the fields of an object that was written before anybody tracked owners.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// The manager of `kubectl apply --server-side`.
+const KUBECTL: &str = "kubectl";
+
+/// Where `kubectl apply` keeps what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Most bytes of all annotations together.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
+
+/// Fields that the server writes.
+const STRIPPED: [&str; 12] = [
+    "apiVersion",
+    "kind",
+    "metadata",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.creationTimestamp",
+    "metadata.selfLink",
+    "metadata.uid",
+    "metadata.clusterName",
+    "metadata.generation",
+    "metadata.managedFields",
+    "metadata.resourceVersion",
+];
+
+/// The fields that nobody owns.
+pub fn stripped() -> Set {
+    Set::of_fields(&STRIPPED)
+}
+
+/// One write: of which version, through which subresource (empty for the object itself), when.
+pub struct Tracker<'a, V> {
+    pub versions: &'a V,
+    pub version: &'a str,
+    pub subresource: &'a str,
+    /// Seconds since 1970.
+    pub now: i64,
+}
+
+/// What became of an apply.
+#[derive(Debug)]
+pub struct Applied {
+    /// The object, without managedFields.
+    pub object: Value,
+    pub managed: Managed,
+}
+
+impl<V: Versions> Tracker<'_, V> {
+    /// The owners after `manager` wrote `new` over `live`, which is `null` for a new object. An
+    /// object of which nobody kept owners stays one.
+    pub fn update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: Managed,
+        manager: &str,
+    ) -> Result<Managed, Error<V::Error>> {
+        if managed.managers.is_empty() && !live.is_null() {
+            return Ok(managed);
+        }
+        self.track(live, new, managed, manager)
+    }
+
+    fn track(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: Managed,
+        name: &str,
+    ) -> Result<Managed, Error<V::Error>> {
+        let name = if name.is_empty() { "unknown" } else { name };
+        let manager = self.manager(name, Operation::Update);
+        // What this write changes is taken from everybody, the manager's own earlier set included.
+        let current = Manager { version: String::new(), ..manager.clone() };
+        let Managed { managers, mut times } = managed;
+        let updater = Updater::new(self.versions);
+        let mut managers = updater.update(live, new, self.version, managers, &current)?;
+        if let Some(Owned { version, set }) = managers.remove(&current) {
+            let set = set.difference(&stripped());
+            if !set.is_empty() {
+                let before = managers.remove(&manager).map(|owned| owned.set);
+                let set = set.union(&before.unwrap_or_default());
+                managers.insert(manager.clone(), Owned { version, set });
+                times.insert(manager, self.now);
+            }
+        }
+        let mut managed = Managed { managers, times };
+        managed.cap(MAX_UPDATERS);
+        Ok(managed)
+    }
+
+    /// The object with what `manager` applies, and the owners after that. `live` has neither
+    /// managedFields nor what no version shows.
+    pub fn apply(
+        &self,
+        live: &Value,
+        config: &Value,
+        managed: Managed,
+        manager: &str,
+        force: bool,
+    ) -> Result<Applied, Error<V::Error>> {
+        let schema =
+            self.versions.schema(self.version).expect("the version of a request is served");
+        validate(schema, config, Duplicates::Refused)?;
+        let managed = if managed.managers.is_empty() {
+            let nothing = json!({"apiVersion": live["apiVersion"], "kind": live["kind"]});
+            self.track(&nothing, live, managed, BEFORE_FIRST_APPLY)?
+        } else {
+            managed
+        };
+        let applied = self.apply_as(live, config, managed.clone(), manager, force);
+        let mut applied = match applied {
+            Err(Error::Conflicts(conflicts)) if manager == KUBECTL => {
+                match self.not_applied_before(live, conflicts) {
+                    Ok(()) => self.apply_as(live, config, managed, manager, true)?,
+                    Err(conflicts) => return Err(Error::Conflicts(conflicts)),
+                }
+            }
+            applied => applied?,
+        };
+        if manager == KUBECTL {
+            refresh_last_applied(&mut applied.object, config);
+        }
+        Ok(applied)
+    }
+
+    fn apply_as(
+        &self,
+        live: &Value,
+        config: &Value,
+        managed: Managed,
+        name: &str,
+        force: bool,
+    ) -> Result<Applied, Error<V::Error>> {
+        let manager = self.manager(name, Operation::Apply);
+        let Managed { managers, mut times } = managed;
+        let before = managers.get(&manager).cloned();
+        let updater = Updater::new(self.versions);
+        let (object, mut managers) =
+            updater.apply(live, config, self.version, managers, &manager, force)?;
+        if let Some(Owned { version, set }) = managers.remove(&manager) {
+            let set = set.difference(&stripped());
+            if !set.is_empty() {
+                managers.insert(manager.clone(), Owned { version, set });
+            }
+        }
+        if object.is_some() || managers.get(&manager) != before.as_ref() {
+            times.insert(manager, self.now);
+        }
+        let object = object.unwrap_or_else(|| live.clone());
+        Ok(Applied { object, managed: Managed { managers, times } })
+    }
+
+    fn manager(&self, name: &str, operation: Operation) -> Manager {
+        Manager::new(name.to_owned(), operation, self.version, self.subresource.to_owned())
+    }
+
+    /// Conflicts with what kubectl itself applied from the client's side are none, as long as
+    /// nobody changed it since.
+    fn not_applied_before(
+        &self,
+        live: &Value,
+        conflicts: Vec<Conflict>,
+    ) -> Result<(), Vec<Conflict>> {
+        let Some(own) = self.last_applied(live) else { return Err(conflicts) };
+        let left: Vec<Conflict> =
+            conflicts.into_iter().filter(|conflict| !own.contains(&conflict.path)).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    }
+
+    /// What kubectl's annotation says and the object still has.
+    fn last_applied(&self, live: &Value) -> Option<Set> {
+        let schema = self.versions.schema(self.version)?;
+        let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
+        let last: Value = serde_json::from_str(text).ok()?;
+        validate(schema, live, Duplicates::Refused).ok()?;
+        validate(schema, &last, Duplicates::Refused).ok()?;
+        if last["apiVersion"] != self.version {
+            return None;
+        }
+        let changes = compare(schema, &last, live).ok()?;
+        let set = field_set(schema, &last).ok()?;
+        Some(
+            set.difference(&changes.modified)
+                .difference(&changes.added)
+                .difference(&changes.removed),
+        )
+    }
+}
+
+/// Whoever goes back to client-side apply finds what was applied from the server's side.
+fn refresh_last_applied(object: &mut Value, config: &Value) {
+    let Some(annotations) = object["metadata"]["annotations"].as_object_mut() else { return };
+    if annotations.get(LAST_APPLIED).and_then(Value::as_str).is_none_or(str::is_empty) {
+        return;
+    }
+    let mut config = config.clone();
+    if let Some(own) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        own.remove(LAST_APPLIED);
+    }
+    annotations.insert(LAST_APPLIED.into(), format!("{config}\n").into());
+    let size = |(name, value): (&String, &Value)| name.len() + value.as_str().map_or(0, str::len);
+    if annotations.iter().map(size).sum::<usize>() > MAX_ANNOTATIONS {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+impl Manager {
+    /// As conflicts name it: `"kubectl" with subresource "status" using v1`.
+    pub fn text(&self) -> String {
+        let Self { name, operation, version, subresource } = self;
+        let part = match subresource.as_str() {
+            "" => String::new(),
+            subresource => format!(" with subresource {subresource:?}"),
+        };
+        let using = match operation {
+            Operation::Apply => String::new(),
+            Operation::Update => format!(" using {version}"),
+        };
+        format!("{name:?}{part}{using}")
+    }
+}
+
+impl Conflict {
+    /// What a client is told of all of them together.
+    pub fn message(conflicts: &[Self]) -> String {
+        if let [only] = conflicts {
+            let (manager, path) = (only.manager.text(), path_text(&only.path));
+            return format!("Apply failed with 1 conflict: conflict with {manager}: {path}");
+        }
+        let mut lines = Vec::new();
+        let mut last = None;
+        for conflict in conflicts {
+            if last != Some(&conflict.manager) {
+                lines.push(format!("conflicts with {}:", conflict.manager.text()));
+                last = Some(&conflict.manager);
+            }
+            lines.push(format!("- {}", path_text(&conflict.path)));
+        }
+        format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::Schema, *};
+
+    /// One version without a schema.
+    struct Free(Schema);
+
+    impl Versions for Free {
+        type Error = String;
+
+        fn schema(&self, version: &str) -> Option<&Schema> {
+            (version == "v1").then_some(&self.0)
+        }
+
+        fn convert(&self, _: &Value, from: &str, to: &str) -> Result<Value, String> {
+            Err(format!("no conversion of {from} to {to}"))
+        }
+
+        fn reset(&self, _: &str) -> Option<&Set> {
+            None
+        }
+    }
+
+    fn at(versions: &Free, now: i64) -> Tracker<'_, Free> {
+        Tracker { versions, version: "v1", subresource: "", now }
+    }
+
+    fn free() -> Free {
+        Free(Schema::deduced())
+    }
+
+    fn head(spec: &Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "K", "metadata": {"name": "a", "uid": "u"}, "spec": spec})
+    }
+
+    #[test]
+    fn an_entry_keeps_its_time_until_its_set_changes() {
+        let free = free();
+        let first = head(&json!({"a": 1}));
+        let managed = at(&free, 10).update(&Value::Null, &first, Managed::default(), "m").unwrap();
+        let expected = json!([{
+            "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "time": "1970-01-01T00:00:10Z", "fieldsV1": {"f:spec": {".": {}, "f:a": {}}},
+        }]);
+        assert_eq!(managed.write(), expected);
+        let again = at(&free, 20).update(&first, &first, managed.clone(), "m").unwrap();
+        assert_eq!(again, managed);
+        let second = head(&json!({"a": 1, "b": 1}));
+        let other = at(&free, 30).update(&first, &second, managed, "other").unwrap();
+        let times: Vec<i64> = other.times.values().copied().collect();
+        assert_eq!(times, [10, 30]);
+    }
+
+    #[test]
+    fn what_was_written_before_anybody_kept_owners_is_a_managers_too() {
+        let free = free();
+        let live = head(&json!({"a": 1}));
+        let untracked =
+            at(&free, 1).update(&live, &head(&json!({"a": 2})), Managed::default(), "m");
+        assert_eq!(untracked.unwrap(), Managed::default());
+        let config = head(&json!({"a": 2}));
+        let conflict = at(&free, 1).apply(&live, &config, Managed::default(), "m", false);
+        let Err(Error::Conflicts(conflicts)) = conflict else { panic!("{conflict:?}") };
+        assert_eq!(
+            Conflict::message(&conflicts),
+            "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .spec.a"
+        );
+        let forced = at(&free, 1).apply(&live, &config, Managed::default(), "m", true).unwrap();
+        assert_eq!(forced.object["spec"], json!({"a": 2}));
+    }
+
+    #[test]
+    fn kubectl_takes_over_what_it_applied_from_the_clients_side() {
+        let free = free();
+        let mut live = head(&json!({"a": 1, "b": 1}));
+        let last = head(&json!({"a": 1})).to_string();
+        live["metadata"]["annotations"] = json!({LAST_APPLIED: last});
+        let managed = at(&free, 1)
+            .update(&Value::Null, &live, Managed::default(), "kubectl-client-side-apply")
+            .unwrap();
+        let own = head(&json!({"a": 2}));
+        let applied = at(&free, 2).apply(&live, &own, managed.clone(), "kubectl", false).unwrap();
+        assert_eq!(applied.object["spec"], json!({"a": 2, "b": 1}));
+        let annotation = &applied.object["metadata"]["annotations"][LAST_APPLIED];
+        assert_eq!(*annotation, format!("{own}\n"));
+        for (manager, config) in [("kubectl", json!({"b": 2})), ("other", json!({"a": 2}))] {
+            let refused =
+                at(&free, 2).apply(&live, &head(&config), managed.clone(), manager, false);
+            assert!(matches!(refused, Err(Error::Conflicts(_))), "{manager}: {config}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_managers_become_one() {
+        let free = free();
+        let mut live = head(&json!({}));
+        let mut managed =
+            at(&free, 0).update(&Value::Null, &live, Managed::default(), "first").unwrap();
+        for number in 1..15 {
+            let mut next = live.clone();
+            next["spec"][format!("f{number}")] = json!(number);
+            let manager = format!("m{number}");
+            managed = at(&free, number).update(&live, &next, managed, &manager).unwrap();
+            live = next;
+        }
+        let names: Vec<String> =
+            managed.managers.keys().map(|manager| manager.name.clone()).collect();
+        assert_eq!(names.len(), MAX_UPDATERS);
+        assert!(names.contains(&"ancient-changes".to_owned()), "{names:?}");
+        assert!(
+            names.contains(&"m14".to_owned()) && !names.contains(&"m1".to_owned()),
+            "{names:?}"
+        );
+    }
+}

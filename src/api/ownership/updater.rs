@@ -1,0 +1,317 @@
+//! What an update or an apply does to the owners of fields, and apply to the object.
+//!
+//! Owns conflicts, the transfer of fields and pruning. Each owner's set is in the version in which
+//! it was written; objects are converted to that version to compare.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use serde_json::Value;
+
+use super::{
+    compare::{Comparison, compare},
+    element::{Path, path_text},
+    field_set::field_set,
+    merge::merge,
+    problem::Problems,
+    reconcile::reconcile,
+    remove::remove,
+    schema::Schema,
+    set::Set,
+    value::same,
+};
+
+/// How fields came to be owned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+/// Who owns fields. One that applies is the same in every version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Manager {
+    pub name: String,
+    pub operation: Operation,
+    /// Empty for one that applies.
+    pub version: String,
+    pub subresource: String,
+}
+
+/// What one manager owns, as of a version.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Owned {
+    pub version: String,
+    pub set: Set,
+}
+
+pub type Managers = BTreeMap<Manager, Owned>;
+
+/// A field of another manager that was to be given another value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conflict {
+    pub manager: Manager,
+    pub path: Path,
+}
+
+/// The versions of a kind.
+pub trait Versions {
+    type Error;
+
+    /// `None` when the version is served no more: what was owned in it is forgotten.
+    fn schema(&self, version: &str) -> Option<&Schema>;
+    /// The object as another version shows it. Both versions are served.
+    fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, Self::Error>;
+    /// Fields that writes of this kind cannot change, and therefore never own.
+    fn reset(&self, version: &str) -> Option<&Set>;
+}
+
+#[derive(Debug)]
+pub enum Error<E> {
+    /// 409, with at least one.
+    Conflicts(Vec<Conflict>),
+    /// An object does not fit its schema.
+    Mismatch(Problems),
+    Convert(E),
+}
+
+impl<E> From<Problems> for Error<E> {
+    fn from(problems: Problems) -> Self {
+        Self::Mismatch(problems)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for Error<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflicts(conflicts) => {
+                let paths: Vec<String> = conflicts.iter().map(|c| path_text(&c.path)).collect();
+                write!(f, "conflicts: {}", paths.join(", "))
+            }
+            Self::Mismatch(problems) => problems.fmt(f),
+            Self::Convert(error) => error.fmt(f),
+        }
+    }
+}
+
+/// An object as a version shows it.
+#[derive(Clone)]
+struct Object<'a> {
+    version: &'a str,
+    value: Cow<'a, Value>,
+}
+
+/// Follows updates and applies. Objects that it takes are in the version that is named with them.
+pub struct Updater<'a, V> {
+    versions: &'a V,
+}
+
+impl<'a, V: Versions> Updater<'a, V> {
+    pub fn new(versions: &'a V) -> Self {
+        Self { versions }
+    }
+
+    /// The owners after a client wrote `new` over `live`.
+    pub fn update(
+        &self,
+        live: &Value,
+        new: &Value,
+        version: &str,
+        managers: Managers,
+        manager: &Manager,
+    ) -> Result<Managers, Error<V::Error>> {
+        let live = Object { version, value: Cow::Borrowed(live) };
+        let new = Object { version, value: Cow::Borrowed(new) };
+        let managers = self.reconciled(&live, managers)?;
+        let (mut managers, changes) = self.transfer(&live, &new, managers, manager, true)?;
+        let before = managers.remove(manager).map(|owned| owned.set).unwrap_or_default();
+        let set =
+            before.difference(&changes.removed).union(&changes.modified).union(&changes.added);
+        let set = self.without_reset(version, set);
+        if !set.is_empty() {
+            managers.insert(manager.clone(), Owned { version: version.to_owned(), set });
+        }
+        Ok(managers)
+    }
+
+    /// The object and its owners after somebody applied `config`. No object when nothing changed.
+    pub fn apply(
+        &self,
+        live: &Value,
+        config: &Value,
+        version: &str,
+        managers: Managers,
+        manager: &Manager,
+        force: bool,
+    ) -> Result<(Option<Value>, Managers), Error<V::Error>> {
+        let schema = self.versions.schema(version).expect("the version of a request is served");
+        let live = Object { version, value: Cow::Borrowed(live) };
+        let mut managers = self.reconciled(&live, managers)?;
+        let merged = Object { version, value: Cow::Owned(merge(schema, &live.value, config)?) };
+        let set = self.without_reset(version, field_set(schema, config)?);
+        let last = managers.insert(manager.clone(), Owned { version: version.to_owned(), set });
+        let new = self.prune(merged, version, &managers, last)?;
+        let (managers, _) = self.transfer(&live, &new, managers, manager, force)?;
+        let changed = !same(&live.value, &new.value);
+        Ok((changed.then(|| new.value.into_owned()), managers))
+    }
+
+    /// Takes from all other managers what the new object changes or removes.
+    fn transfer(
+        &self,
+        live: &Object<'_>,
+        new: &Object<'_>,
+        mut managers: Managers,
+        manager: &Manager,
+        force: bool,
+    ) -> Result<(Managers, Comparison), Error<V::Error>> {
+        let mut changes = BTreeMap::new();
+        changes.insert(new.version.to_owned(), self.changes(live, new)?);
+        let mut conflicts = Vec::new();
+        let mut kept = Managers::new();
+        for (other, owned) in std::mem::take(&mut managers) {
+            if other == *manager {
+                kept.insert(other, owned);
+                continue;
+            }
+            if self.versions.schema(&owned.version).is_none() {
+                continue;
+            }
+            if !changes.contains_key(&owned.version) {
+                let live = self.convert(live, &owned.version)?;
+                let new = self.convert(new, &owned.version)?;
+                let compared = self.changes(&live, &new)?;
+                changes.insert(owned.version.clone(), compared);
+            }
+            let changed = &changes[&owned.version];
+            let conflict = owned.set.intersection(&changed.modified.union(&changed.added));
+            let of = |path| Conflict { manager: other.clone(), path };
+            conflicts.extend(conflict.paths().into_iter().map(of));
+            let set = owned.set.difference(&conflict).difference(&changed.removed);
+            kept.insert(other, Owned { set, ..owned });
+        }
+        if !force && !conflicts.is_empty() {
+            return Err(Error::Conflicts(conflicts));
+        }
+        kept.retain(|_, owned| !owned.set.is_empty());
+        let own = changes.remove(new.version).unwrap_or_default();
+        Ok((kept, own))
+    }
+
+    /// What differs, except for what a write of this kind cannot change.
+    fn changes(&self, live: &Object<'_>, new: &Object<'_>) -> Result<Comparison, Error<V::Error>> {
+        let schema = self.schema(new.version);
+        let changes = compare(schema, &live.value, &new.value)?;
+        Ok(match self.versions.reset(new.version) {
+            Some(reset) => changes.without(reset),
+            None => changes,
+        })
+    }
+
+    fn without_reset(&self, version: &str, set: Set) -> Set {
+        match self.versions.reset(version) {
+            Some(reset) => set.recursive_difference(reset),
+            None => set,
+        }
+    }
+
+    /// Removes what the manager applied last time and does not apply now, unless others own it.
+    fn prune<'v>(
+        &self,
+        merged: Object<'v>,
+        version: &'v str,
+        managers: &Managers,
+        last: Option<Owned>,
+    ) -> Result<Object<'v>, Error<V::Error>> {
+        let Some(last) = last.filter(|last| !last.set.is_empty()) else { return Ok(merged) };
+        let Some(schema) = self.versions.schema(&last.version) else { return Ok(merged) };
+        let merged = self.convert(&merged, &last.version)?;
+        let named = last.set.with_named(schema, Some(schema.root()));
+        let pruned = Object {
+            version: &last.version,
+            value: Cow::Owned(remove(schema, &merged.value, &named)),
+        };
+        let pruned = self.with_owned(&merged, pruned, managers)?;
+        let pruned = self.with_unowned(&merged, &pruned, &named)?;
+        let pruned = self.convert(&pruned, version)?;
+        Ok(Object { version, value: Cow::Owned(pruned.value.into_owned()) })
+    }
+
+    /// Puts back what others own, and what the manager applies in another shape now.
+    fn with_owned<'o>(
+        &self,
+        merged: &Object<'o>,
+        pruned: Object<'o>,
+        managers: &'o Managers,
+    ) -> Result<Object<'o>, Error<V::Error>> {
+        let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
+        for manager in managers.values() {
+            let set = owned.entry(&manager.version).or_default();
+            *set = set.union(&manager.set);
+        }
+        // First in the version in which it was pruned: what is missing there may be needed to
+        // convert at all.
+        let own = owned.remove_entry(merged.version);
+        let mut merged = merged.clone();
+        let mut pruned = pruned;
+        for (version, owned) in own.into_iter().chain(owned) {
+            let Some(schema) = self.versions.schema(version) else { continue };
+            merged = self.convert(&merged, version)?;
+            pruned = self.convert(&pruned, version)?;
+            let root = Some(schema.root());
+            let all = field_set(schema, &merged.value)?.with_named(schema, root);
+            let left = field_set(schema, &pruned.value)?.with_named(schema, root);
+            let gone = all.difference(&left.union(&owned.with_named(schema, root)));
+            pruned = Object { version, value: Cow::Owned(remove(schema, &merged.value, &gone)) };
+        }
+        Ok(pruned)
+    }
+
+    /// Puts back what the manager did not apply last time: nobody owns it, or nobody who applies.
+    fn with_unowned<'o>(
+        &self,
+        merged: &Object<'o>,
+        pruned: &Object<'_>,
+        last: &Set,
+    ) -> Result<Object<'o>, Error<V::Error>> {
+        let version = merged.version;
+        let schema = self.schema(version);
+        let root = Some(schema.root());
+        let pruned = self.convert(pruned, version)?;
+        let left = field_set(schema, &pruned.value)?.with_named(schema, root);
+        let all = field_set(schema, &merged.value)?.with_named(schema, root);
+        let gone = all.difference(&left).intersection(last);
+        Ok(Object { version, value: Cow::Owned(remove(schema, &merged.value, &gone)) })
+    }
+
+    /// Sets as this server's schemas have them; without versions that are served no more.
+    fn reconciled(
+        &self,
+        live: &Object<'_>,
+        managers: Managers,
+    ) -> Result<Managers, Error<V::Error>> {
+        debug_assert!(self.versions.schema(live.version).is_some());
+        let mut reconciled = Managers::new();
+        for (manager, owned) in managers {
+            let Some(schema) = self.versions.schema(&owned.version) else { continue };
+            let set = reconcile(schema, &owned.set)?.unwrap_or(owned.set);
+            reconciled.insert(manager, Owned { version: owned.version, set });
+        }
+        Ok(reconciled)
+    }
+
+    fn convert<'o>(
+        &self,
+        object: &Object<'o>,
+        version: &'o str,
+    ) -> Result<Object<'o>, Error<V::Error>> {
+        if object.version == version {
+            return Ok(object.clone());
+        }
+        let value = self.versions.convert(&object.value, object.version, version);
+        Ok(Object { version, value: Cow::Owned(value.map_err(Error::Convert)?) })
+    }
+
+    fn schema(&self, version: &str) -> &Schema {
+        self.versions.schema(version).expect("owners in other versions were left out")
+    }
+}

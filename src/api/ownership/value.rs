@@ -1,0 +1,117 @@
+//! JSON values as Go's code orders and equates them: `1` and `1.0` are one.
+
+use std::cmp::Ordering;
+
+use serde_json::{Number, Value};
+
+/// A total order over values of any types: numbers, texts, booleans, lists, objects, null.
+pub fn order(left: &Value, right: &Value) -> Ordering {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => order_numbers(left, right),
+        (Value::String(left), Value::String(right)) => left.cmp(right),
+        (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
+        (Value::Array(left), Value::Array(right)) => {
+            let items = left.iter().zip(right).map(|(left, right)| order(left, right));
+            first(items).then(left.len().cmp(&right.len()))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            let fields = left.iter().zip(right).map(|((name, value), (other, right))| {
+                name.cmp(other).then_with(|| order(value, right))
+            });
+            first(fields).then(left.len().cmp(&right.len()))
+        }
+        _ => rank(left).cmp(&rank(right)),
+    }
+}
+
+/// Are both the same to a client?
+pub fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(name, value)| right.get(name).is_some_and(|r| same(value, r)))
+        }
+        _ => order(left, right).is_eq(),
+    }
+}
+
+/// A value as it is shown in paths.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(text).collect();
+            format!("[{}]", items.join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn first(mut orders: impl Iterator<Item = Ordering>) -> Ordering {
+    orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+fn rank(value: &Value) -> u8 {
+    match value {
+        Value::Number(_) => 0,
+        Value::String(_) => 1,
+        Value::Bool(_) => 2,
+        Value::Array(_) => 3,
+        Value::Object(_) => 4,
+        Value::Null => 5,
+    }
+}
+
+fn order_numbers(left: &Number, right: &Number) -> Ordering {
+    match (left.as_i64(), right.as_i64()) {
+        (Some(left), Some(right)) => left.cmp(&right),
+        _ => float(left).total_cmp(&float(right)),
+    }
+}
+
+fn float(number: &Number) -> f64 {
+    // Without negative zero, which is equal to zero.
+    number.as_f64().unwrap_or_default() + 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_of_all_types_have_one_order() {
+        let rising = [
+            json!(-1),
+            json!(0.5),
+            json!(1),
+            json!(1.5),
+            json!("a"),
+            json!("b"),
+            json!(false),
+            json!(true),
+            json!([]),
+            json!([1]),
+            json!([1, 2]),
+            json!([2]),
+            json!({}),
+            json!({"a": 1}),
+            json!({"a": 1, "b": 1}),
+            json!({"a": 2}),
+            json!({"b": 0}),
+            json!(null),
+        ];
+        for (at, left) in rising.iter().enumerate() {
+            for (other, right) in rising.iter().enumerate() {
+                assert_eq!(order(left, right), at.cmp(&other), "{left} and {right}");
+            }
+        }
+        assert!(same(&json!({"a": [1]}), &json!({"a": [1.0]})));
+        assert!(!same(&json!({"a": 1}), &json!({"b": 1})));
+    }
+}
