@@ -6,13 +6,14 @@
 //! child is this program itself, so that its own start costs the same for all. The pilots run an
 //! installed copy, as in a pod.
 
-#![expect(unsafe_code, reason = "reads another process's clock; says why it is sound")]
 #![expect(clippy::print_stdout, reason = "prints a table")]
 #![expect(clippy::disallowed_methods, reason = "starts processes")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed run")]
 
 #[path = "pilot/api.rs"]
 mod api;
+#[path = "support/clock.rs"]
+mod clock;
 #[path = "../tests/support/lib.rs"]
 mod support;
 
@@ -26,7 +27,6 @@ use std::{
 };
 
 use nix::{
-    libc,
     sys::signal::{SigSet, Signal, kill},
     unistd::Pid,
 };
@@ -313,17 +313,8 @@ impl Running {
         kill(Pid::from_raw(self.process.id().cast_signed()), signal).unwrap();
     }
 
-    /// What all its threads used of a processor, those that ended as well.
     fn on_processor(&self) -> Duration {
-        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: both write to a place of their own that outlives the call.
-        let errors = unsafe {
-            libc::clock_getcpuclockid(self.process.id().cast_signed(), &raw mut clock)
-                | libc::clock_gettime(clock, &raw mut time)
-        };
-        assert_eq!(errors, 0, "{}", std::io::Error::last_os_error());
-        let nanoseconds = u32::try_from(time.tv_nsec).unwrap();
-        Duration::new(u64::try_from(time.tv_sec).unwrap(), nanoseconds)
+        clock::on_processor(self.process.id())
     }
 
     fn memory(&self) -> Figures {
