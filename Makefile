@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -102,8 +102,14 @@ test-local: deps $(TESTBED)/bin/kubectl ## the life of clusters by `navigator lo
 	$(LINTED) build --bin navigator
 	tests/local/run.py $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 
-bench: deps $(TESTBED)/bin/etcd ## prints what stores and conversions cost
+bench: deps $(TESTBED)/bin/etcd ## prints what stores, conversions and whole servers cost
 	$(CARGO) bench --bench conversion --bench store
+	$(MAKE) bench-serve
+
+# SIZES=1000 ONLY=etcd,sample,get,http2 for a part.
+bench-serve: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/sample-apiserver ## our API server beside others; writes docs/benchmarks.md; under 30 minutes
+	@scripts/need.sh setpriv=util-linux
+	$(CARGO) bench --bench serve
 
 compare-inits: deps ## prints what our init, tini and dumb-init do, as a table
 	@scripts/need.sh unshare=util-linux tini=tini dumb-init=dumb-init dash=dash script=bsdutils
@@ -130,6 +136,14 @@ testbed: ## builds a real Kubernetes node's programs from Go modules
 
 $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl:
 	tests/testbed/build.sh $(TESTBED) $(@F)
+
+# (and the small programs of a node)
+$(TESTBED)/bin/kube-apiserver:
+	@scripts/need.sh gcc=gcc python3=python3
+	tests/testbed/build.sh $(TESTBED) $(@F)
+
+$(TESTBED)/bin/sample-apiserver:
+	tests/testbed/sample.sh $(TESTBED)
 
 $(TESTBED)/bin/helm:
 	tests/testbed/helm.sh $(TESTBED)

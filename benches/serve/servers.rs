@@ -1,0 +1,464 @@
+//! The servers that are measured, each a fresh process with the same certificate.
+//!
+//! Ours and sample-apiserver ask the scripted kube-apiserver what they would ask a real one;
+//! the client is one of `system:masters`, about whom nobody is asked.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use http::StatusCode;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpSocket, time::sleep};
+
+use super::{
+    client::{Ask, Client, Door, JSON, Protocol},
+    clock::on_processor,
+    kinds::{Kind, NAMESPACE, definition},
+    support::{pki::Identity, server::World},
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Which {
+    Etcd,
+    Embedded,
+    Crd,
+    Sample,
+}
+
+impl Which {
+    pub(crate) const ALL: [Self; 4] = [Self::Etcd, Self::Embedded, Self::Crd, Self::Sample];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::Embedded => "embedded",
+            Self::Crd => "crd",
+            Self::Sample => "sample",
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Etcd => "Navigator on etcd",
+            Self::Embedded => "Navigator, embedded store",
+            Self::Crd => "kube-apiserver, CRD",
+            Self::Sample => "sample-apiserver",
+        }
+    }
+
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Etcd | Self::Embedded)
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Etcd | Self::Embedded | Self::Crd => Kind::CassandraCluster,
+            Self::Sample => Kind::Flunder,
+        }
+    }
+}
+
+/// What is run.
+pub(crate) struct Programs {
+    pub(crate) navigator: PathBuf,
+    pub(crate) kube_apiserver: PathBuf,
+    pub(crate) sample_apiserver: PathBuf,
+    pub(crate) etcd: PathBuf,
+}
+
+/// What all servers share.
+pub(crate) struct Bed {
+    world: World,
+    programs: Programs,
+    master: Identity,
+}
+
+/// A store with nothing in it yet.
+pub(crate) struct Store {
+    folder: tempfile::TempDir,
+    etcd: Option<(Process, String)>,
+}
+
+pub(crate) struct Server {
+    process: Process,
+    pub(crate) kind: Kind,
+    pub(crate) door: Door,
+}
+
+/// Killed when dropped, or when this program dies.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+/// A free port that nobody else gets as long as this is held; a server may share it, because
+/// both say so.
+struct Port {
+    _held: TcpSocket,
+    address: SocketAddr,
+}
+
+impl Port {
+    fn reserve() -> Self {
+        let held = TcpSocket::new_v4().unwrap();
+        held.set_reuseport(true).unwrap();
+        held.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = held.local_addr().unwrap();
+        Self { _held: held, address }
+    }
+}
+
+impl Process {
+    fn spawn(name: &str, folder: &Path, program: &Path, args: &[String]) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log).unwrap();
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .args(args)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .expect("setpriv is there: make installs it");
+        Self { child, log }
+    }
+
+    fn log(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Panics with the end of the log when it has ended.
+    fn must_run(&mut self) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("{} ended, {status}:\n{}", self.log.display(), self.log());
+        }
+    }
+
+    pub(crate) fn on_processor(&self) -> Duration {
+        on_processor(self.child.id())
+    }
+
+    async fn stop(&mut self) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        let until = Instant::now() + Duration::from_secs(15);
+        while self.child.try_wait().unwrap().is_none() && Instant::now() < until {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Store {
+    /// What etcd used of the processors, where there is one.
+    pub(crate) fn on_processor(&self) -> Duration {
+        self.etcd.as_ref().map(|(process, _)| process.on_processor()).unwrap_or_default()
+    }
+
+    fn url(&self) -> &str {
+        &self.etcd.as_ref().expect("this server has an etcd").1
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+}
+
+impl Bed {
+    pub(crate) async fn new(programs: Programs) -> Self {
+        let world = World::new().await;
+        let master = world.client_ca.issue("bench", &["system:masters"]);
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let serving = world.client_ca.serving(&names);
+        fs::write(world.path("tls.crt"), &serving.certificate).unwrap();
+        fs::write(world.path("tls.key"), &serving.key).unwrap();
+        fs::write(world.path("ca.crt"), &world.client_ca.pem).unwrap();
+        Self { world, programs, master }
+    }
+
+    /// A store of its own, in which this server's kind is known.
+    pub(crate) async fn store(&self, which: Which) -> Store {
+        let store = self.empty(which != Which::Embedded).await;
+        if which.is_ours() {
+            // Another store than last time, and that is meant.
+            self.world.kube.delete("/api/v1/namespaces/navigator/configmaps/navigator-store");
+        }
+        // The first start also writes what every other finds.
+        let (mut server, _) = self.start(which, &store, Protocol::Http1, which != Which::Crd).await;
+        if which == Which::Crd {
+            self.define(&server).await;
+        }
+        server.process.stop().await;
+        store
+    }
+
+    pub(crate) async fn empty(&self, with_etcd: bool) -> Store {
+        let folder = tempfile::tempdir().unwrap();
+        if !with_etcd {
+            return Store { folder, etcd: None };
+        }
+        let ports = [Port::reserve(), Port::reserve()];
+        let [url, peer] = ports.each_ref().map(|port| format!("http://{}", port.address));
+        let data = folder.path().join("etcd");
+        let args = [
+            "--name=bench",
+            "--log-level=error",
+            "--socket-reuse-port",
+            &format!("--data-dir={}", data.display()),
+            &format!("--listen-client-urls={url}"),
+            &format!("--advertise-client-urls={url}"),
+            &format!("--listen-peer-urls={peer}"),
+            &format!("--initial-advertise-peer-urls={peer}"),
+            &format!("--initial-cluster=bench={peer}"),
+        ];
+        let args = args.map(str::to_owned);
+        let mut process = Process::spawn("etcd", folder.path(), &self.programs.etcd, &args);
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = healthy(&url).await {
+            process.must_run();
+            assert!(Instant::now() < until, "etcd: {error}\n{}", process.log());
+            sleep(Duration::from_millis(20)).await;
+        }
+        Store { folder, etcd: Some((process, url)) }
+    }
+
+    /// Starts a server; returns also what it took from exec until it said that it was ready and
+    /// had listed all objects: a kube-apiserver that is ready may still refuse to.
+    pub(crate) async fn start(
+        &self,
+        which: Which,
+        store: &Store,
+        protocol: Protocol,
+        is_known: bool,
+    ) -> (Server, Duration) {
+        let port = Port::reserve();
+        let (program, mut args) = match which {
+            Which::Etcd | Which::Embedded => (&self.programs.navigator, self.ours(which, store)),
+            Which::Crd => (&self.programs.kube_apiserver, self.kube_apiserver(store)),
+            Which::Sample => (&self.programs.sample_apiserver, self.sample_apiserver(store)),
+        };
+        args.push(format!("--tls-cert-file={}", self.world.path("tls.crt")));
+        args.push(format!("--tls-private-key-file={}", self.world.path("tls.key")));
+        args.push("--bind-address=127.0.0.1".to_owned());
+        if which.is_ours() {
+            args.push("--secure-port=0".to_owned());
+        } else {
+            args.push(format!("--secure-port={}", port.address.port()));
+            args.push("--permit-port-sharing".to_owned());
+        }
+        let began = Instant::now();
+        let mut process = Process::spawn(which.word(), store.folder.path(), program, &args);
+        let address = if which.is_ours() { listens_at(&mut process).await } else { port.address };
+        let door = Door::new(address, protocol, &self.world.client_ca, &self.master);
+        let kind = which.kind();
+        let mut awaited = vec!["/readyz".to_owned()];
+        if is_known {
+            awaited.push(kind.collection());
+        }
+        until_ready(&mut process, &door, &awaited).await;
+        (Server { process, kind, door }, began.elapsed())
+    }
+
+    fn ours(&self, which: Which, store: &Store) -> Vec<String> {
+        let mut args = vec![
+            "apiserver".to_owned(),
+            "--log-format=json".to_owned(),
+            "--namespace=navigator".to_owned(),
+            format!("--kubeconfig={}", self.world.path("kubeconfig")),
+        ];
+        if which == Which::Etcd {
+            args.push("--store=etcd".to_owned());
+            args.push(format!("--etcd-servers={}", store.url()));
+        } else {
+            args.push(format!("--store-path={}", store.path("store")));
+        }
+        args
+    }
+
+    fn kube_apiserver(&self, store: &Store) -> Vec<String> {
+        // Of its service accounts: nobody here has a token of one.
+        let (key, public) = (self.world.path("tls.key"), self.world.path("tls.crt"));
+        vec![
+            format!("--etcd-servers={}", store.url()),
+            format!("--client-ca-file={}", self.world.path("ca.crt")),
+            format!("--service-account-key-file={public}"),
+            format!("--service-account-signing-key-file={key}"),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            "--authorization-mode=RBAC".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+        ]
+    }
+
+    fn sample_apiserver(&self, store: &Store) -> Vec<String> {
+        let kubeconfig = self.world.path("kubeconfig");
+        vec![
+            format!("--etcd-servers={}", store.url()),
+            format!("--client-ca-file={}", self.world.path("ca.crt")),
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            // They watch kinds that the scripted kube-apiserver does not have; without them it
+            // has less to do.
+            "--enable-priority-and-fairness=false".to_owned(),
+            "--disable-admission-plugins=NamespaceLifecycle,MutatingAdmissionPolicy,\
+             MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook"
+                .to_owned(),
+        ]
+    }
+
+    /// Makes the namespace and our kind known to kube-apiserver.
+    async fn define(&self, server: &Server) {
+        let ours = self.empty(false).await;
+        self.world.kube.delete("/api/v1/namespaces/navigator/configmaps/navigator-store");
+        let (reference, _) = self.start(Which::Embedded, &ours, Protocol::Http1, true).await;
+        let path = "/openapi/v3/apis/navigator.jetstack.io/v1beta1".to_owned();
+        let client = reference.door.enter().await.unwrap();
+        let (status, openapi) = client.ask(Ask::get(path)).await.unwrap();
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&openapi));
+        drop(reference);
+        let definition = definition(&serde_json::from_slice(&openapi).unwrap());
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let client = server.door.enter().await.unwrap();
+        for (path, object) in [
+            ("/api/v1/namespaces", namespace),
+            ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition),
+        ] {
+            let body = object.to_string().into();
+            let ask = Ask { method: "POST", path: path.to_owned(), content_type: JSON, body };
+            let (status, answer) = client.ask(ask).await.unwrap();
+            assert_eq!(status, 201, "{path}: {}", String::from_utf8_lossy(&answer));
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let answer = client.ask(Ask::get(server.kind.collection())).await;
+            if matches!(answer, Ok((StatusCode::OK, _))) {
+                return;
+            }
+            assert!(Instant::now() < until, "the CRD is not served: {answer:?}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn on_processor(&self) -> Duration {
+        self.process.on_processor()
+    }
+
+    /// Resident memory now and at most so far, in bytes.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let path = format!("/proc/{}/status", self.process.child.id());
+        let text = fs::read_to_string(path).unwrap();
+        let bytes = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+        };
+        (bytes("VmRSS:"), bytes("VmHWM:"))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.process.log()
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.process.stop().await;
+    }
+}
+
+/// Our server says where it listens.
+async fn listens_at(process: &mut Process) -> SocketAddr {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(&process.log).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut addresses = lines.filter_map(|line| line["address"].as_str()?.parse().ok());
+        if let Some(address) = addresses.next() {
+            return address;
+        }
+        process.must_run();
+        assert!(Instant::now() < until, "it does not listen:\n{}", process.log());
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Asks until all of these paths were once answered with 200.
+async fn until_ready(process: &mut Process, door: &Door, awaited: &[String]) {
+    let until = Instant::now() + PATIENCE;
+    let mut awaited = awaited.iter().peekable();
+    let mut open: Option<Client> = None;
+    while let Some(path) = awaited.peek() {
+        let asked = async {
+            let client = match open.take() {
+                Some(client) => client,
+                None => door.enter().await?,
+            };
+            let answer = client.ask(Ask::get((*path).clone())).await?;
+            Ok::<_, String>((client, answer))
+        };
+        let seen = match asked.await {
+            Ok((client, (StatusCode::OK, _))) => {
+                open = Some(client);
+                awaited.next();
+                continue;
+            }
+            Ok((client, (status, body))) => {
+                open = Some(client);
+                format!("{status} {}", String::from_utf8_lossy(&body))
+            }
+            Err(error) => error,
+        };
+        process.must_run();
+        assert!(Instant::now() < until, "{path}: {seen}\n{}", process.log());
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn healthy(url: &str) -> Result<(), etcd_client::Error> {
+    etcd_client::Client::connect([url], None).await?.status().await.map(drop)
+}
+
+/// What etcd alone does: so many clients create so many objects of this size in transactions
+/// such as ours; the time that it takes.
+pub(crate) async fn etcd_alone(bed: &Bed, clients: usize, objects: usize, size: usize) -> Duration {
+    use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+    let store = bed.empty(true).await;
+    let mut connections = Vec::new();
+    for _ in 0..clients {
+        connections.push(Client::connect([store.url()], None).await.unwrap());
+    }
+    let began = Instant::now();
+    let work = connections.into_iter().enumerate().map(|(own, client)| async move {
+        let mut kv = client.kv_client();
+        for number in (own..objects).step_by(clients) {
+            let key = format!("/bench/{number:06}");
+            let absent = Compare::mod_revision(key.clone(), CompareOp::Equal, 0);
+            let put = TxnOp::put(key, vec![b'x'; size], None);
+            let answer = kv.txn(Txn::new().when([absent]).and_then([put])).await.unwrap();
+            assert!(answer.succeeded(), "the key was not there");
+        }
+    });
+    futures::future::join_all(work).await;
+    began.elapsed()
+}
