@@ -128,6 +128,8 @@ impl Process {
             .arg(program)
             .args(args)
             .env_clear()
+            // As in our manifest; nobody else here looks at it.
+            .env("MALLOC_ARENA_MAX", "2")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)
