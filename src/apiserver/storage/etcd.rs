@@ -1,9 +1,10 @@
 //! A store in etcd, for any number of API servers.
 //!
-//! Owns the shapes of the requests: exactly those that Kubernetes itself sends (kine answers no
-//! others). Nothing is retried here: whether a write that was not answered happened is known to
-//! nobody, and readers have their own patience. The connection is made when it is first needed
-//! and made again by itself.
+//! Owns the shapes of the requests. One object is read or written by one transaction that also
+//! looks at the id of the store (`standing`), so kine, which answers only Kubernetes' own shapes,
+//! is no etcd for this. Nothing is retried here: whether a write that was not answered happened
+//! is known to nobody, and readers have their own patience. The connection is made when it is
+//! first needed and made again by itself.
 
 mod compaction;
 mod connect;
@@ -22,11 +23,12 @@ use std::{
 use bytes::Bytes;
 use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse,
+    TxnResponse,
 };
 use futures::future::BoxFuture;
 use tokio::{sync::watch as latest, time::timeout};
 
-use self::standing::Standing;
+use self::standing::{Standing, Witness};
 pub use self::{
     compaction::COMPACTION_INTERVAL,
     connect::{Config, ConnectError, Tls},
@@ -42,6 +44,21 @@ const PAGE: usize = 500;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Upstream's timeout of the health check.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a transaction does to its key.
+enum Write {
+    Put(Bytes),
+    Delete,
+}
+
+/// What became of a transaction.
+enum Attempt {
+    Done(Revision),
+    /// The key is not as it was expected.
+    Refused(Error),
+    /// The key is, and the store is the same; the witness alone is missing.
+    WithoutWitness,
+}
 
 /// The etcd store. Cheap to clone.
 #[derive(Clone)]
@@ -109,56 +126,74 @@ impl Etcd {
         Ok((answer, now))
     }
 
-    /// Runs a transaction that changes `key` if it is at `expected`.
-    async fn write(&self, key: &Key, expected: Revision, then: TxnOp) -> Result<Revision> {
-        let path = self.path(key);
-        let mut transaction = Txn::new().when(vec![Compare::mod_revision(
-            path.clone(),
-            CompareOp::Equal,
-            number(expected),
-        )]);
-        transaction = transaction.and_then(vec![then]);
-        if expected > Revision(0) {
-            transaction = transaction.or_else(vec![TxnOp::get(path, None)]);
+    /// Changes `key` if it is at `expected`, in one request: its conditions say that the store is
+    /// the one that was opened and has what it had.
+    async fn write(&self, key: &Key, expected: Revision, then: Write) -> Result<Revision> {
+        self.standing.whole()?;
+        let mut witness = self.standing.witness();
+        loop {
+            if witness.is_none() {
+                self.verify(ANSWER_WITHIN).await?;
+            }
+            match self.attempt(key, expected, &then, witness.take()).await? {
+                Attempt::Done(revision) => return Ok(revision),
+                Attempt::Refused(error) => return Err(error),
+                // Another server deleted it, or the store lost it: the next look tells.
+                Attempt::WithoutWitness => {}
+            }
         }
-        // Nothing is written into a store that is not ours.
-        self.verify(ANSWER_WITHIN).await?;
+    }
+
+    async fn attempt(
+        &self,
+        key: &Key,
+        expected: Revision,
+        then: &Write,
+        witness: Option<Witness>,
+    ) -> Result<Attempt> {
+        let path = self.path(key);
+        let mut conditions =
+            vec![Compare::mod_revision(path.clone(), CompareOp::Equal, number(expected))];
+        conditions.extend(
+            self.standing.id().map(|id| Compare::value(self.id_path(), CompareOp::Equal, id)),
+        );
+        conditions.extend(witness.map(|Witness { path, written }| {
+            Compare::mod_revision(path, CompareOp::Greater, number(written) - 1)
+        }));
+        let change = match then {
+            Write::Put(value) => TxnOp::put(path.clone(), value.clone(), None),
+            Write::Delete => TxnOp::delete(path.clone(), None),
+        };
+        let look = vec![TxnOp::get(path.clone(), None), TxnOp::get(self.id_path(), None)];
+        let transaction = Txn::new().when(conditions).and_then(vec![change]).or_else(look);
         let asked = self.standing.latest();
         let answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
         let now = header(answer.header())?;
-        // A write comes after everything that was seen before it was sent.
-        let least = if answer.succeeded() { Revision(asked.0 + 1) } else { asked };
-        if let Some(sign) = self.standing.went_back(least, now) {
-            return Err(self.refused(sign).await);
-        }
-        if answer.succeeded() && expected > Revision(0) {
-            // No other store has this key at this revision.
-            self.standing.reached(now);
-            return Ok(now);
-        }
-        // An absent key, or another object under it, may be another store's.
-        self.verify(ANSWER_WITHIN).await?;
         if answer.succeeded() {
-            return Ok(now);
-        }
-        if expected == Revision(0) {
-            return Err(Error::Exists(key.clone()));
-        }
-        let found = answer.op_responses().into_iter().find_map(|response| match response {
-            TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::mod_revision),
-            TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
-        });
-        Err(match found {
-            Some(actual) => {
-                Error::Conflict { key: key.clone(), expected, actual: revision(actual) }
+            // A write comes after everything that was seen before it was sent.
+            if let Some(sign) = self.standing.went_back(Revision(asked.0 + 1), now) {
+                return Err(self.refused(sign).await);
             }
-            None => Error::NotFound(key.clone()),
+            self.standing.wrote(matches!(then, Write::Put(_)).then_some(path), now);
+            return Ok(Attempt::Done(now));
+        }
+        let [found, id] = <[_; 2]>::try_from(gets(&answer)).unwrap_or_default();
+        self.opened(asked, now, id.as_ref())?;
+        let actual = found.map_or(Revision(0), |kv| revision(kv.mod_revision()));
+        Ok(if actual == expected {
+            Attempt::WithoutWitness
+        } else if expected == Revision(0) {
+            Attempt::Refused(Error::Exists(key.clone()))
+        } else if actual == Revision(0) {
+            Attempt::Refused(Error::NotFound(key.clone()))
+        } else {
+            Attempt::Refused(Error::Conflict { key: key.clone(), expected, actual })
         })
     }
 
     /// A change of an object that must exist. Revision 0 would mean "absent" to etcd, so it is
     /// looked at instead.
-    async fn change(&self, key: &Key, expected: Revision, then: TxnOp) -> Result<Revision> {
+    async fn change(&self, key: &Key, expected: Revision, then: Write) -> Result<Revision> {
         if expected > Revision(0) {
             return self.write(key, expected, then).await;
         }
@@ -255,10 +290,15 @@ impl Etcd {
 impl Storage for Etcd {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
-            let (answer, _) = self.range(self.path(key), None, ANSWER_WITHIN).await?;
-            // After the answer: a store that was replaced before it shows by now.
-            self.verify(ANSWER_WITHIN).await?;
-            answer.kvs().first().map(|kv| self.entry(kv)).transpose()
+            // Together with the id: a store that was replaced before the answer shows in it.
+            let look = [self.path(key), self.id_path()].map(|path| TxnOp::get(path, None));
+            let asked = self.standing.latest();
+            let transaction = Txn::new().and_then(look.to_vec());
+            let answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+            let now = header(answer.header())?;
+            let [found, id] = <[_; 2]>::try_from(gets(&answer)).unwrap_or_default();
+            self.opened(asked, now, id.as_ref())?;
+            found.map(|kv| self.entry(&kv)).transpose()
         })
     }
 
@@ -269,8 +309,7 @@ impl Storage for Etcd {
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             let size = value.len();
-            let put = TxnOp::put(self.path(key), value, None);
-            let created = self.write(key, Revision(0), put).await;
+            let created = self.write(key, Revision(0), Write::Put(value)).await;
             let created = created.map_err(|error| sized(error, size))?;
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
             Ok(created)
@@ -285,14 +324,14 @@ impl Storage for Etcd {
     ) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             let size = value.len();
-            let put = TxnOp::put(self.path(key), value, None);
-            self.change(key, expected, put).await.map_err(|error| sized(error, size))
+            let changed = self.change(key, expected, Write::Put(value)).await;
+            changed.map_err(|error| sized(error, size))
         })
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let deleted = self.change(key, expected, TxnOp::delete(self.path(key), None)).await?;
+            let deleted = self.change(key, expected, Write::Delete).await?;
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
             Ok(deleted)
         })
@@ -371,6 +410,15 @@ impl Storage for Etcd {
     fn on_replaced(&self, alarm: Alarm) {
         self.standing.on_replaced(alarm);
     }
+}
+
+/// The key-values that the reads of a transaction found, in their order.
+fn gets(answer: &TxnResponse) -> Vec<Option<KeyValue>> {
+    let found = |response| match response {
+        TxnOpResponse::Get(found) => found.kvs().first().cloned(),
+        TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
+    };
+    answer.op_responses().into_iter().map(found).collect()
 }
 
 /// etcd counts with signed numbers and answers with none below zero.

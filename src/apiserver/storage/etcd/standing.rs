@@ -3,14 +3,17 @@
 //! etcd can lose its data under a running server, be restored from a backup, or make room for
 //! another one at the same address. Each of them says of an object that it lacks that there is
 //! none, and Kubernetes' garbage collector believes it. So the key `store-id`, made once, is read
-//! again after every answer that an object's being depends on, and revisions never go back.
+//! in or after every answer that an object's being depends on, and revisions never go back.
+//! Before a write there must be more than the id, or a store that lost its latest writes would
+//! soon look whole again: the latest of them, the witness, must be there still, or the revision
+//! is looked at first.
 
 use std::sync::{
-    OnceLock,
+    Mutex, OnceLock, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
 use futures::future::try_join_all;
 use uuid::Uuid;
 
@@ -35,12 +38,49 @@ pub(super) struct Standing {
     lost: OnceLock<Loss>,
     /// The latest revision that this store, and certainly no other, has shown.
     latest: AtomicU64,
+    /// The latest write that this process made, as long as it is the latest that it knows of.
+    witness: Mutex<Option<Witness>>,
     alarm: OnceLock<Alarm>,
+}
+
+/// A key, and a revision at or after which it was last written.
+#[derive(Clone)]
+pub(super) struct Witness {
+    pub(super) path: String,
+    pub(super) written: Revision,
 }
 
 impl Standing {
     pub(super) fn latest(&self) -> Revision {
         Revision(self.latest.load(Ordering::SeqCst))
+    }
+
+    /// The id that every answer must come with; absent before [`Etcd::establish`].
+    pub(super) fn id(&self) -> Option<&str> {
+        self.id.get().map(String::as_str)
+    }
+
+    /// Refuses a store that is known to have lost writes.
+    pub(super) fn whole(&self) -> Result<()> {
+        match self.lost.get() {
+            Some(lost) => Err(self.replaced(lost.why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A write that must be there still, if it is the latest that is known of.
+    pub(super) fn witness(&self) -> Option<Witness> {
+        let witness = self.witness.lock().unwrap_or_else(PoisonError::into_inner);
+        witness.clone().filter(|witness| witness.written >= self.latest())
+    }
+
+    /// The store that was opened took a write at `revision`: of the key at `path`, or a deletion.
+    pub(super) fn wrote(&self, path: Option<String>, revision: Revision) {
+        self.reached(revision);
+        let mut witness = self.witness.lock().unwrap_or_else(PoisonError::into_inner);
+        if witness.as_ref().is_none_or(|witness| witness.written < revision) {
+            *witness = path.map(|path| Witness { path, written: revision });
+        }
     }
 
     /// The store that was opened has shown `revision`.
@@ -154,7 +194,23 @@ impl Etcd {
 
     /// The latest revision, of the store that was opened.
     pub(super) async fn verify(&self, limit: Duration) -> Result<Revision> {
-        let Sight { id: _, revision, other, lost } = self.look(limit).await?;
+        let sight = self.look(limit).await?;
+        self.believe(sight)
+    }
+
+    /// Refuses an answer at `now`, asked for when `asked` was the latest revision, that came with
+    /// this id.
+    pub(super) fn opened(
+        &self,
+        asked: Revision,
+        now: Revision,
+        id: Option<&KeyValue>,
+    ) -> Result<Revision> {
+        self.believe(self.seen(asked, now, id))
+    }
+
+    fn believe(&self, sight: Sight) -> Result<Revision> {
+        let Sight { id: _, revision, other, lost } = sight;
         match other.or(lost.map(|lost| lost.why)) {
             Some(reason) => Err(self.standing.replaced(reason)),
             None => Ok(revision),
@@ -175,18 +231,21 @@ impl Etcd {
     pub(super) async fn look(&self, limit: Duration) -> Result<Sight> {
         let asked = self.standing.latest();
         let answer = within(limit, self.kv().get(self.id_path(), None)).await?;
-        let revision = header(answer.header())?;
-        let id = answer.kvs().first();
+        let now = header(answer.header())?;
+        Ok(self.seen(asked, now, answer.kvs().first()))
+    }
+
+    fn seen(&self, asked: Revision, revision: Revision, id: Option<&KeyValue>) -> Sight {
         let id = id.map(|kv| String::from_utf8_lossy(kv.value()).into_owned());
         if let Some(other) = self.standing.differs(id.as_deref()) {
-            return Ok(Sight { id, revision, other: Some(other), lost: None });
+            return Sight { id, revision, other: Some(other), lost: None };
         }
         let lost = self.standing.lost(self.standing.went_back(asked, revision));
         self.standing.reached(revision);
-        Ok(Sight { id, revision, other: None, lost })
+        Sight { id, revision, other: None, lost }
     }
 
-    fn id_path(&self) -> String {
+    pub(super) fn id_path(&self) -> String {
         format!("{}store-id", self.root)
     }
 }
