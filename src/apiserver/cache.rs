@@ -8,6 +8,7 @@
 //! A consistent read is [`Cache::catch_up`] followed by a read.
 
 mod feed;
+mod now;
 mod object;
 mod offers;
 mod range;
@@ -25,17 +26,18 @@ use std::{
 use bytes::Bytes;
 use tokio::{sync::watch, time};
 
+use self::{
+    now::Now,
+    object::{Reading, Shared},
+    offers::Offers,
+    range::Waiting,
+    state::State,
+};
 pub use self::{
     object::{Cached, Form},
     range::Range,
     state::Event,
     watcher::Watcher,
-};
-use self::{
-    object::{Reading, Shared},
-    offers::Offers,
-    range::Waiting,
-    state::State,
 };
 use super::{
     load,
@@ -93,6 +95,8 @@ pub struct Cache {
     state: RwLock<State>,
     /// A watch of the store is open: what it wrote comes here.
     follows: AtomicBool,
+    /// Asks the store for its latest revision.
+    now: Now,
     /// Latest revision that the state shows, for those who wait for one.
     revision: watch::Sender<Revision>,
     /// Watchers that wait for something to happen.
@@ -109,6 +113,7 @@ impl Cache {
             decode,
             state: RwLock::default(),
             follows: AtomicBool::new(false),
+            now: Now::default(),
             revision: watch::Sender::default(),
             waiting: Waiting::default(),
             offers: Offers::default(),
@@ -141,6 +146,27 @@ impl Cache {
     ) -> Result<Option<Arc<Cached>>, Error> {
         self.wait_for(at_least).await?;
         self.read().get(key)
+    }
+
+    /// One object as it was lately, if it is known.
+    pub fn known(&self, key: &Key) -> Option<Arc<Cached>> {
+        if !self.follows.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.read().get(key).ok().flatten()
+    }
+
+    /// One object as it is now: absent when only the store can tell at once.
+    pub async fn latest(&self, key: &Key) -> Result<Option<Option<Arc<Cached>>>, Error> {
+        if !self.follows.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        let latest = self.now.revision(&*self.storage).await?;
+        let state = self.read();
+        if state.is_ready() && state.revision() >= latest {
+            return state.get(key).map(Some);
+        }
+        Ok(None)
     }
 
     /// The objects of a range, at `at_least` or later. Never in parts.
@@ -195,7 +221,7 @@ impl Cache {
 
     /// Waits until everything that is acknowledged now is shown, and returns its revision.
     pub async fn catch_up(&self) -> Result<Revision, Error> {
-        let latest = self.storage.current_revision().await?;
+        let latest = self.now.revision(&*self.storage).await?;
         self.wait_until_shown(latest).await?;
         Ok(latest)
     }

@@ -265,6 +265,23 @@ impl Registry {
         Ok(self.store.get(key).await?.map(|entry| (entry, share)))
     }
 
+    /// The object as the cache knows it, which may be older than what the store holds: good for a
+    /// write that the store compares, and for nothing else.
+    fn known(&self, key: &Key) -> Option<Object> {
+        let cached = self.cache.known(key)?;
+        let small = cached.whole && cached.json().len() <= load::SMALL;
+        small.then(|| {
+            let (hub, size) = (cached.tree(), cached.json().len());
+            let (key, revision) = (key.clone(), cached.revision);
+            Object { key, hub, revision, size, share: Share::NONE, shown: None }
+        })
+    }
+
+    /// Is the object in the store that of this revision?
+    async fn is_at(&self, key: &Key, revision: Revision) -> storage::Result<bool> {
+        Ok(self.store.get(key).await?.is_some_and(|entry| entry.revision == revision))
+    }
+
     /// What a store keeps, in hub form.
     fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<Object> {
         let unreadable = |why: String| {
@@ -331,7 +348,10 @@ impl Registry {
 /// An object as caches keep it.
 fn form(kind: &dyn Kind, hub: &Value) -> Form {
     let fields = kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect();
-    Form { object: kind.encode(kind.versions()[0], hub), fields }
+    let object = kind.encode(kind.versions()[0], hub);
+    // What a later release wrote is kept, and not shown.
+    let whole = object == *hub;
+    Form { object, fields, whole }
 }
 
 /// Keys of all objects of a kind.

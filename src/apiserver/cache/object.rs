@@ -19,6 +19,8 @@ pub struct Form {
     pub object: Value,
     /// Values of the kind's selectable fields, in their order.
     pub fields: Vec<String>,
+    /// The store holds nothing of the object that is not shown.
+    pub whole: bool,
 }
 
 /// One object at one revision; never changes.
@@ -29,6 +31,8 @@ pub struct Cached {
     pub facets: Facets,
     /// The memory that the object takes as a tree.
     pub weight: usize,
+    /// The store holds nothing of the object that is not shown.
+    pub whole: bool,
     json: Bytes,
     older: OnceLock<Bytes>,
     partial: OnceLock<Bytes>,
@@ -42,7 +46,7 @@ pub(super) type Shared = Result<Arc<Cached>, String>;
 impl Cached {
     /// The object under its revision.
     pub fn new(key: Key, form: Form, revision: Revision) -> Result<Self, String> {
-        let Form { mut object, fields } = form;
+        let Form { mut object, fields, whole } = form;
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         let metadata = metadata.ok_or("it has no metadata")?;
         metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
@@ -50,7 +54,7 @@ impl Cached {
         let weight = weight::of(&object);
         let json = encode(&object);
         let (older, partial) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { key, revision, facets, weight, json, older, partial })
+        Ok(Self { key, revision, facets, weight, whole, json, older, partial })
     }
 
     /// The same under the revision of a change that took it from its reader's sight.
@@ -63,6 +67,7 @@ impl Cached {
             revision,
             facets: self.facets.clone(),
             weight: self.weight,
+            whole: self.whole,
             json: encode(&object),
             older: OnceLock::new(),
             partial: OnceLock::new(),

@@ -42,14 +42,33 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted> {
         let key = self.key(call.namespace, name)?;
+        // As in an update: what the cache knows is good for a write that the store compares.
+        let mut known = (!options.dry_run).then(|| self.known(&key)).flatten();
         loop {
-            let found = self.fetch(&key).await.map_err(|e| self.store_error(name, &e))?;
-            let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-            let current = self.object(&entry, share)?;
-            drop(entry);
-            self.check_preconditions(name, &current, options)?;
+            let known = known.take();
+            let old = known.is_some();
+            let current = match known {
+                Some(current) => current,
+                None => self.stored(&key, name).await?.0,
+            };
+            match self.check_preconditions(name, &current, options) {
+                Err(_) if old => continue,
+                judged => judged?,
+            }
             let objects = (None, Some(&current.hub));
-            self.admit(call, Operation::Delete, Part::Main, name, objects, options.dry_run).await?;
+            let admitted =
+                self.admit(call, Operation::Delete, Part::Main, name, objects, options.dry_run);
+            if let Err(error) = admitted.await {
+                let judged_the_latest = !old
+                    || self
+                        .is_at(&key, current.revision)
+                        .await
+                        .map_err(|error| self.store_error(name, &error))?;
+                if judged_the_latest {
+                    return Err(error);
+                }
+                continue;
+            }
 
             let finalizers = finalizers_after(&current.hub, options.effective_propagation());
             let grace = self.grace(&current, options);
@@ -62,6 +81,9 @@ impl Registry {
             } else {
                 let next = self.marked(&current, &finalizers, grace);
                 if next == current.hub {
+                    if old {
+                        continue;
+                    }
                     return Ok(Deleted::Pending(current));
                 }
                 if options.dry_run {
@@ -75,6 +97,7 @@ impl Registry {
                 Ok(deleted) => return Ok(deleted),
                 // Another write came first: what it left is judged anew.
                 Err(storage::Error::Conflict { .. }) => {}
+                Err(storage::Error::NotFound(_)) if old => {}
                 Err(error) => return Err(self.write_error(name, &error)),
             }
         }

@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Registry {
-    /// Returns an object. The latest is read from the store; the cache answers the rest, and has
-    /// its form when it is the same.
+    /// Returns an object. The cache answers, also for the latest when it shows the revision that
+    /// the store states; else that is read from the store.
     pub async fn get(
         &self,
         namespace: &str,
@@ -27,7 +27,15 @@ impl Registry {
         let at_least = match at {
             ReadAt::NotOlderThan(revision) | ReadAt::Exact(revision) => Some(revision),
             ReadAt::Any if self.cache.is_ready() => None,
-            ReadAt::Any | ReadAt::Latest => return self.latest(&key, name).await,
+            ReadAt::Any => return self.latest(&key, name).await,
+            ReadAt::Latest => {
+                let latest = self.cache.latest(&key).await;
+                return match latest.map_err(|error| self.cache_error(error))? {
+                    Some(Some(found)) => Ok((found, Share::NONE)),
+                    Some(None) => Err(ApiError::not_found(self.resource(), name)),
+                    None => self.latest(&key, name).await,
+                };
+            }
         };
         let found =
             self.cache.get(&key, at_least).await.map_err(|error| self.cache_error(error))?;

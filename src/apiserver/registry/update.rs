@@ -1,6 +1,7 @@
 //! Update and patch: one read, one compare-and-swap; a patch tries again when another write came
 //! between.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Apply, Call, Object, Patch, Registry, apply::Merged, meta};
@@ -16,7 +17,7 @@ use crate::{
         load,
         options::WriteOptions,
         status::{ApiError, Result},
-        storage,
+        storage::{self, Key},
     },
 };
 
@@ -55,27 +56,47 @@ impl Registry {
         let key = self.key(call.namespace, name)?;
         let spoken = call.warnings.len();
         let mut attempt = 1;
+        // What the cache knows may be old. A write on it is compared by the store; everything
+        // else that it leads to is found out again from the store.
+        let mut known = (!options.dry_run).then(|| self.known(&key)).flatten();
         loop {
             call.warnings.truncate(spoken);
-            let found = self.fetch(&key).await.map_err(|e| self.store_error(name, &e))?;
-            let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-            let read = || self.read_stored(&key, &entry.value, entry.revision);
-            // Of a large object no form is kept longer than it is needed.
-            let current = load::work(entry.value.len(), read)?;
-            let next = self.next(call, name, part, change, &current, options).await?;
+            let (current, stored) = if let Some(known) = known.take() {
+                (known, None)
+            } else {
+                let (current, stored) = self.stored(&key, name).await?;
+                (current, Some(stored))
+            };
+            let next = match self.next(call, name, part, change, &current, options).await {
+                Ok(next) => next,
+                Err(error) if stored.is_some() => return Err(error),
+                Err(error) => match self.is_at(&key, current.revision).await {
+                    Ok(true) => return Err(error),
+                    Ok(false) => continue,
+                    Err(error) => return Err(self.store_error(name, &error)),
+                },
+            };
 
             let ends = current.is_deleting() && self.may_end(&next);
-            let bytes = load::work(entry.value.len(), || Self::to_bytes(&next));
-            if bytes == entry.value && !ends {
-                return Ok(Object { share, ..current });
+            let bytes = load::work(current.size, || Self::to_bytes(&next));
+            let same = match &stored {
+                Some(stored) => bytes == *stored,
+                None => bytes == Self::to_bytes(&Self::to_stored(&current.hub)),
+            };
+            if same && !ends {
+                match stored {
+                    Some(_) => return Ok(current),
+                    None => continue,
+                }
             }
+            let Object { revision: read, share, .. } = current;
             if options.dry_run {
-                return Ok(Object { share, ..Object::new(key, next, current.revision) });
+                return Ok(Object { share, ..Object::new(key, next, read) });
             }
             let written = if ends {
-                self.store.delete(&key, current.revision).await
+                self.store.delete(&key, read).await
             } else {
-                self.store.update(&key, current.revision, bytes.clone()).await
+                self.store.update(&key, read, bytes.clone()).await
             };
             match written {
                 Ok(revision) if ends => {
@@ -84,6 +105,8 @@ impl Registry {
                 Ok(revision) => {
                     return Ok(Object { share, ..self.written(key, next, revision, bytes) });
                 }
+                Err(storage::Error::Conflict { .. } | storage::Error::NotFound(_))
+                    if stored.is_none() => {}
                 Err(storage::Error::Conflict { .. })
                     if change.may_be_tried_again() && attempt < ATTEMPTS =>
                 {
@@ -92,6 +115,13 @@ impl Registry {
                 Err(error) => return Err(self.write_error(name, &error)),
             }
         }
+    }
+
+    /// The object as the store holds it, and its bytes.
+    pub(super) async fn stored(&self, key: &Key, name: &str) -> Result<(Object, Bytes)> {
+        let found = self.fetch(key).await.map_err(|e| self.store_error(name, &e))?;
+        let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+        Ok((self.object(&entry, share)?, entry.value))
     }
 
     /// The object as it shall be stored: decoded, merged, admitted, valid, without a revision.

@@ -13,7 +13,10 @@ use futures::{StreamExt, future::BoxFuture, stream};
 use navigator::apiserver::storage::{
     Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream,
 };
-use tokio::{sync::broadcast, time::sleep};
+use tokio::{
+    sync::{broadcast, watch},
+    time::sleep,
+};
 
 type MakeError = fn() -> Error;
 
@@ -25,6 +28,10 @@ pub(crate) struct Faulty {
     revisions_fail: AtomicBool,
     /// How often the latest revision was asked for.
     revisions_read: AtomicUsize,
+    /// How often an object was.
+    objects_read: AtomicUsize,
+    /// Watches tell nothing while this is true.
+    held: watch::Sender<bool>,
     end: broadcast::Sender<MakeError>,
 }
 
@@ -37,6 +44,8 @@ impl Faulty {
             writes_go_unanswered: AtomicBool::new(false),
             revisions_fail: AtomicBool::new(false),
             revisions_read: AtomicUsize::new(0),
+            objects_read: AtomicUsize::new(0),
+            held: watch::Sender::default(),
             end: broadcast::Sender::new(16),
         })
     }
@@ -64,6 +73,15 @@ impl Faulty {
         self.revisions_read.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn objects_read(&self) -> usize {
+        self.objects_read.load(Ordering::SeqCst)
+    }
+
+    /// Holds back what watches tell, or lets it go.
+    pub(crate) fn hold_watches(&self, hold: bool) {
+        self.held.send_replace(hold);
+    }
+
     async fn written(&self, write: BoxFuture<'_, Result<Revision>>) -> Result<Revision> {
         let outcome = write.await;
         if self.writes_go_unanswered.load(Ordering::SeqCst) {
@@ -80,6 +98,7 @@ impl Faulty {
 
 impl Storage for Faulty {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        self.objects_read.fetch_add(1, Ordering::SeqCst);
         self.inner.get(key)
     }
 
@@ -116,7 +135,14 @@ impl Storage for Faulty {
     ) -> BoxFuture<'a, Result<WatchStream>> {
         let mut end = self.end.subscribe();
         Box::pin(async move {
-            let events = self.inner.watch(prefix, from).await?;
+            let held = self.held.subscribe();
+            let events = self.inner.watch(prefix, from).await?.then(move |event| {
+                let mut held = held.clone();
+                async move {
+                    held.wait_for(|held| !held).await.ok();
+                    event
+                }
+            });
             let ended = stream::once(async move {
                 match end.recv().await {
                     Ok(error) => Err(error()),

@@ -51,6 +51,82 @@ async fn a_write_of_which_nobody_knows_what_became_is_not_to_be_repeated() {
     assert!(generated > 0, "the create had happened: {list}");
 }
 
+/// One compare-and-swap is all that a change costs, and a read asks for no more than a revision.
+#[tokio::test]
+async fn what_the_cache_knows_is_not_read_from_the_store() {
+    let (server, faulty) = server().await;
+    let path = format!("{}/a", pilots());
+    let mut object = server.pilot("a").await;
+    for _ in 0..3 {
+        // Shown by now, for a list shows what is acknowledged.
+        server.get(&pilots()).await.expect(200);
+        let before = faulty.objects_read();
+        assert_eq!(server.get(&path).await.expect(200), object);
+        server.get(&format!("{}/absent", pilots())).await.refusal(404, "NotFound");
+        object["metadata"]["labels"] = json!({"n": object["metadata"]["resourceVersion"]});
+        object = server.put(&path, &object).await.expect(200);
+        server.get(&pilots()).await.expect(200);
+        let label = json!({"metadata": {"labels": {"b": object["metadata"]["resourceVersion"]}}});
+        object = server.merge(&path, &label).await.expect(200);
+        assert_eq!(faulty.objects_read(), before);
+    }
+    server.get(&pilots()).await.expect(200);
+    let before = faulty.objects_read();
+    server.delete(&path, &json!({})).await.expect(200);
+    assert_eq!(faulty.objects_read(), before);
+}
+
+/// The cache is behind: another server wrote, and nothing that it knew may show in an answer.
+#[tokio::test]
+async fn a_cache_that_is_behind_decides_nothing() {
+    let (server, faulty) = server().await;
+    let other = Server::over(Arc::clone(&faulty) as Arc<dyn Storage>, None).await;
+    let path = |name: &str| format!("{}/{name}", pilots());
+    let names = ["replaced", "patched", "same", "held", "gone", "again", "deleted"];
+    let mut objects = Vec::new();
+    for name in names {
+        objects.push(server.pilot(name).await);
+    }
+    server.get(&pilots()).await.expect(200);
+    other.get(&pilots()).await.expect(200);
+    faulty.hold_watches(true);
+    let label = |value: &str| json!({"metadata": {"labels": {"who": value}}});
+    for name in ["replaced", "patched", "same", "deleted"] {
+        other.merge(&path(name), &label("other")).await.expect(200);
+    }
+    other.merge(&path("held"), &json!({"metadata": {"finalizers": ["x.org/a"]}})).await.expect(200);
+    other.delete(&path("gone"), &json!({})).await.expect(200);
+    other.delete(&path("again"), &json!({})).await.expect(200);
+    let second = other.pilot("again").await;
+
+    // A client that knows the old state is told so, although the cache would agree with it.
+    objects[0]["metadata"]["labels"] = json!({"who": "me"});
+    server.put(&path("replaced"), &objects[0]).await.refusal(409, "Conflict");
+    let patch = json!({"metadata": {"labels": {"more": "mine"}}});
+    let patched = server.merge(&path("patched"), &patch).await.expect(200);
+    assert_eq!(patched["metadata"]["labels"], json!({"who": "other", "more": "mine"}));
+    // To the cache this would change something.
+    let same = server.merge(&path("same"), &label("other")).await.expect(200);
+    assert_eq!(same["metadata"]["labels"], json!({"who": "other"}));
+    // And this nothing.
+    let undone = json!({"metadata": {"labels": {"who": null}}});
+    let undone = server.merge(&path("same"), &undone).await.expect(200);
+    assert!(undone["metadata"].get("labels").is_none(), "{undone}");
+    let held = server.delete(&path("held"), &json!({})).await.expect(200);
+    assert_eq!(held["metadata"]["finalizers"], json!(["x.org/a"]));
+    server.merge(&path("gone"), &patch).await.refusal(404, "NotFound");
+    server.delete(&path("gone"), &json!({})).await.refusal(404, "NotFound");
+    server.get(&path("gone")).await.refusal(404, "NotFound");
+    // The cache knows the uid of its first life.
+    let precondition = json!({"preconditions": {"uid": second["metadata"]["uid"]}});
+    assert_eq!(server.get(&path("again")).await.expect(200), second);
+    server.delete(&path("again"), &precondition).await.expect(200);
+    let revision = objects[6]["metadata"]["resourceVersion"].clone();
+    let precondition = json!({"preconditions": {"resourceVersion": revision}});
+    server.delete(&path("deleted"), &precondition).await.refusal(409, "Conflict");
+    faulty.hold_watches(false);
+}
+
 #[tokio::test]
 async fn health_is_asked_of_the_store_once_for_many_who_want_to_know() {
     let (server, faulty) = server().await;

@@ -1,0 +1,70 @@
+//! The store's latest revision, asked for once by all who want it at the same time.
+//!
+//! A consistent read needs a revision that the store stated after the read began. Readers that
+//! come while one asks wait for the next one's answer, whoever of them asks; so a thousand readers
+//! cost the store no more than two.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Mutex;
+
+use super::super::storage::{Error, Revision, Storage};
+use crate::error::chain;
+
+#[derive(Default)]
+pub(super) struct Now {
+    /// Readers that came so far.
+    came: AtomicU64,
+    /// Held by the one who asks.
+    answer: Mutex<Answer>,
+}
+
+/// What the store said last.
+#[derive(Default)]
+struct Answer {
+    /// It was asked after so many readers had come.
+    readers: u64,
+    said: Option<Result<Revision, Shared>>,
+}
+
+/// An error that several readers get. Only this matters to them: was the store replaced?
+struct Shared {
+    replaced: bool,
+    reason: String,
+}
+
+impl Now {
+    /// A revision that the store stated as its latest after this was called.
+    pub(super) async fn revision(&self, store: &dyn Storage) -> Result<Revision, Error> {
+        let own = self.came.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut answer = self.answer.lock().await;
+        if answer.readers >= own
+            && let Some(said) = &answer.said
+        {
+            return said.as_ref().copied().map_err(Shared::error);
+        }
+        let readers = self.came.load(Ordering::SeqCst);
+        let said = store.current_revision().await;
+        let shared = said.as_ref().copied().map_err(Shared::new);
+        *answer = Answer { readers, said: Some(shared) };
+        said
+    }
+}
+
+impl Shared {
+    fn new(error: &Error) -> Self {
+        match error {
+            Error::Replaced { reason } => Self { replaced: true, reason: reason.clone() },
+            error => Self { replaced: false, reason: chain(error).to_string() },
+        }
+    }
+
+    fn error(&self) -> Error {
+        let reason = self.reason.clone();
+        if self.replaced {
+            Error::Replaced { reason }
+        } else {
+            Error::Unavailable { source: reason.into() }
+        }
+    }
+}
