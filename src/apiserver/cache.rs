@@ -34,7 +34,7 @@ use self::{
     state::State,
 };
 pub use self::{
-    object::{Cached, Form},
+    object::{Cached, Encoded, EventType, Form},
     range::Range,
     state::Event,
     watcher::Watcher,
@@ -204,7 +204,7 @@ impl Cache {
         let objects = page.entries.iter().zip(known).map(|(entry, known)| match known {
             Some(object) => Ok(object),
             None => self
-                .decode(&entry.key, &entry.value, entry.revision)
+                .decode(entry, EventType::Added)
                 .map(Arc::new)
                 .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason }),
         });
@@ -285,18 +285,18 @@ impl Cache {
         if let Some(known) = self.read().known(&entry.key, entry.revision) {
             return Ok(known);
         }
-        self.decode(&entry.key, &entry.value, entry.revision)
+        self.decode(entry, EventType::Added)
             .map(Arc::new)
             .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason })
     }
 
-    fn decode(&self, key: &Key, value: &[u8], revision: Revision) -> Reading {
-        Cached::new(key.clone(), (self.decode)(value)?, revision)
+    fn decode(&self, entry: &Entry, event: EventType) -> Reading {
+        Cached::new(entry.key.clone(), (self.decode)(&entry.value)?, entry.revision, event)
     }
 
-    fn read_entry(&self, entry: &Entry) -> Shared {
+    fn read_entry(&self, entry: &Entry, event: EventType) -> Shared {
         let offered = self.offers.take(entry);
-        let read = || self.decode(&entry.key, &entry.value, entry.revision);
+        let read = || self.decode(entry, event);
         match offered {
             Some(offered) => {
                 debug_assert_eq!(Ok(offered.json()), read().as_ref().map(Cached::json));

@@ -33,7 +33,7 @@ pub use watch::{Events, Initial, Observed};
 use super::{
     admission::{Admit, Attributes, Operation},
     authn::User,
-    cache::{self, Cache, Cached, Form},
+    cache::{self, Cache, Cached, EventType, Form},
     load::{self, Share},
     options::{FieldValidation, WriteOptions},
     status::{ApiError, Resource, Result},
@@ -234,8 +234,15 @@ impl Registry {
     }
 
     /// An object that was written as `stored`. The cache has it before the store's watch shows it.
-    fn written(&self, key: Key, hub: Value, revision: Revision, stored: Bytes) -> Object {
-        let show = || Cached::new(key.clone(), form(self.kind, &hub), revision);
+    fn written(
+        &self,
+        key: Key,
+        hub: Value,
+        revision: Revision,
+        stored: Bytes,
+        event: EventType,
+    ) -> Object {
+        let show = || Cached::new(key.clone(), form(self.kind, &hub), revision, event);
         let shown = load::work(stored.len(), show).ok().map(Arc::new);
         if let Some(shown) = &shown {
             self.cache.offer(Arc::clone(shown), stored);

@@ -3,11 +3,10 @@
 //! Owns the shapes of lists, Tables and PartialObjectMetadata. Works on hub objects that carry
 //! their resourceVersion; versions are the scheme's business.
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{
-    cache::Cached,
+    cache::{Cached, Encoded},
     negotiate::{Output, View},
     status::{ApiError, Result},
     url::Query,
@@ -123,12 +122,12 @@ impl Viewer {
         }
     }
 
-    /// JSON of an object, made once for all who want it so; absent when it differs from one
+    /// An object as JSON, made once for all who want it so; absent when it differs from one
     /// reader to the next, as rows of Tables do.
-    pub fn shared(&self, object: &Cached) -> Option<Bytes> {
+    pub fn shared<'a>(&self, object: &'a Cached) -> Option<&'a Encoded> {
         let newest = self.version == self.kind.versions()[0];
         match self.view {
-            View::Object if newest => Some(object.json().clone()),
+            View::Object if newest => Some(object.shown()),
             View::Object => Some(object.older(|tree| self.kind.encode(self.version, tree))),
             View::PartialObjectMetadata | View::PartialObjectMetadataList => {
                 let shared = newest && self.view_version != "v1beta1";

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::future::{join, join_all};
 use navigator::{
     apiserver::{
-        cache::{Cache, Cached, Error, Event, Form, Listing, Range, Watcher},
+        cache::{Cache, Cached, Error, Event, EventType, Form, Listing, Range, Watcher},
         storage::{Error as StoreError, Key, PageRequest, Prefix, Revision, Storage},
     },
     runtime::{Readiness, Shutdown, Tasks},
@@ -222,6 +222,46 @@ async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_embedded() {
 async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_etcd() {
     let server = etcd_server::shared();
     catches_up(Arc::new(connect(server.url(), "cache-catch-up").await)).await;
+}
+
+/// Those who come while one asks share the next answer, and not the one that is on its way: that
+/// may be older than they are.
+#[tokio::test]
+async fn consistent_reads_share_a_question() {
+    let (store, _directory) = embedded().await;
+    let store = Faulty::new(store);
+    let cache = Running::over(store.clone()).await;
+    store.hold_revisions(true);
+    let before = store.revisions_read();
+    let first = cache.cache.catch_up();
+    let mut first = std::pin::pin!(first);
+    assert!(futures::poll!(first.as_mut()).is_pending(), "it waits for its revision");
+    let written = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let mut later: Vec<_> = (0..100).map(|_| Box::pin(cache.cache.catch_up())).collect();
+    for read in &mut later {
+        assert!(futures::poll!(read).is_pending(), "it waits for its turn");
+    }
+    store.hold_revisions(false);
+    let (first, later) = join(first, join_all(later)).await;
+    assert!(first.unwrap() < written);
+    for read in later {
+        assert!(read.unwrap() >= written);
+    }
+    assert_eq!(store.revisions_read() - before, 2);
+    // A question whose asker went away is asked by the next.
+    store.hold_revisions(true);
+    {
+        let mut gone = std::pin::pin!(cache.cache.catch_up());
+        assert!(futures::poll!(gone.as_mut()).is_pending(), "it waits for its revision");
+    }
+    store.hold_revisions(false);
+    cache.cache.catch_up().await.unwrap();
+    // An error is everybody's.
+    store.fail_revisions(true);
+    let failed = join_all((0..5).map(|_| cache.cache.catch_up())).await;
+    assert!(failed.iter().all(Result::is_err), "{failed:?}");
+    store.fail_revisions(false);
+    cache.cache.catch_up().await.unwrap();
 }
 
 async fn events_in_order(store: Arc<dyn Storage>) {
@@ -494,12 +534,50 @@ async fn an_object_is_encoded_once_for_each_form() {
     store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let running = Running::over(store).await;
     let found = running.cache.get(&key("ns", "a"), None).await.unwrap().unwrap();
-    assert_eq!(found.json().as_ptr(), found.json().clone().as_ptr());
+    let ours = json!({"metadata": {"name": "a", "resourceVersion": found.revision.to_string()}, "value": 1});
+    assert_eq!(serde_json::from_slice::<Value>(found.json()).unwrap(), ours);
     let first = found.older(|tree| json!({"older": tree["value"]}));
-    assert_eq!(first, r#"{"older":1}"#);
-    assert_eq!(first.as_ptr(), found.older(|_| panic!("encoded twice")).as_ptr());
+    assert_eq!(first.json(), r#"{"older":1}"#);
+    let again = found.older(|_| panic!("encoded twice"));
+    assert_eq!(first.json().as_ptr(), again.json().as_ptr());
     let first = found.partial(|tree| tree["metadata"].clone());
-    assert_eq!(first.as_ptr(), found.partial(|_| panic!("encoded twice")).as_ptr());
+    let again = found.partial(|_| panic!("encoded twice"));
+    assert_eq!(first.json().as_ptr(), again.json().as_ptr());
+}
+
+/// Line of a watch: shared by all whose selector sees what happened, and right for the others.
+#[tokio::test]
+async fn a_line_of_a_watch_is_made_once() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(store.clone()).await;
+    let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
+    store.delete(&key("ns", "a"), updated).await.unwrap();
+    let range = Range::Under(pilots());
+    let mut watchers = Vec::new();
+    for _ in 0..2 {
+        watchers.push(running.cache.watch(range.clone(), Revision(created.0 - 1)).await.unwrap());
+    }
+    for natural in [EventType::Added, EventType::Modified, EventType::Deleted] {
+        let mut lines = Vec::new();
+        for watcher in &mut watchers {
+            let event = timeout(DEADLINE, watcher.next()).await.unwrap().unwrap();
+            for (type_, word) in [
+                (EventType::Added, "ADDED"),
+                (EventType::Modified, "MODIFIED"),
+                (EventType::Deleted, "DELETED"),
+            ] {
+                let line = event.object().shown().line(type_);
+                assert_eq!(line.last(), Some(&b'\n'));
+                let read: Value = serde_json::from_slice(&line).unwrap();
+                assert_eq!(read, json!({"type": word, "object": event.object().tree()}));
+                if type_ == natural {
+                    lines.push(line);
+                }
+            }
+        }
+        assert_eq!(lines[0].as_ptr(), lines[1].as_ptr(), "{natural:?} was made twice");
+    }
 }
 
 #[tokio::test]

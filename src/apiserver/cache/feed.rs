@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     super::storage::{self, Entry, Event, Key, PageRequest, Revision, WatchStream},
-    Cache,
+    Cache, EventType,
     object::Shared,
     state::State,
 };
@@ -131,7 +131,7 @@ async fn list(cache: &Cache, at: Option<Revision>) -> Result<State, storage::Err
         request.at = Some(page.revision);
         request.after = page.entries.last().map(|entry| entry.key.clone());
         for entry in page.entries {
-            let reading = read_entry(cache, &entry);
+            let reading = read_entry(cache, &entry, EventType::Added);
             read.push((entry.key, reading));
         }
         if !page.more {
@@ -140,8 +140,8 @@ async fn list(cache: &Cache, at: Option<Revision>) -> Result<State, storage::Err
     }
 }
 
-fn read_entry(cache: &Cache, entry: &Entry) -> Shared {
-    let reading = cache.read_entry(entry);
+fn read_entry(cache: &Cache, entry: &Entry, event: EventType) -> Shared {
+    let reading = cache.read_entry(entry, event);
     if let Err(reason) = &reading {
         warn!(key = entry.key.as_str(), reason, "Stored object cannot be read");
     }
@@ -158,8 +158,10 @@ enum Change {
 impl Change {
     fn read(cache: &Cache, event: Event) -> Self {
         match event {
-            Event::Put { entry, .. } => {
-                let reading = read_entry(cache, &entry);
+            Event::Put { entry, previous } => {
+                let happened =
+                    if previous.is_some() { EventType::Modified } else { EventType::Added };
+                let reading = read_entry(cache, &entry, happened);
                 Self::Put { key: entry.key, reading, revision: entry.revision }
             }
             Event::Delete { key, revision, .. } => Self::Delete { key, revision },

@@ -33,9 +33,67 @@ pub struct Cached {
     pub weight: usize,
     /// The store holds nothing of the object that is not shown.
     pub whole: bool,
-    json: Bytes,
-    older: OnceLock<Bytes>,
-    partial: OnceLock<Bytes>,
+    /// The event that most watchers get of it.
+    event: EventType,
+    shown: Encoded,
+    older: OnceLock<Encoded>,
+    partial: OnceLock<Encoded>,
+}
+
+/// What happened to an object, as a watch calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl EventType {
+    fn begin(self) -> &'static [u8] {
+        match self {
+            Self::Added => br#"{"type":"ADDED","object":"#,
+            Self::Modified => br#"{"type":"MODIFIED","object":"#,
+            Self::Deleted => br#"{"type":"DELETED","object":"#,
+        }
+    }
+}
+
+const END: &[u8] = b"}\n";
+
+/// JSON of an object within the line of a watch that most watchers are sent. Made once; its
+/// readers share it whole or without the frame.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    line: Bytes,
+    type_: EventType,
+}
+
+impl Encoded {
+    pub fn new(type_: EventType, object: &Value) -> Self {
+        let mut line = Vec::with_capacity(2048);
+        line.extend_from_slice(type_.begin());
+        serde_json::to_writer(&mut line, object).expect("a Value has string keys only");
+        line.extend_from_slice(END);
+        line.shrink_to_fit();
+        Self { line: line.into(), type_ }
+    }
+
+    pub fn json(&self) -> Bytes {
+        self.line.slice(self.type_.begin().len()..self.line.len() - END.len())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.line[self.type_.begin().len()..self.line.len() - END.len()]
+    }
+
+    /// The line of a watch. Only a watcher whose selector sees something else than what happened
+    /// has one of its own.
+    pub fn line(&self, type_: EventType) -> Bytes {
+        if type_ == self.type_ {
+            return self.line.clone();
+        }
+        [type_.begin(), self.bytes(), END].concat().into()
+    }
 }
 
 /// An object that was read, or why it could not be.
@@ -45,16 +103,16 @@ pub(super) type Shared = Result<Arc<Cached>, String>;
 
 impl Cached {
     /// The object under its revision.
-    pub fn new(key: Key, form: Form, revision: Revision) -> Result<Self, String> {
+    pub fn new(key: Key, form: Form, revision: Revision, event: EventType) -> Result<Self, String> {
         let Form { mut object, fields, whole } = form;
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         let metadata = metadata.ok_or("it has no metadata")?;
         metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
         let facets = Facets::of(&object["metadata"], fields);
         let weight = weight::of(&object);
-        let json = encode(&object);
+        let shown = Encoded::new(event, &object);
         let (older, partial) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { key, revision, facets, weight, whole, json, older, partial })
+        Ok(Self { key, revision, facets, weight, whole, event, shown, older, partial })
     }
 
     /// The same under the revision of a change that took it from its reader's sight.
@@ -68,30 +126,36 @@ impl Cached {
             facets: self.facets.clone(),
             weight: self.weight,
             whole: self.whole,
-            json: encode(&object),
+            event: EventType::Deleted,
+            shown: Encoded::new(EventType::Deleted, &object),
             older: OnceLock::new(),
             partial: OnceLock::new(),
         }
     }
 
+    /// As the kind's first version shows the object.
+    pub fn shown(&self) -> &Encoded {
+        &self.shown
+    }
+
     /// JSON, as the kind's first version shows the object.
-    pub fn json(&self) -> &Bytes {
-        &self.json
+    pub fn json(&self) -> &[u8] {
+        self.shown.bytes()
     }
 
     /// The object as the kind's first version shows it.
     pub fn tree(&self) -> Value {
-        serde_json::from_slice(&self.json).expect("it was written by serde_json")
+        serde_json::from_slice(self.json()).expect("it was written by serde_json")
     }
 
-    /// The object's JSON in the kind's older version, made by whoever asks first.
-    pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> Bytes {
-        self.older.get_or_init(|| encode(&show(&self.tree()))).clone()
+    /// The object in the kind's older version, made by whoever asks first.
+    pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> &Encoded {
+        self.older.get_or_init(|| Encoded::new(self.event, &show(&self.tree())))
     }
 
-    /// JSON of the object's metadata in the kind's first version, made by whoever asks first.
-    pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> Bytes {
-        self.partial.get_or_init(|| encode(&show(&self.tree()))).clone()
+    /// The object's metadata in the kind's first version, made by whoever asks first.
+    pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> &Encoded {
+        self.partial.get_or_init(|| Encoded::new(self.event, &show(&self.tree())))
     }
 
     pub fn name(&self) -> &str {
@@ -100,14 +164,10 @@ impl Cached {
 
     /// Bytes that it keeps.
     pub(super) fn size(&self) -> usize {
-        let made = |bytes: &OnceLock<Bytes>| bytes.get().map_or(0, Bytes::len);
-        OVERHEAD + self.json.len() + made(&self.older) + made(&self.partial)
+        let made = |form: &OnceLock<Encoded>| form.get().map_or(0, |form| form.line.len());
+        OVERHEAD + self.shown.line.len() + made(&self.older) + made(&self.partial)
     }
 }
 
 /// Bytes beside the JSON: key, labels, counts.
 const OVERHEAD: usize = 512;
-
-fn encode(object: &Value) -> Bytes {
-    serde_json::to_vec(object).expect("a Value has string keys only").into()
-}

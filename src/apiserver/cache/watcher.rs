@@ -1,16 +1,24 @@
 //! One watch: reads the window at its own pace.
 //!
 //! Nothing is sent to it but "look again", so a slow watcher holds up nobody and needs no
-//! buffer; when the window goes faster than it reads, it ends with `TooOld`.
+//! buffer; when the window goes faster than it reads, it ends with `TooOld`. The first change
+//! after a pause is seen at once; those that come right behind it are taken together, or each
+//! would cost every watcher a wake-up and a write to its connection.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
 
 use super::{super::storage::Revision, Cache, Error, Event, range::Range};
 
 /// Changes that one look takes along.
 const CHUNK: usize = 256;
+
+/// Between two looks at a window that changes all the time.
+const PACE: Duration = Duration::from_millis(4);
 
 /// The changes of a range, in revision order, none missing and none twice.
 pub struct Watcher {
@@ -25,6 +33,8 @@ pub struct Watcher {
     /// Ends the watch after what is ready.
     failure: Option<Error>,
     changed: watch::Receiver<()>,
+    /// When it was last woken.
+    found: Instant,
 }
 
 impl Drop for Watcher {
@@ -42,7 +52,9 @@ impl Watcher {
         let lists = cache.read().lists();
         let (ready, failure) = (VecDeque::new(), None);
         let (reached, returned) = (from, from);
-        let mut watcher = Self { cache, range, lists, reached, returned, ready, failure, changed };
+        let found = Instant::now();
+        let mut watcher =
+            Self { cache, range, lists, reached, returned, ready, failure, changed, found };
         watcher.look()?;
         Ok(watcher)
     }
@@ -62,6 +74,8 @@ impl Watcher {
             if self.ready.is_empty() && self.failure.is_none() {
                 // The cache cannot go first: this holds it.
                 drop(self.changed.changed().await);
+                time::sleep_until(self.found + PACE).await;
+                self.found = Instant::now();
             }
         }
     }

@@ -35,9 +35,10 @@ pub(super) async fn respond_object(
 ) -> Result<Response<Body>> {
     if output.is_compact_json()
         && viewer.view != View::PartialObjectMetadataList
-        && let Some(json) = load::work(object.json().len(), || viewer.shared(object))
+        && let Some(encoded) = load::work(object.json().len(), || viewer.shared(object))
     {
-        return output.respond_parts(code, vec![json, Bytes::from_static(b"\n")]).await;
+        let parts = vec![encoded.json(), Bytes::from_static(b"\n")];
+        return output.respond_parts(code, parts).await;
     }
     load::work(object.weight, || output.respond(code, &viewer.object(&object.tree())?))
 }
@@ -84,7 +85,7 @@ fn list_parts(mut head: String, viewer: &Viewer, page: &Page) -> Option<Vec<Byte
         if at > 0 {
             parts.push(Bytes::from_static(b","));
         }
-        parts.push(viewer.shared(object)?);
+        parts.push(viewer.shared(object)?.json());
     }
     parts.push(Bytes::from_static(b"]}\n"));
     Some(parts)

@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::body::Body;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream;
 use http::{Response, StatusCode, header};
 use prometheus::IntCounter;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Target, read::selection};
 use crate::{
     apiserver::{
-        cache::Cached,
+        cache::{Cached, Encoded, EventType},
         identity::Guard,
         negotiate::Output,
         options::ListOptions,
@@ -181,7 +181,7 @@ impl Feed {
     /// A line that can be sent at once. The state is encoded as the client reads it.
     fn waiting(&mut self) -> Option<Bytes> {
         if let Some(object) = self.state.pop_front() {
-            return Some(self.object_line("ADDED", &object));
+            return Some(self.object_line(EventType::Added, &object));
         }
         if let Some(revision) = self.state_ends.take() {
             return Some(self.bookmark_line(&revision.to_string(), true));
@@ -191,17 +191,17 @@ impl Feed {
 
     fn observed_line(&mut self, observed: &Observed) -> Bytes {
         match observed {
-            Observed::Added(object) => self.object_line("ADDED", object),
-            Observed::Modified(object) => self.object_line("MODIFIED", object),
-            Observed::Deleted(object) => self.object_line("DELETED", object),
+            Observed::Added(object) => self.object_line(EventType::Added, object),
+            Observed::Modified(object) => self.object_line(EventType::Modified, object),
+            Observed::Deleted(object) => self.object_line(EventType::Deleted, object),
         }
     }
 
-    fn object_line(&mut self, type_: &str, object: &Arc<Cached>) -> Bytes {
+    fn object_line(&mut self, type_: EventType, object: &Arc<Cached>) -> Bytes {
         let first = std::mem::take(&mut self.first);
         match self.viewer.shared(object) {
-            Some(json) => frame(type_, &json),
-            None => line(type_, &self.viewer.event(&object.tree(), first)),
+            Some(encoded) => encoded.line(type_),
+            None => Encoded::new(type_, &self.viewer.event(&object.tree(), first)).line(type_),
         }
     }
 
@@ -211,16 +211,7 @@ impl Feed {
     }
 }
 
+/// A line that is about no object.
 fn line(type_: &str, object: &Value) -> Bytes {
-    frame(type_, object.to_string().as_bytes())
-}
-
-fn frame(type_: &str, object: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(object.len() + 40);
-    bytes.put_slice(b"{\"type\":\"");
-    bytes.put_slice(type_.as_bytes());
-    bytes.put_slice(b"\",\"object\":");
-    bytes.put_slice(object);
-    bytes.put_slice(b"}\n");
-    bytes.freeze()
+    format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n").into()
 }

@@ -12,6 +12,7 @@ use crate::{
     },
     apiserver::{
         admission::Operation,
+        cache::EventType,
         load::{self, Share},
         options::WriteOptions,
         status::{ApiError, Result},
@@ -108,7 +109,7 @@ impl Registry {
         }
         let bytes = Self::to_bytes(&hub);
         match self.store.create(&key, bytes.clone()).await {
-            Ok(revision) => Ok(self.written(key, hub, revision, bytes)),
+            Ok(revision) => Ok(self.written(key, hub, revision, bytes, EventType::Added)),
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
             Err(error) => Err(self.write_error(&name, &error)),
         }

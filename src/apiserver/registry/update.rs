@@ -14,6 +14,7 @@ use crate::{
     },
     apiserver::{
         admission::Operation,
+        cache::EventType,
         load,
         options::WriteOptions,
         status::{ApiError, Result},
@@ -103,7 +104,8 @@ impl Registry {
                     return Ok(Object { share, ..Object::new(key, next, revision) });
                 }
                 Ok(revision) => {
-                    return Ok(Object { share, ..self.written(key, next, revision, bytes) });
+                    let written = self.written(key, next, revision, bytes, EventType::Modified);
+                    return Ok(Object { share, ..written });
                 }
                 Err(storage::Error::Conflict { .. } | storage::Error::NotFound(_))
                     if stored.is_none() => {}

@@ -32,6 +32,8 @@ pub(crate) struct Faulty {
     objects_read: AtomicUsize,
     /// Watches tell nothing while this is true.
     held: watch::Sender<bool>,
+    /// Nor does anybody hear of the revision that was read.
+    revisions_held: watch::Sender<bool>,
     end: broadcast::Sender<MakeError>,
 }
 
@@ -46,6 +48,7 @@ impl Faulty {
             revisions_read: AtomicUsize::new(0),
             objects_read: AtomicUsize::new(0),
             held: watch::Sender::default(),
+            revisions_held: watch::Sender::default(),
             end: broadcast::Sender::new(16),
         })
     }
@@ -80,6 +83,11 @@ impl Faulty {
     /// Holds back what watches tell, or lets it go.
     pub(crate) fn hold_watches(&self, hold: bool) {
         self.held.send_replace(hold);
+    }
+
+    /// Holds back the latest revision once it was read, or lets it go.
+    pub(crate) fn hold_revisions(&self, hold: bool) {
+        self.revisions_held.send_replace(hold);
     }
 
     async fn written(&self, write: BoxFuture<'_, Result<Revision>>) -> Result<Revision> {
@@ -169,7 +177,12 @@ impl Storage for Faulty {
             let error = Error::Unavailable { source: "on purpose".into() };
             return Box::pin(async { Err(error) });
         }
-        self.inner.current_revision()
+        let mut held = self.revisions_held.subscribe();
+        Box::pin(async move {
+            let revision = self.inner.current_revision().await;
+            held.wait_for(|held| !held).await.ok();
+            revision
+        })
     }
 
     fn request_progress(&self, revision: Revision) {
