@@ -5,6 +5,7 @@ mod filters;
 mod load;
 mod process;
 mod reviews;
+mod rolling;
 mod seats;
 mod store;
 mod store_docs;

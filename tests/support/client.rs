@@ -97,14 +97,18 @@ impl Client {
 
     /// A connection on which HTTP/2 will be spoken.
     pub(crate) async fn connect_http2(&self) -> TlsStream<TcpStream> {
+        self.try_http2().await.unwrap()
+    }
+
+    /// The same, of a server that may be gone.
+    pub(crate) async fn try_http2(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
+        let stream = TcpStream::connect(self.address).await?;
         let connector = TlsConnector::from(Arc::new(config));
-        let stream =
-            connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await.unwrap();
+        let stream = connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await?;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
-        stream
+        Ok(stream)
     }
 
     /// An HTTP/2 connection, to be driven by the caller.
