@@ -2,6 +2,7 @@
 //! control logic.
 
 pub mod admission;
+pub mod audit;
 pub mod authn;
 pub mod authz;
 mod body;

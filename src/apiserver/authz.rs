@@ -21,12 +21,20 @@ use crate::error::chain;
 /// Open to everybody, so that probes need neither credentials nor kube-apiserver. Exact paths.
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
-/// An answer about one request.
+/// An answer about one request, with the reason that the authorizer gave, often none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    Allow,
-    /// With the reason that the authorizer gave, often none.
+    Allow(String),
     Deny(String),
+}
+
+/// What becomes of one request.
+pub struct Ruling {
+    /// `allow` or `forbid`; absent when nobody could tell.
+    pub decision: Option<&'static str>,
+    pub reason: String,
+    /// 403 when the request is not allowed, 500 when nobody could tell.
+    pub outcome: Result<(), ApiError>,
 }
 
 /// Knows the rules. Errors are no decision.
@@ -49,33 +57,34 @@ impl Authorizer {
         Self { reviews, metrics }
     }
 
-    /// Fails with 403 when the request is not allowed and with 500 when nobody could tell.
-    pub async fn authorize(&self, user: &User, request: &RequestInfo) -> Result<(), ApiError> {
-        let (result, outcome) = self.decide(user, request).await;
-        self.metrics.authorization_attempts.with_label_values(&[result]).inc();
-        outcome
-    }
-
-    async fn decide(
-        &self,
-        user: &User,
-        request: &RequestInfo,
-    ) -> (&'static str, Result<(), ApiError>) {
-        if user.in_group(well_known::MASTERS) {
-            return ("allowed", Ok(()));
-        }
-        if request.operation.is_none() && ALWAYS_ALLOWED.contains(&request.path.as_str()) {
-            return ("allowed", Ok(()));
-        }
-        match self.reviews.review(user, request).await {
-            Ok(Decision::Allow) => ("allowed", Ok(())),
-            Ok(Decision::Deny(reason)) => ("denied", Err(forbidden(user, request, &reason))),
+    pub async fn authorize(&self, user: &User, request: &RequestInfo) -> Ruling {
+        let (result, ruling) = match self.decide(user, request).await {
+            Ok(Decision::Allow(reason)) => {
+                ("allowed", Ruling { decision: Some("allow"), reason, outcome: Ok(()) })
+            }
+            Ok(Decision::Deny(reason)) => {
+                let outcome = Err(forbidden(user, request, &reason));
+                ("denied", Ruling { decision: Some("forbid"), reason, outcome })
+            }
             Err(error) => {
                 let error = chain(&*error).to_string();
                 tracing::warn!(error, user = user.name, "Failed to authorize a request");
-                ("error", Err(ApiError::internal(format!("failed to authorize: {error}"))))
+                let outcome = Err(ApiError::internal(format!("failed to authorize: {error}")));
+                let reason = "internal error".to_owned();
+                ("error", Ruling { decision: None, reason, outcome })
             }
+        };
+        self.metrics.authorization_attempts.with_label_values(&[result]).inc();
+        ruling
+    }
+
+    async fn decide(&self, user: &User, request: &RequestInfo) -> Result<Decision, Arc<CallError>> {
+        let is_probe =
+            request.operation.is_none() && ALWAYS_ALLOWED.contains(&request.path.as_str());
+        if is_probe || user.in_group(well_known::MASTERS) {
+            return Ok(Decision::Allow(String::new()));
         }
+        self.reviews.review(user, request).await
     }
 }
 
@@ -138,7 +147,7 @@ mod tests {
         let user = User { name: "jane".into(), groups, ..User::default() };
         let request =
             RequestInfo::of(&http::Request::builder().method(method).uri(uri).body(()).unwrap());
-        let outcome = authorizer.authorize(&user, &request).await;
+        let outcome = authorizer.authorize(&user, &request).await.outcome;
         let asked = *reviews.1.lock().unwrap();
         (outcome, asked)
     }

@@ -1,14 +1,14 @@
 //! What every request passes on its way to a handler, and its response on the way back.
 //!
 //! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
-//! authentication, seats in flight, authorization. [`Chain::handle`] reads from the outside in.
+//! authentication, audit, seats in flight, authorization. [`Chain::handle`] reads from the outside in.
 
-pub mod audit;
 mod deadline;
 mod inflight;
 mod warnings;
 
 use std::{
+    mem,
     panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -26,9 +26,10 @@ pub use deadline::Deadlines;
 pub use inflight::Limits;
 pub use warnings::Warnings;
 
-use self::{audit::Trail, inflight::Inflight};
+use self::inflight::Inflight;
 use super::{
-    authn::{Authenticator, Rejected, TokenError, User},
+    audit::{Audit, Incoming, Trail},
+    authn::{Authenticator, Rejected, TokenError},
     authz::Authorizer,
     body::guarded,
     metrics::Metrics,
@@ -51,12 +52,21 @@ const STARTING_RETRY: u32 = 5;
 pub struct Installed {
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
-    /// All routes; reads `Arc<RequestInfo>`, [`User`] and [`Warnings`] from the extensions.
+    /// All routes; reads `Arc<RequestInfo>`, `User` and [`Warnings`] from the extensions.
     pub router: Router,
 }
 
 /// What a person could do who asked for an upgraded connection.
 pub type Instead = fn(&RequestInfo) -> Option<&'static str>;
+
+/// Is the request in the audit trail?
+enum Recording {
+    /// It is not known yet whose it is.
+    NotYet,
+    /// No rule asks for it.
+    No,
+    Yes(Box<Audit>),
+}
 
 /// The filters around a router.
 pub struct Chain {
@@ -65,7 +75,7 @@ pub struct Chain {
     drain: Shutdown,
     inflight: Inflight,
     deadlines: Deadlines,
-    audit: Option<Trail>,
+    audit: Option<Arc<Trail>>,
     metrics: Arc<Metrics>,
     instead: Instead,
     /// Requests that change something, also those whose client has gone.
@@ -89,7 +99,7 @@ impl Chain {
             drain,
             inflight,
             deadlines,
-            audit,
+            audit: audit.map(Arc::new),
             metrics,
             instead: |_| None,
             writes: TaskTracker::new(),
@@ -142,48 +152,53 @@ impl Chain {
     ) -> Response<Body> {
         let id = request.headers().get(AUDIT_ID).cloned().unwrap_or_else(new_id);
         let warnings = Warnings::default();
-        let subject = audit::Subject::default();
-        let mut event = self.audit.as_ref().filter(|_| info.is_mutating()).map(|trail| {
-            let peer = request.extensions().get::<Peer>();
-            (trail, audit::Draft::new(&request, peer, &info, &id, received))
-        });
         let extensions = request.extensions_mut();
         extensions.insert(Arc::clone(&info));
         extensions.insert(warnings.clone());
-        extensions.insert(subject.clone());
 
-        let mut user = None;
-        let handled = self.within_deadline(request, &info, &mut user);
+        let incoming = Incoming { info: &info, id: &id, received };
+        let mut recording = Recording::NotYet;
+        let handled = self.within_deadline(&mut request, incoming, &mut recording);
         let mut response = match AssertUnwindSafe(handled).catch_unwind().await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => error.into_response(),
-            Err(_) => {
+            Err(panic) => {
                 self.metrics.panics.inc();
                 error!(path = info.path, verb = info.verb(), "A handler panicked");
+                if let Recording::Yes(audit) = mem::replace(&mut recording, Recording::No) {
+                    audit.panicked(panic).await;
+                }
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
                 (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
             }
         };
         finish(&mut response, &id, &warnings);
-        if let Some((trail, draft)) = event.take() {
-            trail.record(draft.complete(user.as_ref(), &subject, response.status())).await;
+        if let (Recording::NotYet, Some(trail)) = (&recording, &self.audit) {
+            return match Audit::begin(trail, incoming, &mut request, None) {
+                Some(audit) => audit.refuse(response).await,
+                None => response,
+            };
         }
-        response
+        match recording {
+            Recording::Yes(audit) => audit.complete(response).await,
+            Recording::NotYet | Recording::No => response,
+        }
     }
 
     async fn within_deadline(
         &self,
-        request: Request<Body>,
-        info: &RequestInfo,
-        user: &mut Option<User>,
+        request: &mut Request<Body>,
+        incoming: Incoming<'_>,
+        recording: &mut Recording,
     ) -> Result<Response<Body>, ApiError> {
+        let info = incoming.info;
         if request.method() == Method::CONNECT || request.headers().contains_key(header::UPGRADE) {
             return Ok(refuse_upgrade((self.instead)(info)));
         }
         let Some(limit) = self.deadlines.of(info)? else {
-            return self.authenticated(request, info, user).await;
+            return self.authenticated(request, incoming, recording).await;
         };
-        let handled = self.authenticated(request, info, user);
+        let handled = self.authenticated(request, incoming, recording);
         if let Ok(outcome) = tokio::time::timeout(limit.after, handled).await {
             return outcome;
         }
@@ -192,12 +207,14 @@ impl Chain {
         Err(ApiError::timeout(limit.message, 0))
     }
 
+    /// Takes the request once it is known whose it is.
     async fn authenticated(
         &self,
-        mut request: Request<Body>,
-        info: &RequestInfo,
-        user: &mut Option<User>,
+        request: &mut Request<Body>,
+        incoming: Incoming<'_>,
+        recording: &mut Recording,
     ) -> Result<Response<Body>, ApiError> {
+        let info = incoming.info;
         if self.drain.is_triggered() && info.path == "/readyz" {
             return Ok(probe(&["shutdown"], "readyz"));
         }
@@ -208,8 +225,8 @@ impl Chain {
         };
         let authenticated =
             installed.authenticator.authenticate(&certificates, request.headers_mut()).await;
-        let found = match authenticated {
-            Ok(found) => user.insert(found),
+        let user = match authenticated {
+            Ok(user) => user,
             Err(Rejected::Review(error)) if matches!(*error, TokenError::Busy) => {
                 return Err(self.inflight.refuse(info));
             }
@@ -218,21 +235,35 @@ impl Chain {
                 return Err(ApiError::unauthorized());
             }
         };
-        let seat = self.inflight.enter(found, info)?;
+        let user = &user;
+        let trail = self.audit.as_ref();
+        let audit = trail.and_then(|trail| Audit::begin(trail, incoming, request, Some(user)));
+        *recording = audit.map_or(Recording::No, |audit| Recording::Yes(Box::new(audit)));
+        if let Recording::Yes(audit) = recording {
+            audit.received().await?;
+        }
+        let seat = self.inflight.enter(user, info)?;
         // Given back here, not with the response: a watch goes on for long.
-        let beginning = self.inflight.begin_watch(found, info)?;
+        let beginning = self.inflight.begin_watch(user, info)?;
         if let Some(operation) = &info.operation
             && matches!(operation.action, Action::Refused(_))
         {
             return Err(operation.refusal(&info.method));
         }
         let watch = match &beginning {
-            Some(_) => Some(self.inflight.watch(found)?),
+            Some(_) => Some(self.inflight.watch(user)?),
             None => None,
         };
-        installed.authorizer.authorize(found, info).await?;
-        request.extensions_mut().insert(found.clone());
-        let Ok(response) = installed.router.clone().oneshot(request).await;
+        let ruling = installed.authorizer.authorize(user, info).await;
+        if let Recording::Yes(audit) = recording {
+            audit.authorized(ruling.decision, &ruling.reason);
+        }
+        ruling.outcome?;
+        request.extensions_mut().insert(user.clone());
+        let Ok(mut response) = installed.router.clone().oneshot(mem::take(request)).await;
+        if let Recording::Yes(audit) = recording {
+            response = audit.look_at(response).await;
+        }
         // Free when the client has read the response.
         Ok(match watch.or(seat) {
             Some(seat) => guarded(response, seat),

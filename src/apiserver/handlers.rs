@@ -17,9 +17,10 @@ use http::{HeaderMap, Method, Request, Response, request::Parts};
 use self::metrics::RequestMetrics;
 use super::{
     admission::Admit,
+    audit::Subject,
     authn::User,
     discovery::Discovery,
-    filters::{Warnings, audit::Subject},
+    filters::Warnings,
     health::{self, Health},
     identity::Guard,
     load::read_body,

@@ -42,6 +42,8 @@ static LITTLE: Room = Room::new(24);
 static BODIES: Room = Room::new((TREES * MAX_TREE) >> 20);
 /// Room for large objects that are read, and for responses until they are sent.
 static OBJECTS: Room = Room::new((TREES * MAX_TREE) >> 20);
+/// Room for the trees of YAML bodies that are recorded as JSON: one of the heaviest.
+static RECORDS: Room = Room::new(MAX_TREE >> 20);
 
 /// Memory that requests share; its permits are KiB.
 struct Room {
@@ -152,6 +154,11 @@ pub async fn body(yaml: bool, bytes: &Bytes) -> Share {
     let weight = if yaml { weight::foresee_yaml(bytes) } else { weight::foresee(bytes) };
     let room = if bytes.len() > SMALL { &BODIES } else { &LITTLE };
     room.take(TREES * weight).await
+}
+
+/// Room to read a body of YAML once more, for the audit trail. Whoever has it waits for nobody.
+pub async fn record(yaml: &[u8]) -> Share {
+    RECORDS.take(weight::foresee_yaml(yaml)).await
 }
 
 /// Room for what is made of these stored bytes, which are let go while it is waited for.

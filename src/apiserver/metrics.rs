@@ -17,7 +17,9 @@ pub struct Metrics {
     pub delegated_authn: IntCounterVec,
     pub delegated_authz: IntCounterVec,
     pub audit_events: IntCounter,
-    pub audit_errors: IntCounter,
+    pub audit_errors: IntCounterVec,
+    pub audit_levels: IntCounterVec,
+    pub audit_rejected: IntCounter,
     pub certificate_expiry: IntGauge,
 }
 
@@ -66,14 +68,36 @@ impl Metrics {
                 "SubjectAccessReviews sent to kube-apiserver, by HTTP code.",
                 &["code"],
             ),
-            audit_events: counter("apiserver_audit_event_total", "Audit events written."),
-            audit_errors: counter("apiserver_audit_error_total", "Audit events that were lost."),
+            audit_events: counter(
+                "apiserver_audit_event_total",
+                "Audit events made, for all places that they go to.",
+            ),
+            audit_errors: counters(
+                "apiserver_audit_error_total",
+                "Audit events that were lost, by where: log, webhook, buffered, truncate.",
+                &["plugin"],
+            ),
+            audit_levels: counters(
+                "apiserver_audit_level_total",
+                "Requests by the level at which the audit policy records them.",
+                &["level"],
+            ),
+            audit_rejected: counter(
+                "apiserver_audit_requests_rejected_total",
+                "Requests that failed because their arrival could not be recorded.",
+            ),
             certificate_expiry: IntGauge::new(
                 "navigator_apiserver_certificate_expiry_timestamp_seconds",
                 "When the serving certificate in use expires, as Unix time.",
             )
             .expect("the metric's name is valid"),
         }
+    }
+
+    /// Audit events are lost.
+    pub fn lost_events(&self, plugin: &str, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.audit_errors.with_label_values(&[plugin]).inc_by(count);
     }
 
     pub fn register(&self, registry: &Registry) {
@@ -95,6 +119,8 @@ impl Metrics {
             delegated_authz,
             audit_events,
             audit_errors,
+            audit_levels,
+            audit_rejected,
             certificate_expiry,
         } = self;
         vec![
@@ -109,6 +135,8 @@ impl Metrics {
             Box::new(delegated_authz.clone()),
             Box::new(audit_events.clone()),
             Box::new(audit_errors.clone()),
+            Box::new(audit_levels.clone()),
+            Box::new(audit_rejected.clone()),
             Box::new(certificate_expiry.clone()),
         ]
     }

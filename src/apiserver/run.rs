@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::{
     admission::{Admit, Plugins, namespace::NamespaceLifecycle, pilot_status::PilotStatus},
+    audit::{self, Trail},
     authn::{self, Authenticator, TokenReviews},
     authz::{AccessReviews, Authorizer},
     certs::{
@@ -18,10 +19,7 @@ use super::{
         files::{Contents, Files, FilesError},
         own::{Own, OwnError},
     },
-    filters::{
-        Chain, Deadlines, Installed, Limits,
-        audit::{Target, Trail},
-    },
+    filters::{Chain, Deadlines, Installed, Limits},
     handlers::{self, AppState},
     identity::{self, Guard},
     metrics::Metrics,
@@ -56,7 +54,7 @@ pub struct Config {
     pub store: Store,
     /// Our own CA when absent.
     pub certificate: Option<Files>,
-    pub audit: Option<Target>,
+    pub audit: audit::Config,
     pub limits: Limits,
     pub deadlines: Deadlines,
     /// How long to serve on after shutdown was asked for.
@@ -77,8 +75,8 @@ pub enum Store {
 pub enum Error {
     #[error("failed to find out how to reach kube-apiserver")]
     Kubernetes(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("failed to open the audit trail")]
-    Audit(#[source] std::io::Error),
+    #[error(transparent)]
+    Audit(#[from] audit::OpenError),
     #[error("the serving certificate cannot be used")]
     Files(#[from] FilesError),
     #[error("failed to listen on {address}")]
@@ -110,8 +108,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     metrics.register(rt.metrics());
     let starting = rt.readiness().add("start");
     let client = client(config.kubeconfig.as_deref()).await?;
-    let audit = config.audit.clone().map(|target| Trail::open(target, &metrics, &rt)).transpose();
-    let audit = audit.map_err(Error::Audit)?;
+    let audit = Trail::open(&config.audit, &metrics, &rt).await?;
     let serving = Arc::new(Serving::new(Arc::clone(&metrics)));
     let files = match &config.certificate {
         Some(files) => Some((files.clone(), files.load(&serving).await?)),

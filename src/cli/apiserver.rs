@@ -1,5 +1,6 @@
 //! `navigator apiserver`.
 
+mod audit;
 mod migrate_storage;
 mod store;
 mod store_tasks;
@@ -18,7 +19,7 @@ use crate::{
     apiserver::{
         self,
         certs::files::Files,
-        filters::{Deadlines, Limits, audit::Target},
+        filters::{Deadlines, Limits},
         run::Config,
     },
     database::{Databases, scheme},
@@ -57,10 +58,8 @@ pub(crate) struct Args {
     namespace: String,
     #[command(flatten)]
     limits: LimitArgs,
-    /// File for the audit trail, one line for each request that changes something; `-` is
-    /// standard output. No trail when absent.
-    #[arg(long, value_name = "FILE", env = "NAVIGATOR_AUDIT_LOG_PATH")]
-    audit_log_path: Option<PathBuf>,
+    #[command(flatten)]
+    audit: audit::Args,
     #[command(flatten)]
     logging: logging::Args,
 }
@@ -201,8 +200,7 @@ fn serve(args: Args, databases: Databases) -> u8 {
 }
 
 fn config(args: Args) -> Result<Config, String> {
-    let Args { task: _, listen, store, kubeconfig, namespace, limits, audit_log_path, logging: _ } =
-        args;
+    let Args { task: _, listen, store, kubeconfig, namespace, limits, audit, logging: _ } = args;
     let Listen { bind_address, secure_port, tls_cert_file, tls_private_key_file } = listen;
     let LimitArgs {
         request_timeout,
@@ -219,8 +217,6 @@ fn config(args: Args) -> Result<Config, String> {
     if max_requests_inflight == 0 || max_mutating_requests_inflight == 0 {
         return Err("limits of requests in flight must be more than 0".to_owned());
     }
-    let audit = audit_log_path
-        .map(|path| if path.as_os_str() == "-" { Target::Stdout } else { Target::File(path) });
     Ok(Config {
         address: SocketAddr::new(bind_address, secure_port),
         namespace,
@@ -229,7 +225,7 @@ fn config(args: Args) -> Result<Config, String> {
         certificate: tls_cert_file
             .zip(tls_private_key_file)
             .map(|(certificate, key)| Files { certificate, key }),
-        audit,
+        audit: audit.config()?,
         limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
         deadlines: Deadlines { request: request_timeout },
         shutdown_delay: shutdown_delay_duration,

@@ -1,5 +1,6 @@
 //! The API server's door: who gets in, what is checked, how the process starts and ends.
 
+mod audit;
 mod authn;
 mod filters;
 mod load;

@@ -44,10 +44,11 @@ impl AccessReviews {
         let answer = delegate::create(&self.api, &review, &self.metrics.delegated_authz).await?;
         let status = answer.status.unwrap_or_default();
         // `denied` and no opinion are the same to the caller.
+        let reason = status.reason.unwrap_or_default();
         if status.allowed && status.denied != Some(true) {
-            Ok(Decision::Allow)
+            Ok(Decision::Allow(reason))
         } else {
-            Ok(Decision::Deny(status.reason.unwrap_or_default()))
+            Ok(Decision::Deny(reason))
         }
     }
 }

@@ -55,6 +55,9 @@ pub(super) async fn update(
 ) -> Result<Response<Body>> {
     let read = |bytes: &[u8]| read_body(target.headers, bytes);
     let (document, _share) = understand(target, body, read).await?;
+    if let Some(subject) = target.subject {
+        subject.set_sent(&document.value);
+    }
     change(target, Change::Replace(&document), options).await
 }
 

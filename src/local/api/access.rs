@@ -71,7 +71,7 @@ impl ReviewAccess for Rules {
     ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
         Box::pin(async move {
             match self.allows(user, request).await {
-                Ok(true) => Ok(Decision::Allow),
+                Ok(true) => Ok(Decision::Allow(String::new())),
                 Ok(false) => Ok(Decision::Deny(String::new())),
                 Err(error) => Err(Arc::new(error.into())),
             }

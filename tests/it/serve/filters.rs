@@ -13,6 +13,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use navigator::{
     apiserver::{
+        audit::{self, LogConfig, Target, Trail},
         authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
         authz::{Authorizer, Decision, ReviewAccess},
         delegate::CallError,
@@ -20,11 +21,12 @@ use navigator::{
         metrics::Metrics,
         request_info::RequestInfo,
     },
-    runtime::{Readiness, Shutdown},
+    runtime::{Readiness, Runtime, Shutdown},
 };
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::pki::Ca;
+use crate::support::{pki::Ca, server::json_lines};
 
 /// Says yes, no, or nothing; keeps what it was asked.
 #[derive(Clone, Default)]
@@ -45,7 +47,7 @@ impl ReviewAccess for Reviews {
     ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
         self.0.lock().unwrap().push(request.clone());
         Box::pin(std::future::ready(match self.1 {
-            Answer::Yes => Ok(Decision::Allow),
+            Answer::Yes => Ok(Decision::Allow(String::new())),
             Answer::Down => Err(Arc::new(CallError::Timeout)),
         }))
     }
@@ -63,12 +65,16 @@ impl ReviewTokens for Reviews {
 }
 
 fn chain(limits: Limits, reviews: Reviews) -> Arc<Chain> {
+    recorded_chain(limits, reviews, None)
+}
+
+fn recorded_chain(limits: Limits, reviews: Reviews, audit: Option<Trail>) -> Arc<Chain> {
     let metrics = Arc::new(Metrics::new());
     let readiness = Readiness::new();
     let chain = Chain::new(
         limits,
         Deadlines { request: Duration::from_secs(60) },
-        None,
+        audit,
         Arc::clone(&metrics),
         readiness,
         Shutdown::new(),
@@ -130,6 +136,41 @@ async fn a_panic_is_a_500_and_the_next_request_is_served() {
     let told = "This request caused apiserver to panic. Look in the logs for details.";
     assert_eq!(text(response).await, told);
     assert_eq!(send(&chain, "/who").await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_panic_ends_the_record_of_its_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
+    std::fs::write(path("policy"), policy).unwrap();
+    let config = audit::Config {
+        policy: Some(path("policy")),
+        log: Some(LogConfig::new(Target::File(path("log")))),
+        webhook: None,
+    };
+    let trail = Trail::open(&config, &Arc::new(Metrics::new()), &Runtime::new()).await.unwrap();
+    let chain = recorded_chain(Limits::default(), Reviews::default(), trail);
+    for (uri, stage, code, message) in [
+        ("/panic", "Panic", 500, "APIServer panic'd: on purpose"),
+        ("/who", "ResponseComplete", 200, ""),
+        ("/who?timeout=soon", "ResponseStarted", 400, "invalid timeout"),
+    ] {
+        let response = send(&chain, uri).await;
+        let lines = json_lines(path("log"));
+        let of =
+            |line: &&Value| line["auditID"] == response.headers()["audit-id"].to_str().unwrap();
+        let found: Vec<_> = lines.iter().filter(of).collect();
+        let last = found.last().expect("whoever has its answer is in the trail");
+        assert_eq!(
+            (&last["stage"], &last["responseStatus"]["code"]),
+            (&json!(stage), &json!(code))
+        );
+        let told = last["responseStatus"]["message"].as_str().unwrap_or_default();
+        assert!(told.starts_with(message), "{uri}: {told}");
+        let arrived = found.iter().any(|line| line["stage"] == "RequestReceived");
+        assert_eq!((arrived, found.len()), (code != 400, if code == 400 { 1 } else { 2 }), "{uri}");
+    }
 }
 
 #[tokio::test]

@@ -10,13 +10,11 @@ use http_body_util::BodyExt;
 use navigator::{
     apiserver::{
         admission::{Admit, Attributes},
+        audit::{self, LogConfig, Target, Trail},
         authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
         authz::{Authorizer, Decision, ReviewAccess},
         delegate::CallError,
-        filters::{
-            Chain, Deadlines, Installed, Limits,
-            audit::{Target, Trail},
-        },
+        filters::{Chain, Deadlines, Installed, Limits},
         handlers::{AppState, router},
         identity::Guard,
         metrics::Metrics,
@@ -56,7 +54,7 @@ impl ReviewAccess for Rules {
             return Box::pin(pending());
         }
         let allowed = (self.0)(&user.name, request);
-        let decision = if allowed { Decision::Allow } else { Decision::Deny(String::new()) };
+        let decision = if allowed { Decision::Allow } else { Decision::Deny }(String::new());
         Box::pin(ready(Ok(decision)))
     }
 }
@@ -100,12 +98,14 @@ impl Whole {
         let metrics = Arc::new(Metrics::new());
         metrics.register(rt.metrics());
         let trail = folder.path().join("audit.log");
-        let lines = Trail::open(Target::File(trail.clone()), &metrics, &rt).unwrap();
+        let log = Some(LogConfig::new(Target::File(trail.clone())));
+        let config = audit::Config { log, ..audit::Config::default() };
+        let lines = Trail::open(&config, &metrics, &rt).await.unwrap();
         let readiness = rt.readiness().clone();
         let chain = Chain::new(
             limits,
             Deadlines::default(),
-            Some(lines),
+            lines,
             Arc::clone(&metrics),
             readiness,
             Shutdown::new(),

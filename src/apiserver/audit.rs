@@ -1,0 +1,199 @@
+//! The audit trail: who asked for what, and how it ended (Events of `audit.k8s.io/v1`).
+//!
+//! Owns the policy that decides what is recorded, the stages of a request, and the two places
+//! where events go: a log, and a webhook. Whether a request waits for them is each one's mode.
+
+mod backend;
+mod batch;
+mod event;
+mod file;
+mod line;
+mod log;
+mod object;
+mod policy;
+mod request;
+mod webhook;
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use self::{
+    backend::{Backend, Receipt},
+    event::Event,
+};
+pub use self::{
+    batch::{Batch, Throttle},
+    file::Rotation,
+    log::Target,
+    policy::{Decision, Level, Policy, PolicyError, Stage, Stages},
+    request::{Audit, Incoming, Subject},
+    webhook::WebhookError,
+};
+use crate::{
+    apiserver::{authn::User, metrics::Metrics, request_info::RequestInfo},
+    runtime::Runtime,
+};
+
+/// Bytes of an object that are kept in any case: what a client may send at most.
+const LARGEST_OBJECT: usize = crate::api::decode::MAX_BODY;
+
+/// What is recorded, and where it goes.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Requests that change something, at level Metadata, when absent.
+    pub policy: Option<PathBuf>,
+    pub log: Option<LogConfig>,
+    pub webhook: Option<WebhookConfig>,
+}
+
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    pub target: Target,
+    pub rotation: Rotation,
+    pub delivery: Delivery,
+}
+
+#[derive(Clone, Debug)]
+pub struct WebhookConfig {
+    /// In the form of a kubeconfig.
+    pub file: PathBuf,
+    /// Before the second try.
+    pub backoff: Duration,
+    pub delivery: Delivery,
+}
+
+/// How events get there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Delivery {
+    pub mode: Mode,
+    pub truncation: Option<Truncation>,
+}
+
+/// Does a request wait until its events are there?
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// No: what finds no room in the buffer is lost.
+    Batch(Batch),
+    /// Yes, but it does not fail with them.
+    Blocking,
+    /// Yes, and it fails when its arrival cannot be recorded.
+    BlockingStrict,
+}
+
+/// What is done about large events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// Bytes of an event. First its objects go, then the event.
+    pub max_event: usize,
+    /// Bytes of events in a batch.
+    pub max_batch: usize,
+}
+
+impl LogConfig {
+    /// A log as it is without other flags.
+    pub fn new(target: Target) -> Self {
+        let delivery = Delivery { mode: Mode::Blocking, truncation: None };
+        Self { target, rotation: Rotation::DEFAULT, delivery }
+    }
+}
+
+/// Why there is no trail.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error("failed to open the audit trail")]
+    Log(#[source] io::Error),
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
+}
+
+/// The open trail.
+pub struct Trail {
+    policy: Policy,
+    backends: Vec<Backend>,
+    metrics: Arc<Metrics>,
+    largest_object: usize,
+}
+
+impl Trail {
+    /// Opens the trail; `None` when it leads nowhere. Its tasks end with the process, after the
+    /// last event. A policy is read in any case.
+    pub async fn open(
+        config: &Config,
+        metrics: &Arc<Metrics>,
+        rt: &Runtime,
+    ) -> Result<Option<Self>, OpenError> {
+        let Config { policy, log, webhook } = config;
+        let mut backends = Vec::new();
+        let policy = policy.as_deref().map(Policy::load).transpose()?;
+        if let Some(config) = log {
+            backends.push(Backend::log(config, metrics, rt).map_err(OpenError::Log)?);
+        }
+        if let Some(config) = webhook {
+            backends.push(Backend::webhook(config, metrics, rt).await?);
+        }
+        let is_strict = backends.iter().any(|backend| backend.is_strict);
+        // What every backend would cut off anyway is not kept.
+        let cut = backends.iter().map(|backend| backend.max_event.unwrap_or(LARGEST_OBJECT)).max();
+        let Some(cut) = cut else { return Ok(None) };
+        Ok(Some(Self {
+            policy: policy.unwrap_or_else(|| Policy::of_changes(is_strict)),
+            backends,
+            metrics: Arc::clone(metrics),
+            largest_object: cut.min(LARGEST_OBJECT),
+        }))
+    }
+
+    fn decide(&self, user: Option<&User>, info: &RequestInfo) -> Decision {
+        let decision = self.policy.decide(user, info);
+        self.metrics.audit_levels.with_label_values(&[decision.level.as_str()]).inc();
+        decision
+    }
+
+    fn largest_object(&self) -> usize {
+        self.largest_object
+    }
+
+    /// A request fails because it cannot be recorded.
+    fn reject(&self) {
+        self.metrics.audit_rejected.inc();
+    }
+
+    /// Hands an event to every backend, and waits for those that want it. `false` when a strict
+    /// one does not have it.
+    ///
+    /// Every backend has got the event before this waits for one of them.
+    async fn record(&self, event: &mut Event, stage: Stage) -> bool {
+        let mut stored = true;
+        let receipts = self.give(event, stage);
+        for (receipt, backend) in receipts.into_iter().zip(&self.backends) {
+            stored &= backend.settle(receipt).await || !backend.is_strict;
+        }
+        stored
+    }
+
+    /// The same for whom nobody waits.
+    fn leave(&self, event: &mut Event, stage: Stage) {
+        drop(self.give(event, stage));
+    }
+
+    fn give(&self, event: &mut Event, stage: Stage) -> Vec<Receipt<'_>> {
+        self.metrics.audit_events.inc();
+        let line = event.encode(stage);
+        let mut truncated = None;
+        let each = self.backends.iter().map(|backend| {
+            let mut line = &line;
+            if let Some(limit) = backend.max_event.filter(|limit| line.len() > *limit) {
+                if event.level >= Level::Request {
+                    line = truncated.get_or_insert_with(|| event.encode_truncated());
+                }
+                if line.len() > limit {
+                    self.metrics.lost_events("truncate", 1);
+                    return Receipt::Nothing;
+                }
+            }
+            backend.take(line.clone())
+        });
+        each.collect()
+    }
+}

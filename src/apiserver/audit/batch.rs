@@ -1,0 +1,168 @@
+//! Events on their way to where they are kept, in batches that nobody waits for.
+
+use std::{future::pending, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until},
+};
+
+use crate::runtime::Shutdown;
+
+/// Its name in metrics, for what found no room.
+pub(super) const PLUGIN: &str = "buffered";
+
+/// How events are gathered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Batch {
+    /// Events that may wait; those beyond are lost, and those whose bytes find no room.
+    pub buffer: usize,
+    /// Events of a batch.
+    pub max_size: usize,
+    /// How long the first event of a batch may wait for others.
+    pub max_wait: Duration,
+    pub throttle: Option<Throttle>,
+}
+
+/// How many batches are handed over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throttle {
+    /// A second, in the long run.
+    pub rate: f64,
+    /// At one time.
+    pub burst: u32,
+}
+
+/// The end of the queue from which batches are taken.
+pub(super) struct Batches<T> {
+    queue: mpsc::Receiver<T>,
+    batch: Batch,
+    bucket: Option<Bucket>,
+    shutdown: Shutdown,
+    closing: bool,
+}
+
+impl<T> Batches<T> {
+    pub(super) fn new(batch: Batch, shutdown: Shutdown) -> (mpsc::Sender<T>, Self) {
+        let (sender, queue) = mpsc::channel(batch.buffer);
+        let bucket = batch.throttle.map(Bucket::new);
+        (sender, Self { queue, batch, bucket, shutdown, closing: false })
+    }
+
+    /// The next batch; `None` when shutdown was asked for and everything is out.
+    pub(super) async fn next(&mut self) -> Option<Vec<T>> {
+        let mut events = Vec::new();
+        let mut due = None;
+        while events.len() < self.batch.max_size {
+            let ripe = async {
+                match due {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            // A receive that is dropped has taken nothing out.
+            tokio::select! {
+                event = self.queue.recv() => match event {
+                    Some(event) => events.push(event),
+                    None => break,
+                },
+                () = ripe => break,
+                () = self.shutdown.triggered(), if !self.closing => {
+                    self.closing = true;
+                    self.queue.close();
+                }
+            }
+            due = due.or_else(|| Some(Instant::now() + self.batch.max_wait));
+        }
+        if events.is_empty() {
+            return None;
+        }
+        if let Some(bucket) = &mut self.bucket {
+            tokio::select! {
+                () = bucket.take() => {}
+                () = self.shutdown.triggered() => {}
+            }
+        }
+        Some(events)
+    }
+}
+
+/// A token bucket.
+struct Bucket {
+    throttle: Throttle,
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(throttle: Throttle) -> Self {
+        Self { throttle, tokens: f64::from(throttle.burst), at: Instant::now() }
+    }
+
+    /// Waits for a token.
+    async fn take(&mut self) {
+        let now = Instant::now();
+        let earned = (now - self.at).as_secs_f64() * self.throttle.rate;
+        self.tokens = (self.tokens + earned).min(f64::from(self.throttle.burst)) - 1.0;
+        self.at = now;
+        if self.tokens < 0.0 {
+            let wait = Duration::try_from_secs_f64(-self.tokens / self.throttle.rate);
+            sleep(wait.unwrap_or(Duration::MAX)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batches(
+        max_size: usize,
+        throttle: Option<Throttle>,
+    ) -> (mpsc::Sender<char>, Batches<char>, Shutdown) {
+        let shutdown = Shutdown::new();
+        let batch = Batch { buffer: 100, max_size, max_wait: Duration::from_secs(30), throttle };
+        let (sender, batches) = Batches::new(batch, shutdown.clone());
+        (sender, batches, shutdown)
+    }
+
+    fn offer(sender: &mpsc::Sender<char>, count: usize) {
+        for _ in 0..count {
+            sender.try_send('x').unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_full_or_has_waited_and_the_last_one_comes_at_once() {
+        let (sender, mut batches, shutdown) = batches(4, None);
+        let begun = Instant::now();
+        offer(&sender, 5);
+        assert_eq!(batches.next().await.unwrap().len(), 4);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(batches.next().await.unwrap().len(), 1);
+        assert_eq!(begun.elapsed(), Duration::from_secs(30));
+        offer(&sender, 2);
+        shutdown.trigger();
+        assert_eq!(batches.next().await.unwrap().len(), 2);
+        assert!(batches.next().await.is_none());
+        assert_eq!(begun.elapsed(), Duration::from_secs(30));
+        assert!(sender.try_send('x').is_err(), "nobody would take it out");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_are_throttled_until_the_end() {
+        let (sender, mut batches, shutdown) = batches(1, Some(Throttle { rate: 2.0, burst: 3 }));
+        let begun = Instant::now();
+        offer(&sender, 8);
+        for expected in [0, 0, 0, 500, 1000] {
+            batches.next().await.unwrap();
+            let elapsed = begun.elapsed().as_millis();
+            assert!(elapsed.abs_diff(expected) <= 2, "{elapsed} ms, not {expected}");
+        }
+        shutdown.trigger();
+        for _ in 0..3 {
+            batches.next().await.unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_millis(1010));
+    }
+}

@@ -1,0 +1,292 @@
+//! One line of the trail: an Event of `audit.k8s.io/v1`, its fields in the order that Go writes.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt::Write as _};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, header};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+
+use super::policy::{Level, Stage};
+use crate::apiserver::{authn::User, peer::Peer, request_info::RequestInfo};
+
+/// Bytes of a User-Agent that are kept.
+const LONGEST_AGENT: usize = 1024;
+/// Said of an event whose objects were too large.
+const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Event {
+    kind: &'static str,
+    api_version: &'static str,
+    pub(super) level: Level,
+    #[serde(rename = "auditID")]
+    audit_id: String,
+    stage: Stage,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: Who,
+    #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
+    source_ips: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    user_agent: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) object_ref: Option<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_object: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_object: Option<Box<RawValue>>,
+    request_received_timestamp: String,
+    stage_timestamp: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<&'static str, String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+struct Who {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    username: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Which object. What the path does not say may come from the body.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Reference {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) uid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    api_group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    api_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) resource_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    subresource: String,
+}
+
+/// What was answered: the code, and the rest of a `metav1.Status`.
+#[expect(clippy::struct_field_names, reason = "the wire has a field status")]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Status {
+    #[serde(default, skip_deserializing)]
+    pub(super) metadata: Empty,
+    #[serde(default, skip_serializing)]
+    pub(super) kind: String,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub(super) status: Value,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) message: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) reason: String,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub(super) details: Value,
+    #[serde(default)]
+    pub(super) code: u16,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Empty {}
+
+impl Status {
+    /// A Status that a client is sent; `None` when it is something else.
+    pub(super) fn read(body: &str) -> Option<Self> {
+        serde_json::from_str(body).ok().filter(|status: &Self| status.kind == "Status")
+    }
+}
+
+impl Event {
+    pub(super) fn new<B>(
+        request: &Request<B>,
+        info: &RequestInfo,
+        user: Option<&User>,
+        id: &[u8],
+        received: Timestamp,
+        level: Level,
+    ) -> Self {
+        let headers = request.headers();
+        let peer = request.extensions().get::<Peer>();
+        Self {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level,
+            audit_id: String::from_utf8_lossy(id).into_owned(),
+            stage: Stage::RequestReceived,
+            request_uri: request.uri().path_and_query().map_or("", |uri| uri.as_str()).to_owned(),
+            verb: info.verb(),
+            user: user.map(describe).unwrap_or_default(),
+            source_ips: source_ips(headers, peer),
+            user_agent: agent(headers),
+            object_ref: info.operation.as_ref().map(|operation| Reference {
+                resource: operation.resource.clone(),
+                namespace: operation.namespace.clone(),
+                name: operation.name.clone(),
+                api_group: operation.group.clone(),
+                api_version: operation.version.clone(),
+                subresource: operation.subresource.clone(),
+                ..Reference::default()
+            }),
+            response_status: None,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: micros(received),
+            stage_timestamp: String::new(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn annotate(&mut self, key: &'static str, value: &str) {
+        self.annotations.insert(key, value.to_owned());
+    }
+
+    /// Lets the objects go, and says so.
+    pub(super) fn truncate(&mut self) {
+        self.request_object = None;
+        self.response_object = None;
+        self.annotations.insert(TRUNCATED, "true".to_owned());
+    }
+
+    /// The line, as of now.
+    pub(super) fn encode(&mut self, stage: Stage) -> Bytes {
+        self.stage = stage;
+        self.stage_timestamp = micros(Timestamp::now());
+        self.line()
+    }
+
+    /// The same line without objects. The event keeps them.
+    pub(super) fn encode_truncated(&mut self) -> Bytes {
+        let objects = (self.request_object.take(), self.response_object.take());
+        let before = self.annotations.insert(TRUNCATED, "true".to_owned());
+        let line = self.line();
+        (self.request_object, self.response_object) = objects;
+        if before.is_none() {
+            self.annotations.remove(TRUNCATED);
+        }
+        line
+    }
+
+    fn line(&self) -> Bytes {
+        let mut line = serde_json::to_vec(self).expect("an event has string keys only");
+        line.push(b'\n');
+        line.into()
+    }
+}
+
+fn describe(user: &User) -> Who {
+    let User { name, uid, groups, extra } = user;
+    Who { username: name.clone(), uid: uid.clone(), groups: groups.clone(), extra: extra.clone() }
+}
+
+fn agent(headers: &HeaderMap) -> String {
+    let agent = headers
+        .get(header::USER_AGENT)
+        .map_or(Cow::Borrowed(""), |value| String::from_utf8_lossy(value.as_bytes()));
+    if agent.len() <= LONGEST_AGENT {
+        return agent.into_owned();
+    }
+    let end = (0..=LONGEST_AGENT).rev().find(|&at| agent.is_char_boundary(at)).unwrap_or(0);
+    format!("{}...TRUNCATED", &agent[..end])
+}
+
+/// The proxies' word first, then the connection's own end.
+fn source_ips(headers: &HeaderMap, peer: Option<&Peer>) -> Vec<String> {
+    let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|v| v.to_str().ok());
+    let mut ips: Vec<String> = forwarded
+        .flat_map(|value| value.split(','))
+        .filter_map(|ip| ip.trim().parse::<std::net::IpAddr>().ok())
+        .map(|ip| ip.to_string())
+        .collect();
+    if let Some(peer) = peer {
+        let own = peer.address.ip().to_string();
+        if ips.last() != Some(&own) {
+            ips.push(own);
+        }
+    }
+    ips
+}
+
+fn micros(at: Timestamp) -> String {
+    let mut text = String::with_capacity(27);
+    write!(text, "{}", at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"))
+        .expect("writing to a String cannot fail");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_names_who_did_what_to_which_object_and_how_it_ended() {
+        let uri = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots?dryRun=All";
+        let request = Request::post(uri)
+            .header("user-agent", "kubectl/v1")
+            .header("x-forwarded-for", "10.0.0.1, nonsense")
+            .body(Body::empty())
+            .unwrap();
+        let info = RequestInfo::of(&request);
+        let at = Timestamp::from_microsecond(1_500_000_000_000_001).unwrap();
+        let user = User { name: "jane".into(), groups: vec!["dev".into()], ..User::default() };
+        let mut event = Event::new(&request, &info, Some(&user), b"id-1", at, Level::Metadata);
+        event.object_ref.as_mut().unwrap().name = "generated".into();
+        event.response_status = Some(Status { code: 201, ..Status::default() });
+        event.annotate("authorization.k8s.io/decision", "allow");
+        let line = event.encode(Stage::ResponseComplete);
+        assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
+        let mut event: Value = serde_json::from_slice(&line).unwrap();
+        assert!(event["stageTimestamp"].take().is_string());
+        assert_eq!(
+            event,
+            json!({
+                "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata",
+                "auditID": "id-1", "stage": "ResponseComplete", "requestURI": uri,
+                "verb": "create", "sourceIPs": ["10.0.0.1"], "userAgent": "kubectl/v1",
+                "user": {"username": "jane", "groups": ["dev"]},
+                "objectRef": {
+                    "resource": "pilots", "apiGroup": "navigator.jetstack.io",
+                    "apiVersion": "v1beta1", "namespace": "db", "name": "generated",
+                },
+                "responseStatus": {"metadata": {}, "code": 201},
+                "requestReceivedTimestamp": "2017-07-14T02:40:00.000001Z",
+                "stageTimestamp": null,
+                "annotations": {"authorization.k8s.io/decision": "allow"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_long_agent_is_cut_between_characters() {
+        let long = "ä".repeat(LONGEST_AGENT);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::USER_AGENT, http::HeaderValue::from_bytes(long.as_bytes()).unwrap());
+        assert_eq!(agent(&headers), format!("{}...TRUNCATED", "ä".repeat(LONGEST_AGENT / 2)));
+    }
+
+    #[test]
+    fn only_a_status_is_read_as_one() {
+        let told =
+            r#"{"kind":"Status","status":"Failure","message":"no","reason":"Gone","code":410}"#;
+        let read = Status::read(told).unwrap();
+        assert_eq!((read.message.as_str(), read.reason.as_str(), read.code), ("no", "Gone", 410));
+        assert!(Status::read(r#"{"kind":"Pilot","status":{"phase":"x"}}"#).is_none());
+    }
+}

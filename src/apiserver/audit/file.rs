@@ -1,0 +1,360 @@
+//! The file of the trail: whole lines only, rotated by size, old files kept by number and age.
+//!
+//! Names are lumberjack's: `audit.log` becomes `audit-2006-01-02T15-04-05.000.log`, with `.gz`
+//! once it is compressed. A file that somebody else moved away is made anew.
+
+use std::{
+    fs::{DirBuilder, File},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use jiff::{SignedDuration, Timestamp, civil::DateTime, tz::TimeZone};
+use tokio::runtime::Handle;
+use tracing::warn;
+
+/// How times stand in the names of rotated files; UTC.
+const TIME: &str = "%Y-%m-%dT%H-%M-%S%.3f";
+/// Ending of a compressed file.
+const COMPRESSED: &str = ".gz";
+
+/// When the file is rotated, and what becomes of the old ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// Bytes.
+    pub max_size: u64,
+    /// No limit when absent.
+    pub max_age: Option<Duration>,
+    /// No limit when 0.
+    pub max_backups: usize,
+    pub compress: bool,
+}
+
+impl Rotation {
+    pub const DEFAULT: Self =
+        Self { max_size: 100 << 20, max_age: None, max_backups: 0, compress: false };
+}
+
+/// The file that is written now.
+pub(super) struct Current {
+    file: File,
+    size: u64,
+    path: PathBuf,
+    /// Devices and pipes are never rotated.
+    is_regular: bool,
+    rotation: Rotation,
+    /// Held by who tidies up the old files.
+    tidying: Arc<Mutex<()>>,
+}
+
+/// What became of some lines: so many of the first got in; with an error, the others did not.
+pub(super) type Outcome = (usize, Option<io::Error>);
+
+impl Current {
+    pub(super) fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        let file = append(&path)?;
+        let meta = file.metadata()?;
+        let tidying = Arc::default();
+        let opened =
+            Self { file, size: meta.len(), path, is_regular: meta.is_file(), rotation, tidying };
+        opened.tidy();
+        Ok(opened)
+    }
+
+    /// Blocks.
+    pub(super) fn write(&mut self, lines: &[Bytes]) -> Outcome {
+        let mut done = 0;
+        while done < lines.len() {
+            if let Err(error) = self.make_ready(lines[done].len() as u64) {
+                return (done, Some(error));
+            }
+            // As many as fit, and at least one.
+            let mut size = 0;
+            let more = lines[done..].iter().enumerate().take_while(|(index, line)| {
+                size += line.len() as u64;
+                *index == 0 || self.has_room(size)
+            });
+            let chunk = &lines[done..done + more.count()];
+            let (whole, error) = self.append(chunk);
+            done += whole;
+            if error.is_some() {
+                return (done, error);
+            }
+        }
+        (done, None)
+    }
+
+    fn has_room(&self, length: u64) -> bool {
+        !self.is_regular || self.size + length <= self.rotation.max_size
+    }
+
+    /// A file that is where it should be, with room for so many bytes.
+    fn make_ready(&mut self, length: u64) -> io::Result<()> {
+        let same = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        if self.path.metadata().map(same).ok() != Some(self.file.metadata().map(same)?) {
+            self.reopen()?;
+        }
+        // A line that is longer than a file has one of its own.
+        if self.size > 0 && !self.has_room(length) {
+            // A file that is too large is better than none.
+            if let Err(error) = self.rotate() {
+                warn!(%error, path = ?self.path, "Failed to rotate the audit trail");
+            }
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.file = append(&self.path)?;
+        let meta = self.file.metadata()?;
+        (self.size, self.is_regular) = (meta.len(), meta.is_file());
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        let mut now = Timestamp::now();
+        let backup = loop {
+            let backup = self.path.with_file_name(Backup::name(&self.path, now));
+            if !backup.exists() {
+                break backup;
+            }
+            now += SignedDuration::from_millis(1);
+        };
+        std::fs::rename(&self.path, backup)?;
+        self.reopen()?;
+        self.tidy();
+        Ok(())
+    }
+
+    /// Writes some lines. One that did not get in whole is taken out again.
+    fn append(&mut self, lines: &[Bytes]) -> Outcome {
+        let bytes = lines.concat();
+        let mut written = 0;
+        let error = loop {
+            if written == bytes.len() {
+                break None;
+            }
+            match self.file.write(&bytes[written..]) {
+                Ok(0) => break Some(io::ErrorKind::WriteZero.into()),
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Some(error),
+            }
+        };
+        let mut size = 0;
+        let fitting = lines.iter().take_while(|line| {
+            let fits = size + line.len() <= written;
+            size += if fits { line.len() } else { 0 };
+            fits
+        });
+        let whole = fitting.count();
+        self.size += size as u64;
+        if written > size && self.is_regular {
+            // Others may have written behind us; then half a line stays.
+            let ours =
+                self.file.metadata().is_ok_and(|m| m.len() == self.size + (written - size) as u64);
+            if ours && let Err(error) = self.file.set_len(self.size) {
+                warn!(%error, path = ?self.path, "Half a line stays in the audit trail");
+            }
+        }
+        (whole, error)
+    }
+
+    /// Removes and compresses old files, on a thread of its own: nobody waits for it.
+    fn tidy(&self) {
+        let Self { path, rotation, tidying, .. } = self;
+        if !self.is_regular
+            || (rotation.max_age, rotation.max_backups, rotation.compress) == (None, 0, false)
+        {
+            return;
+        }
+        let (path, rotation, tidying) = (path.clone(), *rotation, Arc::clone(tidying));
+        Handle::current().spawn_blocking(move || {
+            let _one_at_a_time = tidying.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = tidy(&path, rotation, Timestamp::now()) {
+                warn!(%error, ?path, "Failed to tidy up old files of the audit trail");
+            }
+        });
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).mode(0o600).open(path)
+}
+
+/// A rotated file.
+#[derive(Debug)]
+struct Backup {
+    path: PathBuf,
+    at: Timestamp,
+    compressed: bool,
+}
+
+impl Backup {
+    fn name(path: &Path, at: Timestamp) -> String {
+        let (stem, ending) = parts(path);
+        format!("{stem}-{}{ending}", at.strftime(TIME))
+    }
+
+    fn read(path: PathBuf, of: &Path) -> Option<Self> {
+        let (stem, ending) = parts(of);
+        let name = path.file_name()?.to_str()?;
+        let plain = name.strip_suffix(COMPRESSED);
+        let compressed = plain.is_some();
+        let time = plain.unwrap_or(name).strip_prefix(&stem)?.strip_prefix('-')?;
+        let at = DateTime::strptime(TIME, time.strip_suffix(&ending)?).ok()?;
+        let at = at.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        Some(Self { path, at, compressed })
+    }
+}
+
+/// `audit` and `.log`
+fn parts(path: &Path) -> (String, String) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let ending = path.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
+    (stem, ending)
+}
+
+fn tidy(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new(".")))?;
+    let mut backups: Vec<Backup> =
+        entries.filter_map(|entry| Backup::read(entry.ok()?.path(), path)).collect();
+    // The latest first.
+    backups.sort_by_key(|backup| std::cmp::Reverse(backup.at));
+    let oldest =
+        rotation.max_age.and_then(|age| now.checked_sub(SignedDuration::try_from(age).ok()?).ok());
+    let kept = if rotation.max_backups == 0 { usize::MAX } else { rotation.max_backups };
+    for (index, backup) in backups.into_iter().enumerate() {
+        if index >= kept || oldest.is_some_and(|oldest| backup.at < oldest) {
+            std::fs::remove_file(&backup.path)?;
+        } else if rotation.compress && !backup.compressed {
+            compress(&backup.path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The compressed file appears under its name when it is whole.
+fn compress(path: &Path) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(COMPRESSED);
+    let compressed = PathBuf::from(name);
+    let unfinished = compressed.with_extension("gz.tmp");
+    let target =
+        File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    let mut encoder = GzEncoder::new(target, Compression::default());
+    io::copy(&mut File::open(path)?, &mut encoder)?;
+    encoder.finish()?.sync_all()?;
+    std::fs::rename(&unfinished, &compressed)?;
+    std::fs::remove_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    fn lines(texts: &[&str]) -> Vec<Bytes> {
+        texts.iter().map(|text| Bytes::from(format!("{text}\n"))).collect()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn all(folder: &Path) -> Vec<String> {
+        names(folder).iter().map(|n| std::fs::read_to_string(folder.join(n)).unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_full_file_is_rotated_and_no_line_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/audit.log");
+        let rotation = Rotation { max_size: 8, ..Rotation::DEFAULT };
+        let mut current = Current::open(path.clone(), rotation).unwrap();
+        let all_lines = lines(&["123", "456", "789", "longer than a file", "x"]);
+        assert!(matches!(current.write(&all_lines), (5, None)));
+        let folder = path.parent().unwrap();
+        // The names of the old ones begin with `audit-`, which is before `audit.`.
+        let expected = ["123\n456\n", "789\n", "longer than a file\n", "x\n"];
+        assert_eq!(all(folder), expected, "{:?}", names(folder));
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
+        for name in &names(folder)[..3] {
+            assert!(Backup::read(folder.join(name), &path).is_some(), "{name}");
+        }
+        // What is there already counts.
+        let mut current = Current::open(path.clone(), rotation).unwrap();
+        assert!(matches!(current.write(&lines(&["1234567"])), (1, None)));
+        assert_eq!(names(folder).len(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_trail_that_was_rotated_away_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut current = Current::open(path.clone(), Rotation::DEFAULT).unwrap();
+        current.write(&lines(&["1"]));
+        std::fs::rename(&path, folder.path().join("audit.log.1")).unwrap();
+        current.write(&lines(&["2"]));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "2\n");
+    }
+
+    #[tokio::test]
+    async fn a_full_device_takes_nothing_and_says_so() {
+        let mut current = Current::open("/dev/full".into(), Rotation::DEFAULT).unwrap();
+        let (written, error) = current.write(&lines(&["1", "2"]));
+        assert_eq!((written, error.unwrap().kind()), (0, io::ErrorKind::StorageFull));
+    }
+
+    #[test]
+    fn old_files_go_by_number_and_by_age_and_the_others_are_compressed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
+        let back = |hours: i64| now - SignedDuration::from_hours(hours);
+        for hours in [1, 2, 3, 30] {
+            let name = Backup::name(&path, back(hours));
+            std::fs::write(folder.path().join(&name), name).unwrap();
+        }
+        for other in ["audit.log", "audit-notes.log", "other-2026-11-22T11-00-00.000.log"] {
+            std::fs::write(folder.path().join(other), "").unwrap();
+        }
+        let day = Some(Duration::from_secs(24 * 3600));
+        let rotation = Rotation { max_age: day, ..Rotation::DEFAULT };
+        tidy(&path, rotation, now).unwrap();
+        assert_eq!(names(folder.path()).len(), 6, "the oldest is gone");
+        let rotation = Rotation { max_backups: 2, compress: true, ..Rotation::DEFAULT };
+        for _ in 0..2 {
+            tidy(&path, rotation, now).unwrap();
+            let expected = [
+                "audit-2026-11-22T10-00-00.000.log.gz",
+                "audit-2026-11-22T11-00-00.000.log.gz",
+                "audit-notes.log",
+                "audit.log",
+                "other-2026-11-22T11-00-00.000.log",
+            ];
+            assert_eq!(names(folder.path()), expected);
+        }
+        let mut text = String::new();
+        let compressed = folder.path().join("audit-2026-11-22T11-00-00.000.log.gz");
+        GzDecoder::new(File::open(compressed).unwrap()).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "audit-2026-11-22T11-00-00.000.log");
+    }
+}

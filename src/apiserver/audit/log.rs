@@ -1,0 +1,153 @@
+//! The trail in a file or on standard output.
+//!
+//! One task writes, so that a disk that hangs holds up nobody but who waits for it. Whoever waits
+//! at the same time is served by one write.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info};
+
+use super::{
+    batch::Batches,
+    file::{Current, Outcome, Rotation},
+    line::Line,
+};
+use crate::{apiserver::metrics::Metrics, runtime::Shutdown};
+
+/// Its name in metrics.
+pub(super) const PLUGIN: &str = "log";
+
+/// Lines written at one go.
+const TOGETHER: usize = 256;
+
+/// Where the trail goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Stdout,
+    File(PathBuf),
+}
+
+enum Sink {
+    Stdout,
+    File(Current),
+}
+
+/// A line, and who waits until it is written.
+pub(super) struct Awaited {
+    pub(super) line: Line,
+    pub(super) done: oneshot::Sender<bool>,
+}
+
+/// Writes lines.
+pub(super) struct Log {
+    /// `None` only after a write that panicked.
+    sink: Option<Sink>,
+    /// The last write did not succeed.
+    failing: bool,
+    metrics: Arc<Metrics>,
+}
+
+impl Log {
+    pub(super) fn open(
+        target: Target,
+        rotation: Rotation,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let sink = match target {
+            Target::Stdout => Sink::Stdout,
+            Target::File(path) => Sink::File(Current::open(path, rotation)?),
+        };
+        Ok(Self { sink: Some(sink), failing: false, metrics })
+    }
+
+    /// Until shutdown, and the last line.
+    pub(super) async fn write_batches(mut self, mut batches: Batches<Line>) {
+        while let Some(lines) = batches.next().await {
+            self.write(lines).await;
+        }
+    }
+
+    /// Until shutdown, and the last line.
+    pub(super) async fn write_awaited(
+        mut self,
+        mut queue: mpsc::Receiver<Awaited>,
+        shutdown: Shutdown,
+    ) {
+        let mut closing = false;
+        loop {
+            let mut awaited = Vec::with_capacity(TOGETHER);
+            // A receive that is dropped has taken no line out.
+            tokio::select! {
+                count = queue.recv_many(&mut awaited, TOGETHER) => if count == 0 { return },
+                () = shutdown.triggered(), if !closing => {
+                    closing = true;
+                    queue.close();
+                    continue;
+                }
+            }
+            let (lines, waiting): (Vec<_>, Vec<_>) =
+                awaited.into_iter().map(|Awaited { line, done }| (line, done)).unzip();
+            let written = self.write(lines).await;
+            for (index, done) in waiting.into_iter().enumerate() {
+                // Whoever waited may be gone.
+                let _gone = done.send(index < written);
+            }
+        }
+    }
+
+    /// How many of the first got in.
+    async fn write(&mut self, lines: Vec<Line>) -> usize {
+        let count = lines.len();
+        let Some(mut sink) = self.sink.take() else { return 0 };
+        let written = tokio::task::spawn_blocking(move || {
+            let texts: Vec<_> = lines.iter().map(|line| line.text.clone()).collect();
+            let outcome = sink.write(&texts);
+            (sink, outcome)
+        });
+        let (written, failure) = match written.await {
+            Ok((sink, outcome)) => {
+                self.sink = Some(sink);
+                outcome
+            }
+            Err(panic) => (0, Some(io::Error::other(panic))),
+        };
+        // Said when it begins and when it ends: the lines between are counted.
+        match failure {
+            Some(error) => {
+                self.metrics.lost_events(PLUGIN, count - written);
+                if !self.failing {
+                    error!(%error, "Failed to write to the audit trail; events are lost");
+                }
+                self.failing = true;
+            }
+            None if self.failing => {
+                info!("The audit trail is written again");
+                self.failing = false;
+            }
+            None => {}
+        }
+        written
+    }
+}
+
+impl Sink {
+    fn write(&mut self, lines: &[Bytes]) -> Outcome {
+        match self {
+            Self::Stdout => {
+                let mut out = io::stdout().lock();
+                let written = out.write_all(&lines.concat()).and_then(|()| out.flush());
+                match written {
+                    Ok(()) => (lines.len(), None),
+                    Err(error) => (0, Some(error)),
+                }
+            }
+            Self::File(file) => file.write(lines),
+        }
+    }
+}

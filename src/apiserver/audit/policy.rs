@@ -1,0 +1,708 @@
+//! What the trail records of a request: levels, stages, and the rules of a policy file.
+//!
+//! Owns reading, validation and matching of a Policy of `audit.k8s.io/v1`, in upstream's words
+//! (`pkg/audit/policy`, `pkg/apis/audit/validation`). The first rule that matches counts.
+
+use std::path::{Path as File, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use crate::{
+    api::{
+        field::{ErrorList, FieldError, Path, Problem, aggregate},
+        validation::format::dns_subdomain,
+    },
+    apiserver::{authn::User, operation::Operation, request_info::RequestInfo},
+};
+
+/// How much of a request is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Level {
+    None,
+    Metadata,
+    Request,
+    RequestResponse,
+}
+
+impl Level {
+    const ALL: [Self; 4] = [Self::None, Self::Metadata, Self::Request, Self::RequestResponse];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Metadata => "Metadata",
+            Self::Request => "Request",
+            Self::RequestResponse => "RequestResponse",
+        }
+    }
+}
+
+/// When in the life of a request something is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Stage {
+    RequestReceived,
+    ResponseStarted,
+    ResponseComplete,
+    Panic,
+}
+
+impl Stage {
+    const ALL: [Self; 4] =
+        [Self::RequestReceived, Self::ResponseStarted, Self::ResponseComplete, Self::Panic];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::RequestReceived => "RequestReceived",
+            Self::ResponseStarted => "ResponseStarted",
+            Self::ResponseComplete => "ResponseComplete",
+            Self::Panic => "Panic",
+        }
+    }
+}
+
+/// Stages that are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages(u8);
+
+impl Stages {
+    #[must_use]
+    pub const fn with(self, stage: Stage) -> Self {
+        Self(self.0 | 1 << stage as u8)
+    }
+
+    pub const fn has(self, stage: Stage) -> bool {
+        self.0 & 1 << stage as u8 != 0
+    }
+
+    fn read(names: &[String]) -> Self {
+        let known =
+            Stage::ALL.into_iter().filter(|stage| names.iter().any(|n| n == stage.as_str()));
+        known.fold(Self::default(), Self::with)
+    }
+}
+
+/// What is recorded of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub level: Level,
+    pub omit: Stages,
+    pub omit_managed_fields: bool,
+}
+
+/// Rules, and what holds where they say nothing.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    omit: Stages,
+    omit_managed_fields: bool,
+    /// No file was given: what changes something is recorded, at level Metadata.
+    changes_only: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    matches: Matches,
+    decision: Decision,
+}
+
+/// Empty lists match everything.
+#[derive(Clone, Debug)]
+struct Matches {
+    users: Vec<String>,
+    groups: Vec<String>,
+    verbs: Vec<String>,
+    resources: Vec<GroupResources>,
+    namespaces: Vec<String>,
+    urls: Vec<String>,
+}
+
+/// Why there is no policy.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    #[error("failed to read the audit policy file {path:?}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the audit policy file {path:?} cannot be used: {why}")]
+    Content { path: PathBuf, why: String },
+}
+
+impl Policy {
+    /// What holds without a file. `strict`: a request that cannot be recorded must fail, so that
+    /// it has arrived is recorded, too.
+    pub fn of_changes(strict: bool) -> Self {
+        let received = Stages::default().with(Stage::RequestReceived);
+        Self {
+            rules: Vec::new(),
+            omit: (if strict { Stages::default() } else { received }).with(Stage::ResponseStarted),
+            omit_managed_fields: false,
+            changes_only: true,
+        }
+    }
+
+    pub fn load(path: &File) -> Result<Self, PolicyError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| PolicyError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|why| PolicyError::Content { path: path.to_owned(), why })
+    }
+
+    /// Reads YAML, and so JSON too. Fields that do not exist are told in the log and passed over.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("failed decoding: {error}");
+        let value: Value = serde_yaml::from_str(text).map_err(|error| failed(&error))?;
+        let unknown = unknown_fields(&value);
+        let wire: Wire = match value {
+            Value::Null => Wire::default(),
+            value => serde_json::from_value(value).map_err(|error| failed(&error))?,
+        };
+        let Wire { api_version, kind, rules, omit_stages, omit_managed_fields, metadata: _ } = wire;
+        if (api_version.as_str(), kind.as_str()) != ("audit.k8s.io/v1", "Policy") {
+            return Err(format!(
+                "unknown group version field {api_version:?}, kind {kind:?} in policy; it must \
+                 be a Policy of audit.k8s.io/v1"
+            ));
+        }
+        if !unknown.is_empty() {
+            warn!(fields = unknown.join(", "), "The audit policy has unknown fields");
+        }
+        let errors = validate(&rules, &omit_stages);
+        if !errors.is_empty() {
+            return Err(aggregate(&errors));
+        }
+        if rules.is_empty() {
+            return Err("loaded illegal policy with 0 rules".to_owned());
+        }
+        let rules = rules.into_iter().map(|rule| {
+            let both = [omit_stages.as_slice(), &rule.omit_stages].concat();
+            let decision = Decision {
+                level: level(&rule.level).unwrap_or(Level::None),
+                omit: Stages::read(&both),
+                omit_managed_fields: rule.omit_managed_fields.unwrap_or(omit_managed_fields),
+            };
+            let matches = Matches {
+                users: rule.users,
+                groups: rule.user_groups,
+                verbs: rule.verbs,
+                resources: rule.resources,
+                namespaces: rule.namespaces,
+                urls: rule.non_resource_urls,
+            };
+            Rule { matches, decision }
+        });
+        Ok(Self {
+            rules: rules.collect(),
+            omit: Stages::read(&omit_stages),
+            omit_managed_fields,
+            changes_only: false,
+        })
+    }
+
+    /// `user` is absent when nobody could be authenticated.
+    pub fn decide(&self, user: Option<&User>, request: &RequestInfo) -> Decision {
+        let matching = self.rules.iter().find(|rule| rule.matches.matches(user, request));
+        let level =
+            if self.changes_only && request.is_mutating() { Level::Metadata } else { Level::None };
+        let Self { omit, omit_managed_fields, .. } = *self;
+        matching.map_or(Decision { level, omit, omit_managed_fields }, |rule| rule.decision)
+    }
+}
+
+impl Matches {
+    fn matches(&self, user: Option<&User>, request: &RequestInfo) -> bool {
+        let Self { users, groups, verbs, resources, namespaces, urls } = self;
+        if !users.is_empty() && !user.is_some_and(|user| users.contains(&user.name)) {
+            return false;
+        }
+        let belongs = |user: &User| user.groups.iter().any(|group| groups.contains(group));
+        if !groups.is_empty() && !user.is_some_and(belongs) {
+            return false;
+        }
+        if !verbs.is_empty() && !verbs.contains(&request.verb()) {
+            return false;
+        }
+        if !namespaces.is_empty() || !resources.is_empty() {
+            let Some(asked) = &request.operation else { return false };
+            return (namespaces.is_empty() || namespaces.contains(&asked.namespace))
+                && (resources.is_empty() || resources.iter().any(|known| known.matches(asked)));
+        }
+        urls.is_empty()
+            || (request.operation.is_none() && urls.iter().any(|url| covers(url, &request.path)))
+    }
+}
+
+impl GroupResources {
+    fn matches(&self, asked: &Operation) -> bool {
+        let Self { group, resources, resource_names } = self;
+        if *group != asked.group {
+            return false;
+        }
+        if resources.is_empty() {
+            return true;
+        }
+        if !resource_names.is_empty() && !resource_names.contains(&asked.name) {
+            return false;
+        }
+        let Operation { resource, subresource, .. } = asked;
+        resources.iter().any(|known| match known.split_once('/') {
+            _ if known == "*" => true,
+            None => subresource.is_empty() && known == resource,
+            Some(("*", known)) if !subresource.is_empty() && known == subresource => true,
+            Some((known, "*")) if known == resource => true,
+            Some((known, below)) => {
+                !subresource.is_empty() && known == resource && below == subresource
+            }
+        })
+    }
+}
+
+/// A URL of a rule: exact, or all that begin like it.
+fn covers(url: &str, path: &str) -> bool {
+    url == path || (url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
+}
+
+fn level(name: &str) -> Option<Level> {
+    Level::ALL.into_iter().find(|level| level.as_str() == name)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    #[serde(deserialize_with = "or_default")]
+    api_version: String,
+    #[serde(deserialize_with = "or_default")]
+    kind: String,
+    metadata: Value,
+    #[serde(deserialize_with = "or_default")]
+    rules: Vec<WireRule>,
+    #[serde(deserialize_with = "or_default")]
+    omit_stages: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    omit_managed_fields: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireRule {
+    #[serde(deserialize_with = "or_default")]
+    level: String,
+    #[serde(deserialize_with = "or_default")]
+    users: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    user_groups: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    verbs: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    resources: Vec<GroupResources>,
+    #[serde(deserialize_with = "or_default")]
+    namespaces: Vec<String>,
+    #[serde(rename = "nonResourceURLs", deserialize_with = "or_default")]
+    non_resource_urls: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    omit_stages: Vec<String>,
+    omit_managed_fields: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GroupResources {
+    /// Empty for the core group.
+    #[serde(deserialize_with = "or_default")]
+    group: String,
+    #[serde(deserialize_with = "or_default")]
+    resources: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    resource_names: Vec<String>,
+}
+
+/// An explicit null is as good as nothing.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+fn unknown_fields(policy: &Value) -> Vec<String> {
+    const POLICY: &[&str] =
+        &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
+    const RULE: &[&str] = &[
+        "level",
+        "users",
+        "userGroups",
+        "verbs",
+        "resources",
+        "namespaces",
+        "nonResourceURLs",
+        "omitStages",
+        "omitManagedFields",
+    ];
+    const RESOURCES: &[&str] = &["group", "resources", "resourceNames"];
+    let mut unknown = Vec::new();
+    let mut look = |at: &str, value: &Value, known: &[&str]| {
+        let keys = value.as_object().into_iter().flat_map(serde_json::Map::keys);
+        let more = keys.filter(|key| !known.contains(&key.as_str()));
+        unknown.extend(more.map(|key| format!("{at}{key}")));
+    };
+    look("", policy, POLICY);
+    for (index, rule) in policy["rules"].as_array().into_iter().flatten().enumerate() {
+        look(&format!("rules[{index}]."), rule, RULE);
+        for (inner, entry) in rule["resources"].as_array().into_iter().flatten().enumerate() {
+            look(&format!("rules[{index}].resources[{inner}]."), entry, RESOURCES);
+        }
+    }
+    unknown
+}
+
+fn validate(rules: &[WireRule], omit_stages: &[String]) -> ErrorList {
+    let mut errors = ErrorList::new();
+    validate_stages(omit_stages, &Path::new("omitStages"), &mut errors);
+    for (index, rule) in rules.iter().enumerate() {
+        validate_rule(rule, &Path::new("rules").index(index), &mut errors);
+    }
+    errors
+}
+
+fn validate_rule(rule: &WireRule, path: &Path, errors: &mut ErrorList) {
+    let at = path.child("level");
+    if rule.level.is_empty() {
+        errors.push(FieldError::new(&at, Problem::Required, ""));
+    } else if level(&rule.level).is_none() {
+        let supported = Level::ALL.map(|level| level.as_str().to_owned()).to_vec();
+        errors.push(FieldError::new(&at, Problem::NotSupported(json!(rule.level), supported), ""));
+    }
+    let mut wrong = |path: &Path, value: Value, detail: &str| {
+        errors.push(FieldError::new(path, Problem::Invalid(value), detail));
+    };
+    let urls = path.child("nonResourceURLs");
+    for (index, url) in rule.non_resource_urls.iter().enumerate().filter(|(_, url)| *url != "*") {
+        if !url.starts_with('/') {
+            let detail = "non-resource URL rules must begin with a '/' character";
+            wrong(&urls.index(index), json!(url), detail);
+        }
+        if url.find('*').is_some_and(|at| at + 1 < url.len()) {
+            let detail = "non-resource URL wildcards '*' must be the final character of the rule";
+            wrong(&urls.index(index), json!(url), detail);
+        }
+    }
+    let resources = path.child("resources");
+    for entry in &rule.resources {
+        if !entry.group.is_empty() {
+            let problems = dns_subdomain(&entry.group);
+            if !problems.is_empty() {
+                wrong(&resources.child("group"), json!(entry.group), &problems.join(","));
+            }
+        }
+        if !entry.resource_names.is_empty() && entry.resources.is_empty() {
+            let detail = "using resourceNames requires at least one resource";
+            wrong(&resources.child("resourceNames"), json!(entry.resource_names), detail);
+        }
+    }
+    validate_stages(&rule.omit_stages, &path.child("omitStages"), errors);
+    if !rule.non_resource_urls.is_empty()
+        && (!rule.resources.is_empty() || !rule.namespaces.is_empty())
+    {
+        let detail = "rules cannot apply to both regular resources and non-resource URLs";
+        let problem = Problem::Invalid(json!(rule.non_resource_urls));
+        errors.push(FieldError::new(&urls, problem, detail));
+    }
+}
+
+fn validate_stages(stages: &[String], path: &Path, errors: &mut ErrorList) {
+    let allowed = Stage::ALL.map(Stage::as_str);
+    for (index, stage) in stages.iter().enumerate() {
+        if !allowed.contains(&stage.as_str()) {
+            let detail = format!("allowed stages are {}", allowed.join(","));
+            let problem = Problem::Invalid(json!(stage));
+            errors.push(FieldError::new(&path.index(index), problem, detail));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use http::{HeaderMap, Method, Uri};
+
+    use super::*;
+
+    fn request(method: &str, uri: &str) -> RequestInfo {
+        let (method, uri): (Method, Uri) = (method.parse().unwrap(), uri.parse().unwrap());
+        RequestInfo::parse(&method, &uri, &HeaderMap::new())
+    }
+
+    fn tim() -> User {
+        let groups = ["humans", "developers"].map(str::to_owned).to_vec();
+        User { name: "tim@k8s.io".into(), groups, ..User::default() }
+    }
+
+    fn policy(body: &str) -> Result<Policy, String> {
+        Policy::parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{body}"))
+    }
+
+    /// The rules of upstream's `checker_test.go`, by the names that it gives them.
+    const RULES: &[(&str, &str)] = &[
+        ("default", "level: Metadata"),
+        ("create", "level: Request, verbs: [create]"),
+        ("tims", "level: Metadata, users: [tim@k8s.io]"),
+        ("humans", "level: Metadata, userGroups: [humans]"),
+        ("serviceAccounts", "level: Request, userGroups: ['system:serviceaccounts']"),
+        ("getPods", "level: RequestResponse, verbs: [get], resources: [{resources: [pods]}]"),
+        ("getPodLogs", "level: Request, verbs: [get], resources: [{resources: [pods/log]}]"),
+        ("getAny", "level: Request, verbs: [get], resources: [{resources: ['*']}]"),
+        ("getAnyLog", "level: Request, verbs: [get], resources: [{resources: ['*/log']}]"),
+        ("getBelowPods", "level: Request, verbs: [get], resources: [{resources: ['pods/*']}]"),
+        (
+            "getClusterRoles",
+            "level: RequestResponse, verbs: [get], namespaces: [''], \
+             resources: [{group: rbac.authorization.k8s.io, resources: [clusterroles]}]",
+        ),
+        ("getLogs", "level: RequestResponse, verbs: [get], nonResourceURLs: [/logs*]"),
+        ("getMetrics", "level: Request, verbs: [get], nonResourceURLs: [/metrics]"),
+        (
+            "clusterRoleEdit",
+            "level: Request, resources: [{group: rbac.authorization.k8s.io, \
+             resources: [clusterroles], resourceNames: [edit]}]",
+        ),
+        ("omitReceived", "level: Request, omitStages: [RequestReceived]"),
+        (
+            "onlyPanic",
+            "level: Request, omitStages: [RequestReceived, ResponseStarted, ResponseComplete]",
+        ),
+        ("core", "level: Request, resources: [{group: ''}]"),
+        ("everywhereElse", "level: None, namespaces: [db]"),
+    ];
+
+    fn of(names: &str, more: &str) -> Policy {
+        let known: BTreeMap<_, _> = RULES.iter().copied().collect();
+        let rules = names.split_whitespace().map(|name| format!("- {{{}}}\n", known[name]));
+        policy(&format!("{more}\nrules:\n{}", rules.collect::<String>())).unwrap()
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let requests: BTreeMap<_, _> = [
+            ("namespaced", "/api/v1/namespaces/default/pods/busybox"),
+            ("cluster", "/apis/rbac.authorization.k8s.io/v1beta1/clusterroles/edit"),
+            ("other", "/logs/kubelet.log"),
+            ("below", "/api/v1/namespaces/default/pods/busybox/log"),
+        ]
+        .into();
+        let rows = [
+            ("namespaced", "default", "Metadata"),
+            ("namespaced", "create", "None"),
+            ("namespaced", "tims", "Metadata"),
+            ("namespaced", "humans", "Metadata"),
+            ("namespaced", "serviceAccounts", "None"),
+            ("namespaced", "getPods", "RequestResponse"),
+            ("namespaced", "getClusterRoles", "None"),
+            ("namespaced", "getLogs", "None"),
+            ("namespaced", "getMetrics", "None"),
+            ("namespaced", "getMetrics serviceAccounts default", "Metadata"),
+            ("namespaced", "getMetrics getPods default", "RequestResponse"),
+            ("namespaced", "getPodLogs getPods", "RequestResponse"),
+            ("namespaced", "getAnyLog", "None"),
+            // The resource itself, too.
+            ("namespaced", "getBelowPods", "Request"),
+            ("namespaced", "core", "Request"),
+            ("namespaced", "everywhereElse default", "Metadata"),
+            ("cluster", "default", "Metadata"),
+            ("cluster", "create", "None"),
+            ("cluster", "tims", "Metadata"),
+            ("cluster", "humans", "Metadata"),
+            ("cluster", "serviceAccounts", "None"),
+            ("cluster", "getPods", "None"),
+            ("cluster", "getClusterRoles", "RequestResponse"),
+            ("cluster", "clusterRoleEdit getClusterRoles", "Request"),
+            ("cluster", "getLogs", "None"),
+            ("cluster", "getMetrics", "None"),
+            ("cluster", "getMetrics serviceAccounts default", "Metadata"),
+            ("cluster", "getMetrics getClusterRoles default", "RequestResponse"),
+            ("cluster", "getPodLogs getPods", "None"),
+            ("cluster", "core", "None"),
+            ("other", "default", "Metadata"),
+            ("other", "create", "None"),
+            ("other", "tims", "Metadata"),
+            ("other", "humans", "Metadata"),
+            ("other", "serviceAccounts", "None"),
+            ("other", "getPods", "None"),
+            ("other", "getClusterRoles", "None"),
+            ("other", "getLogs", "RequestResponse"),
+            ("other", "getMetrics", "None"),
+            ("other", "getMetrics serviceAccounts default", "Metadata"),
+            ("other", "getLogs getClusterRoles default", "RequestResponse"),
+            ("other", "getPodLogs getPods", "None"),
+            ("below", "getPodLogs getPods", "Request"),
+            ("below", "getPods", "None"),
+            ("below", "getAny", "Request"),
+            ("below", "getAnyLog", "Request"),
+            ("below", "getBelowPods", "Request"),
+        ];
+        let omitted = Stages::default().with(Stage::RequestReceived).with(Stage::ResponseStarted);
+        for (more, omit) in
+            [("", Stages::default()), ("omitStages: [RequestReceived, ResponseStarted]", omitted)]
+        {
+            for (name, rules, expected) in rows {
+                let decision =
+                    of(rules, more).decide(Some(&tim()), &request("GET", requests[name]));
+                assert_eq!(decision.level.as_str(), expected, "{name}: {rules}");
+                assert_eq!(decision.omit, omit, "{name}: {rules}");
+            }
+            let pod = request("GET", requests["namespaced"]);
+            for (rules, expected) in [
+                ("tims", "None"),
+                ("tims default", "Metadata"),
+                ("humans", "None"),
+                ("humans default", "Metadata"),
+            ] {
+                let level = of(rules, more).decide(None, &pod).level;
+                assert_eq!(level.as_str(), expected, "nobody: {rules}");
+            }
+        }
+    }
+
+    #[test]
+    fn stages_of_the_rule_and_of_the_policy_are_left_out() {
+        use Stage::{Panic, RequestReceived, ResponseComplete, ResponseStarted};
+        let global = "omitStages: [RequestReceived, ResponseStarted]";
+        let rows = [
+            ("", "omitReceived", vec![RequestReceived]),
+            ("", "onlyPanic", vec![RequestReceived, ResponseStarted, ResponseComplete]),
+            (global, "omitReceived", vec![RequestReceived, ResponseStarted]),
+            (global, "onlyPanic", vec![RequestReceived, ResponseStarted, ResponseComplete]),
+            (global, "default", vec![RequestReceived, ResponseStarted]),
+            ("omitStages: [Panic]", "omitReceived", vec![RequestReceived, Panic]),
+        ];
+        for (more, rules, expected) in rows {
+            let decision = of(rules, more).decide(None, &request("GET", "/version"));
+            let omitted: Vec<_> =
+                Stage::ALL.into_iter().filter(|stage| decision.omit.has(*stage)).collect();
+            assert_eq!(omitted, expected, "{more} {rules}");
+        }
+    }
+
+    #[test]
+    fn a_rule_decides_about_managed_fields_and_else_the_policy_does() {
+        for (global, own, expected) in [
+            ("false", "", false),
+            ("true", "", true),
+            ("true", ", omitManagedFields: false", false),
+            ("false", ", omitManagedFields: true", true),
+        ] {
+            let text = format!("omitManagedFields: {global}\nrules: [{{level: Metadata{own}}}]");
+            let decision = policy(&text).unwrap().decide(None, &request("GET", "/"));
+            assert_eq!(decision.omit_managed_fields, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn without_a_file_what_changes_something_is_recorded() {
+        let policy = Policy::of_changes(false);
+        let pilots = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
+        for (method, uri, expected) in [
+            ("GET", pilots, Level::None),
+            ("GET", "/version", Level::None),
+            ("POST", pilots, Level::Metadata),
+            ("DELETE", pilots, Level::Metadata),
+            ("POST", "/version", Level::Metadata),
+        ] {
+            let decision = policy.decide(None, &request(method, uri));
+            assert_eq!(decision.level, expected, "{method} {uri}");
+            assert!(decision.omit.has(Stage::RequestReceived));
+            assert!(!decision.omit.has(Stage::ResponseComplete));
+        }
+        let strict = Policy::of_changes(true).decide(None, &request("POST", pilots));
+        assert!(!strict.omit.has(Stage::RequestReceived), "else nothing could fail");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_upstreams_words() {
+        let url = "nonResourceURLs";
+        let both = "rules cannot apply to both regular resources and non-resource URLs";
+        let start = "non-resource URL rules must begin with a '/' character";
+        let end = "non-resource URL wildcards '*' must be the final character of the rule";
+        let rows = [
+            ("rules: [{}]", "rules[0].level: Required value".to_owned()),
+            (
+                "rules: [{level: FooBar}]",
+                "rules[0].level: Unsupported value: \"FooBar\": supported values: \"None\", \
+                 \"Metadata\", \"Request\", \"RequestResponse\""
+                    .to_owned(),
+            ),
+            (
+                "rules: [{level: Metadata, namespaces: [default], nonResourceURLs: [/logs*]}]",
+                format!("rules[0].{url}: Invalid value: [\"/logs*\"]: {both}"),
+            ),
+            (
+                "rules: [{level: Metadata, resources: [{resources: [secrets]}], \
+                 nonResourceURLs: [/logs*]}]",
+                format!("rules[0].{url}: Invalid value: [\"/logs*\"]: {both}"),
+            ),
+            (
+                "rules: [{level: Metadata, resources: [{group: rbac.authorization.k8s.io/v1}]}]",
+                "rules[0].resources.group: Invalid value: \"rbac.authorization.k8s.io/v1\": a \
+                 lowercase RFC 1123 subdomain must consist of"
+                    .to_owned(),
+            ),
+            (
+                "rules: [{level: Metadata, nonResourceURLs: [logs, '/healthz*']}]",
+                format!("rules[0].{url}[0]: Invalid value: \"logs\": {start}"),
+            ),
+            (
+                "rules: [{level: Metadata, nonResourceURLs: ['', '/healthz*']}]",
+                format!("rules[0].{url}[0]: Invalid value: \"\": {start}"),
+            ),
+            (
+                "rules: [{level: Metadata, nonResourceURLs: ['/logs/*/*']}]",
+                format!("rules[0].{url}[0]: Invalid value: \"/logs/*/*\": {end}"),
+            ),
+            (
+                "rules: [{level: Metadata, nonResourceURLs: ['/logs/*.log']}]",
+                format!("rules[0].{url}[0]: Invalid value: \"/logs/*.log\": {end}"),
+            ),
+            (
+                "rules: [{level: Metadata, resources: [{resourceNames: [leader]}]}]",
+                "rules[0].resources.resourceNames: Invalid value: [\"leader\"]: using \
+                 resourceNames requires at least one resource"
+                    .to_owned(),
+            ),
+            (
+                "rules: [{level: Metadata, omitStages: [foo]}]",
+                "rules[0].omitStages[0]: Invalid value: \"foo\": allowed stages are \
+                 RequestReceived,ResponseStarted,ResponseComplete,Panic"
+                    .to_owned(),
+            ),
+            (
+                "omitStages: [foo]\nrules: [{level: Metadata}]",
+                "omitStages[0]: Invalid value: \"foo\": allowed stages are".to_owned(),
+            ),
+            ("rules: []", "loaded illegal policy with 0 rules".to_owned()),
+            ("rules: 7", "failed decoding".to_owned()),
+        ];
+        for (text, expected) in rows {
+            let told = policy(text).unwrap_err();
+            assert!(told.starts_with(&expected), "{text}:\n{told}\n{expected}");
+        }
+        for text in ["", "rules: [{level: None}]", "apiVersion: audit.k8s.io/v2\nkind: Policy"] {
+            let told = Policy::parse(text).unwrap_err();
+            assert!(told.starts_with("unknown group version field"), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn valid_rules_are_taken_and_unknown_fields_named() {
+        for rule in [
+            "{level: None, userGroups: ['system:serviceaccounts', 'system:nodes']}",
+            "{level: Metadata, nonResourceURLs: ['/logs*', '/healthz*', /metrics, '*']}",
+            "{level: Metadata, users: null, omitStages: [RequestReceived]}",
+            "{level: None, resources: [{group: coordination.k8s.io, resources: [leases], verbs: [get]}]}",
+        ] {
+            policy(&format!("rules: [{rule}]")).unwrap();
+        }
+        let value = json!({
+            "kind": "Policy", "metadata": {"name": "x"}, "more": 1,
+            "rules": [{"level": "None", "verb": [], "resources": [{"group": "", "verbs": []}]}],
+        });
+        let unknown = ["more", "rules[0].verb", "rules[0].resources[0].verbs"];
+        assert_eq!(unknown_fields(&value), unknown);
+    }
+}

@@ -1,0 +1,260 @@
+//! One request in the trail, from its arrival to its last byte.
+
+use std::{
+    any::Any,
+    mem,
+    sync::{Arc, OnceLock},
+};
+
+use axum::body::Body;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use jiff::Timestamp;
+use serde_json::{Value, json, value::RawValue};
+
+use super::{
+    Trail,
+    event::{Event, Status},
+    object::{self, Kept, Whole},
+    policy::{Decision, Level, Stage},
+};
+use crate::apiserver::{authn::User, body::guarded, request_info::RequestInfo, status::ApiError};
+
+/// A request before anybody has looked at it.
+#[derive(Clone, Copy)]
+pub struct Incoming<'a> {
+    pub info: &'a RequestInfo,
+    pub id: &'a HeaderValue,
+    pub received: Timestamp,
+}
+
+/// What a handler knows about the request's object and the path does not say: a name that the
+/// server generated, or that only the body held. In the extensions of a request that is audited.
+#[derive(Clone, Debug, Default)]
+pub struct Subject(Arc<OnceLock<Named>>);
+
+#[derive(Debug, Default)]
+struct Named {
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+impl Subject {
+    /// The first name counts.
+    pub fn set_name(&self, name: &str) {
+        drop(self.0.set(Named { name: name.to_owned(), ..Named::default() }));
+    }
+
+    /// The object that the client sent.
+    pub fn set_sent(&self, object: &Value) {
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let (name, uid) = (text("name"), text("uid"));
+        drop(self.0.set(Named { name, uid, resource_version: text("resourceVersion") }));
+    }
+}
+
+/// A request that is recorded. Whoever drops it has recorded its end, be it answered or not.
+pub struct Audit {
+    trail: Arc<Trail>,
+    decision: Decision,
+    event: Event,
+    subject: Subject,
+    /// The headers and the body of the request, where a rule asks for them.
+    sent: Option<(HeaderMap, Kept)>,
+    is_long_running: bool,
+    is_delete: bool,
+    /// The end is recorded.
+    ended: bool,
+}
+
+impl Audit {
+    /// Begins to record; `None` when no rule asks for it. Nothing is copied then.
+    pub fn begin(
+        trail: &Arc<Trail>,
+        incoming: Incoming<'_>,
+        request: &mut Request<Body>,
+        user: Option<&User>,
+    ) -> Option<Self> {
+        let Incoming { info, id, received } = incoming;
+        let decision = trail.decide(user, info);
+        if decision.level == Level::None {
+            return None;
+        }
+        let event = Event::new(request, info, user, id.as_bytes(), received, decision.level);
+        let subject = Subject::default();
+        request.extensions_mut().insert(subject.clone());
+        let sent = (decision.level >= Level::Request && info.is_mutating()).then(|| {
+            let kept = Kept::default();
+            let body = mem::take(request.body_mut());
+            *request.body_mut() = kept.passing(body, trail.largest_object());
+            let media_type = request.headers().get(header::CONTENT_TYPE).cloned();
+            let media_type = media_type.map(|value| (header::CONTENT_TYPE, value));
+            (media_type.into_iter().collect(), kept)
+        });
+        if decision.level == Level::RequestResponse {
+            // The answer is recorded as it is sent, so it is not compressed.
+            request.headers_mut().remove(header::ACCEPT_ENCODING);
+        }
+        Some(Self {
+            trail: Arc::clone(trail),
+            decision,
+            event,
+            subject,
+            sent,
+            is_long_running: info.is_long_running(),
+            is_delete: info.method == Method::DELETE,
+            ended: false,
+        })
+    }
+
+    /// Records that the request is here. An error when it must not go on unrecorded.
+    pub async fn received(&mut self) -> Result<(), ApiError> {
+        if self.record(Stage::RequestReceived).await {
+            return Ok(());
+        }
+        self.trail.reject();
+        Err(ApiError::internal("failed to store audit event"))
+    }
+
+    /// What authorization said, `allow` or `forbid`, and why.
+    pub fn authorized(&mut self, decision: Option<&str>, reason: &str) {
+        if let Some(decision) = decision {
+            self.event.annotate("authorization.k8s.io/decision", decision);
+        }
+        self.event.annotate("authorization.k8s.io/reason", reason);
+    }
+
+    /// Takes from an answer what is recorded of it. Call before anything waits for its body.
+    pub async fn look_at(&mut self, response: Response<Body>) -> Response<Body> {
+        let code = response.status();
+        let mut status = Status { code: code.as_u16(), ..Status::default() };
+        let flows = self.is_long_running && code.is_success();
+        let may_be_status = self.is_delete || !code.is_success();
+        let wants_object = self.event.level == Level::RequestResponse;
+        if flows || !(may_be_status || wants_object) {
+            self.event.response_status = Some(status);
+            return response;
+        }
+        let headers = response.headers().clone();
+        let (whole, response) = object::whole(response, self.trail.largest_object()).await;
+        let found = match whole {
+            Whole::Is(bytes) => {
+                object::object(&headers, bytes, self.decision.omit_managed_fields).await
+            }
+            Whole::TooLarge => {
+                if wants_object {
+                    self.event.truncate();
+                }
+                None
+            }
+        };
+        if let Some(told) = found.as_deref().map(RawValue::get).and_then(Status::read) {
+            status = Status { code: code.as_u16(), ..told };
+        }
+        self.event.response_status = Some(status);
+        if wants_object {
+            self.event.response_object = found;
+        }
+        response
+    }
+
+    /// Records the answer: its end, or of one that goes on, that it began.
+    pub async fn complete(mut self, response: Response<Body>) -> Response<Body> {
+        let code = response.status().as_u16();
+        // Not what was looked at, when a filter put something else in its place.
+        let known = self.event.response_status.as_ref().is_some_and(|known| known.code == code);
+        let response = if known { response } else { self.look_at(response).await };
+        if self.is_long_running && response.status().is_success() {
+            self.record(Stage::ResponseStarted).await;
+            return guarded(response, self);
+        }
+        self.ended = true;
+        self.record(Stage::ResponseComplete).await;
+        response
+    }
+
+    /// Records a request that was answered before it was known whose it is. Upstream's stage for
+    /// these is ResponseStarted; where a policy leaves that out, for the sake of watches, they
+    /// are still recorded.
+    pub async fn refuse(mut self, response: Response<Body>) -> Response<Body> {
+        let response = self.look_at(response).await;
+        self.ended = true;
+        let started = !self.decision.omit.has(Stage::ResponseStarted);
+        let stage = if started { Stage::ResponseStarted } else { Stage::ResponseComplete };
+        self.record(stage).await;
+        response
+    }
+
+    /// Records that a handler panicked.
+    pub async fn panicked(mut self, panic: Box<dyn Any + Send>) {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
+        let message = format!("APIServer panic'd: {text}");
+        drop(panic);
+        self.event.response_status = Some(Status {
+            status: json!("Failure"),
+            message,
+            reason: "InternalError".to_owned(),
+            code: StatusCode::INTERNAL_SERVER_ERROR.as_u16(),
+            ..Status::default()
+        });
+        self.ended = true;
+        self.record(Stage::Panic).await;
+    }
+
+    async fn record(&mut self, stage: Stage) -> bool {
+        if self.decision.omit.has(stage) {
+            return true;
+        }
+        if stage != Stage::RequestReceived {
+            self.name();
+            self.add_request().await;
+        }
+        self.trail.record(&mut self.event, stage).await
+    }
+
+    /// Adds what became known of the object meanwhile.
+    fn name(&mut self) {
+        if let (Some(named), Some(reference)) = (self.subject.0.get(), &mut self.event.object_ref) {
+            let Named { name, uid, resource_version } = named;
+            for (known, told) in [
+                (&mut reference.name, name),
+                (&mut reference.uid, uid),
+                (&mut reference.resource_version, resource_version),
+            ] {
+                if known.is_empty() {
+                    known.clone_from(told);
+                }
+            }
+        }
+    }
+
+    async fn add_request(&mut self) {
+        let Some((headers, kept)) = self.sent.take() else { return };
+        match kept.whole() {
+            Whole::Is(bytes) => {
+                let omit = self.decision.omit_managed_fields;
+                self.event.request_object = object::object(&headers, bytes, omit).await;
+            }
+            Whole::TooLarge => self.event.truncate(),
+        }
+    }
+}
+
+/// A watch ends when its body is dropped, and so may any request whose client goes away.
+impl Drop for Audit {
+    fn drop(&mut self) {
+        if self.ended || self.decision.omit.has(Stage::ResponseComplete) {
+            return;
+        }
+        self.event.response_status.get_or_insert_with(|| Status {
+            status: json!("Success"),
+            message: "Connection closed early".to_owned(),
+            code: StatusCode::OK.as_u16(),
+            ..Status::default()
+        });
+        // Whoever lets go of a request that sends an object has not read all of it.
+        self.name();
+        self.trail.leave(&mut self.event, Stage::ResponseComplete);
+    }
+}

@@ -1,0 +1,233 @@
+//! The trail to a server of others: `POST` of an EventList of `audit.k8s.io/v1`.
+//!
+//! Owns retries (five tries, each after half as long again) and the end: what is left is sent
+//! within [`FLUSH`] of the shutdown, then given up.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, StatusCode, Uri, header};
+use kube::{
+    Client, Config,
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use rand::Rng;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tracing::{debug, error};
+
+use super::{batch::Batches, line::Line};
+use crate::{
+    apiserver::metrics::Metrics,
+    error::chain,
+    runtime::{Shutdown, Tasks},
+};
+
+/// Its name in metrics.
+pub(super) const PLUGIN: &str = "webhook";
+
+const TRIES: u32 = 5;
+const GROWTH: f64 = 1.5;
+const JITTER: f64 = 0.2;
+/// Longest wait for one answer.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Batches under way at one time. While a webhook hangs, events wait in the buffer behind them.
+const UNDER_WAY: usize = 16;
+/// After shutdown was asked for: how long all that is left may take, and the pause between tries.
+const FLUSH: Duration = Duration::from_secs(5);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What comes before an event's other fields on a line of its own, and not within a list.
+const OPENING: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
+
+/// Why there is no webhook.
+#[derive(Debug, thiserror::Error)]
+#[error("the audit webhook's file {path:?} cannot be used")]
+pub struct WebhookError {
+    path: PathBuf,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// One try.
+#[derive(Debug, thiserror::Error)]
+enum PostError {
+    #[error("the webhook did not answer")]
+    Call(#[source] Box<kube::Error>),
+    #[error("the webhook answered {0}")]
+    Answer(StatusCode),
+    #[error("the webhook took longer than {ANSWER:?}")]
+    Timeout,
+    #[error("the process ends")]
+    Over,
+}
+
+pub(super) struct Webhook {
+    client: Client,
+    path: Uri,
+    backoff: Duration,
+    /// Bytes of a batch.
+    largest: Option<usize>,
+    metrics: Arc<Metrics>,
+    shutdown: Shutdown,
+    /// When everything is given up.
+    end: OnceLock<Instant>,
+}
+
+impl Webhook {
+    pub(super) async fn new(
+        file: &Path,
+        backoff: Duration,
+        largest: Option<usize>,
+        metrics: Arc<Metrics>,
+        shutdown: Shutdown,
+    ) -> Result<Self, WebhookError> {
+        let wrong = |source| WebhookError { path: file.to_owned(), source };
+        let read = Kubeconfig::read_from(file).map_err(|error| wrong(error.into()))?;
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        let mut config = config.map_err(|error| wrong(error.into()))?;
+        // The path is the whole address: the client would put a slash behind it.
+        let mut origin = std::mem::take(&mut config.cluster_url).into_parts();
+        let path = origin.path_and_query.replace("/".parse().expect("a path"));
+        let path = path.map_or_else(Uri::default, Uri::from);
+        config.cluster_url = Uri::from_parts(origin).map_err(|error| wrong(error.into()))?;
+        let client = Client::try_from(config).map_err(|error| wrong(error.into()))?;
+        Ok(Self { client, path, backoff, largest, metrics, shutdown, end: OnceLock::new() })
+    }
+
+    /// Until shutdown, and the last batch.
+    pub(super) async fn send_batches(self: Arc<Self>, mut batches: Batches<Line>, tasks: Tasks) {
+        let room = Arc::new(Semaphore::new(UNDER_WAY));
+        while let Some(events) = batches.next().await {
+            for batch in self.by_size(events) {
+                let place = Arc::clone(&room).acquire_owned().await;
+                let place = place.expect("the room is never closed");
+                let hook = Arc::clone(&self);
+                tasks.spawn("audit-webhook", async move {
+                    hook.send(batch).await;
+                    drop(place);
+                });
+            }
+        }
+    }
+
+    fn by_size(&self, events: Vec<Line>) -> Vec<Vec<Line>> {
+        let Some(largest) = self.largest else { return vec![events] };
+        let mut batches: Vec<Vec<Line>> = Vec::new();
+        let mut size = 0;
+        for event in events {
+            size += event.text.len();
+            match batches.last_mut() {
+                Some(batch) if size <= largest => batch.push(event),
+                _ => {
+                    size = event.text.len();
+                    batches.push(vec![event]);
+                }
+            }
+        }
+        batches
+    }
+
+    /// Did the events arrive?
+    pub(super) async fn send(&self, events: Vec<Line>) -> bool {
+        let texts: Vec<_> = events.iter().map(|event| event.text.clone()).collect();
+        let body = list(&texts);
+        drop(texts);
+        let outcome = tokio::select! {
+            outcome = self.try_often(body) => outcome,
+            () = self.over() => Err(PostError::Over),
+        };
+        if let Err(error) = &outcome {
+            self.metrics.lost_events(PLUGIN, events.len());
+            error!(error = %chain(error), events = events.len(), "Failed to send audit events");
+        }
+        outcome.is_ok()
+    }
+
+    async fn over(&self) {
+        self.shutdown.triggered().await;
+        sleep_until(*self.end.get_or_init(|| Instant::now() + FLUSH)).await;
+    }
+
+    async fn try_often(&self, body: Bytes) -> Result<(), PostError> {
+        let mut pause = self.backoff;
+        let mut tries = 1;
+        loop {
+            let Err(error) = self.post(body.clone()).await else { return Ok(()) };
+            let ending = self.shutdown.is_triggered();
+            // At the end there is only the time that limits them.
+            if tries >= TRIES && !ending {
+                return Err(error);
+            }
+            debug!(error = %chain(&error), tries, "Trying again to send audit events");
+            if ending {
+                sleep(LAST_PAUSE).await;
+            } else {
+                let jitter = rand::rng().random_range(1.0..1.0 + JITTER);
+                tokio::select! {
+                    () = sleep(pause.mul_f64(jitter)) => {}
+                    () = self.shutdown.triggered() => {}
+                }
+            }
+            pause = pause.mul_f64(GROWTH);
+            tries += 1;
+        }
+    }
+
+    async fn post(&self, body: Bytes) -> Result<(), PostError> {
+        let request = Request::post(self.path.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body))
+            .expect("the path is valid");
+        match timeout(ANSWER, self.client.send(request)).await {
+            Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
+            Ok(Ok(answer)) => Err(PostError::Answer(answer.status())),
+            Ok(Err(error)) => Err(PostError::Call(Box::new(error))),
+            Err(_) => Err(PostError::Timeout),
+        }
+    }
+}
+
+fn list(events: &[Bytes]) -> Bytes {
+    const BEGIN: &[u8] =
+        br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#;
+    let size: usize = events.iter().map(Bytes::len).sum();
+    let mut body = Vec::with_capacity(BEGIN.len() + size + events.len() + 2);
+    body.extend_from_slice(BEGIN);
+    for (index, event) in events.iter().enumerate() {
+        body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
+        let event = event.trim_ascii_end();
+        body.extend_from_slice(event.strip_prefix(OPENING).unwrap_or(&event[1..]));
+    }
+    body.extend_from_slice(b"]}");
+    body.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn events_of_a_list_do_not_repeat_what_they_are() {
+        let line = |id: &str| {
+            let opening = String::from_utf8(OPENING.to_vec()).unwrap();
+            Bytes::from(format!("{opening}\"auditID\":{id:?}}}\n"))
+        };
+        let sent: Value = serde_json::from_slice(&list(&[line("1"), line("2")])).unwrap();
+        assert_eq!(
+            sent,
+            json!({
+                "kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {},
+                "items": [{"auditID": "1"}, {"auditID": "2"}],
+            })
+        );
+    }
+}
