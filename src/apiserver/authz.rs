@@ -78,6 +78,19 @@ impl Authorizer {
         ruling
     }
 
+    /// Fails with 403 when the rules do not let the user be what is asked for, or cannot tell.
+    pub async fn may_impersonate(&self, user: &User, asked: &RequestInfo) -> Result<(), ApiError> {
+        match self.decide(user, asked).await {
+            Ok(Decision::Allow(_)) => Ok(()),
+            Ok(Decision::Deny(reason)) => Err(forbidden(user, asked, &reason)),
+            Err(error) => {
+                let error = chain(&*error).to_string();
+                tracing::warn!(error, user = user.name, "Failed to authorize an impersonation");
+                Err(forbidden(user, asked, ""))
+            }
+        }
+    }
+
     async fn decide(&self, user: &User, request: &RequestInfo) -> Result<Decision, Arc<CallError>> {
         let is_probe =
             request.operation.is_none() && ALWAYS_ALLOWED.contains(&request.path.as_str());
@@ -97,8 +110,8 @@ fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
         &request.operation
     else {
         let path = &request.path;
-        let why = format!("User {name:?} cannot {verb} path {path:?}{reason}");
-        return ApiError::forbidden_path(why);
+        let why = sanitized(&format!("User {name:?} cannot {verb} path {path:?}"));
+        return ApiError::forbidden_path(why + &reason);
     };
     let mut asked = resource.clone();
     if !subresource.is_empty() {
@@ -109,10 +122,15 @@ fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
     } else {
         format!("in the namespace {namespace:?}")
     };
-    let why = format!(
-        "User {name:?} cannot {verb} resource {asked:?} in API group {group:?} {scope}{reason}"
-    );
-    ApiError::forbidden(Resource { group, resource }, object, why)
+    let why = sanitized(&format!(
+        "User {name:?} cannot {verb} resource {asked:?} in API group {group:?} {scope}"
+    ));
+    ApiError::forbidden(Resource { group, resource }, object, why + &reason)
+}
+
+/// Nothing that a browser could take for HTML.
+pub(super) fn sanitized(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! What every request passes on its way to a handler, and its response on the way back.
 //!
 //! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
-//! authentication, audit, seats in flight, authorization. [`Chain::handle`] reads from the outside in.
+//! authentication, audit, impersonation, seats in flight, authorization. [`Chain::handle`] reads
+//! from the outside in.
 
 mod deadline;
+mod impersonation;
 mod inflight;
 mod warnings;
 
@@ -26,10 +28,10 @@ pub use deadline::Deadlines;
 pub use inflight::Limits;
 pub use warnings::Warnings;
 
-use self::inflight::Inflight;
+use self::{impersonation::Wanted, inflight::Inflight};
 use super::{
     audit::{Audit, Incoming, Trail},
-    authn::{Authenticator, Rejected, TokenError},
+    authn::{Authenticator, Rejected, TokenError, User},
     authz::Authorizer,
     body::guarded,
     metrics::Metrics,
@@ -52,7 +54,7 @@ const STARTING_RETRY: u32 = 5;
 pub struct Installed {
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
-    /// All routes; reads `Arc<RequestInfo>`, `User` and [`Warnings`] from the extensions.
+    /// All routes; reads `Arc<RequestInfo>`, [`User`] and [`Warnings`] from the extensions.
     pub router: Router,
 }
 
@@ -225,7 +227,7 @@ impl Chain {
         };
         let authenticated =
             installed.authenticator.authenticate(&certificates, request.headers_mut()).await;
-        let user = match authenticated {
+        let mut user = match authenticated {
             Ok(user) => user,
             Err(Rejected::Review(error)) if matches!(*error, TokenError::Busy) => {
                 return Err(self.inflight.refuse(info));
@@ -235,13 +237,23 @@ impl Chain {
                 return Err(ApiError::unauthorized());
             }
         };
-        let user = &user;
         let trail = self.audit.as_ref();
-        let audit = trail.and_then(|trail| Audit::begin(trail, incoming, request, Some(user)));
+        let audit = trail.and_then(|trail| Audit::begin(trail, incoming, request, Some(&user)));
         *recording = audit.map_or(Recording::No, |audit| Recording::Yes(Box::new(audit)));
         if let Recording::Yes(audit) = recording {
             audit.received().await?;
         }
+        match Wanted::take(request.headers_mut()) {
+            Ok(None) => {}
+            Ok(Some(wanted)) => {
+                user = self.impersonated(wanted, &user, info, &installed.authorizer).await?;
+                if let Recording::Yes(audit) = recording {
+                    audit.impersonates(&user);
+                }
+            }
+            Err(nobody) => return Ok(nobody.response(request.uri())),
+        }
+        let user = &user;
         let seat = self.inflight.enter(user, info)?;
         // Given back here, not with the response: a watch goes on for long.
         let beginning = self.inflight.begin_watch(user, info)?;
@@ -269,6 +281,20 @@ impl Chain {
             Some(seat) => guarded(response, seat),
             None => response,
         })
+    }
+
+    /// As whom the request goes on. Who asks has a seat meanwhile: each header may be a question to
+    /// kube-apiserver.
+    async fn impersonated(
+        &self,
+        wanted: Wanted,
+        user: &User,
+        info: &RequestInfo,
+        authorizer: &Authorizer,
+    ) -> Result<User, ApiError> {
+        let _seat = self.inflight.enter(user, info)?;
+        let _beginning = self.inflight.begin_watch(user, info)?;
+        wanted.authorize(user, authorizer).await
     }
 
     /// Answers before everything is installed: never 404, which clients take for "gone".

@@ -24,6 +24,8 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
+    /// No method does this: it is asked of the rules for a request in another user's name.
+    Impersonate,
 }
 
 impl Verb {
@@ -37,6 +39,7 @@ impl Verb {
             Self::Patch => "patch",
             Self::Delete => "delete",
             Self::DeleteCollection => "deletecollection",
+            Self::Impersonate => "impersonate",
         }
     }
 

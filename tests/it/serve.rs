@@ -3,6 +3,7 @@
 mod audit;
 mod authn;
 mod filters;
+mod impersonation;
 mod load;
 mod process;
 mod reviews;

@@ -158,6 +158,13 @@ impl Kube {
         self.lock().reviews.iter().filter(|review| review["kind"] == kind).count()
     }
 
+    /// SubjectAccessReviews for this user, each by `spec`; the first ones first.
+    pub(crate) fn asked_of(&self, user: &str) -> Vec<Value> {
+        let state = self.lock();
+        let specs = state.reviews.iter().map(|review| &review["spec"]);
+        specs.filter(|spec| spec["user"] == user).cloned().collect()
+    }
+
     /// Answers 503 to everything.
     pub(crate) fn set_down(&self, down: bool) {
         self.lock().down = down;

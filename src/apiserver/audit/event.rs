@@ -29,6 +29,8 @@ pub(super) struct Event {
     request_uri: String,
     verb: String,
     user: Who,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    impersonated_user: Option<Who>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -131,6 +133,7 @@ impl Event {
             request_uri: request.uri().path_and_query().map_or("", |uri| uri.as_str()).to_owned(),
             verb: info.verb(),
             user: user.map(describe).unwrap_or_default(),
+            impersonated_user: None,
             source_ips: source_ips(headers, peer),
             user_agent: agent(headers),
             object_ref: info.operation.as_ref().map(|operation| Reference {
@@ -149,6 +152,10 @@ impl Event {
             stage_timestamp: String::new(),
             annotations: BTreeMap::new(),
         }
+    }
+
+    pub(super) fn impersonate(&mut self, user: &User) {
+        self.impersonated_user = Some(describe(user));
     }
 
     pub(super) fn annotate(&mut self, key: &'static str, value: &str) {

@@ -116,6 +116,11 @@ impl Audit {
         Err(ApiError::internal("failed to store audit event"))
     }
 
+    /// As whom the request goes on.
+    pub fn impersonates(&mut self, user: &User) {
+        self.event.impersonate(user);
+    }
+
     /// What authorization said, `allow` or `forbid`, and why.
     pub fn authorized(&mut self, decision: Option<&str>, reason: &str) {
         if let Some(decision) = decision {

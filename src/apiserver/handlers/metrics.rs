@@ -200,7 +200,7 @@ fn verb(operation: &Operation) -> &'static str {
         Some(Verb::Patch) => "PATCH",
         Some(Verb::Delete) => "DELETE",
         Some(Verb::DeleteCollection) => "DELETECOLLECTION",
-        None => "other",
+        Some(Verb::Impersonate) | None => "other",
     }
 }
 

@@ -1,0 +1,255 @@
+//! Requests of one user that are to count as another's (`Impersonate-User` and its like).
+//!
+//! The rules are kube-apiserver's (`endpoints/filters/impersonation.go`, 1.34): each thing that is
+//! asked for is authorized by itself, as the verb `impersonate`, for the user who asks. That goes
+//! for users whom the front proxy names, too: it takes away these headers when it has followed
+//! them, so none comes from there.
+
+use axum::{body::Body, response::IntoResponse};
+use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+
+use crate::{
+    api::validation::format::{dns_label, dns_subdomain},
+    apiserver::{
+        authn::{User, well_known},
+        authz::{Authorizer, sanitized},
+        operation::{Action, Operation, Verb},
+        request_info::RequestInfo,
+        status::ApiError,
+        url::{Query, percent_decode},
+    },
+};
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+
+/// The group of users' ids and extras.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// One thing that somebody wants to be.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    User(String),
+    ServiceAccount { namespace: String, name: String },
+    Group(String),
+    Extra { key: String, value: String },
+    Uid(String),
+}
+
+/// Whom a request wants to be taken for.
+#[derive(Debug)]
+pub(super) struct Wanted(Vec<Part>);
+
+/// Groups, extras or a uid without a user.
+#[derive(Debug)]
+pub(super) struct Nobody(Vec<Part>);
+
+impl Wanted {
+    /// `None` when the request is its sender's own. The headers are gone afterwards.
+    pub(super) fn take(headers: &mut HeaderMap) -> Result<Option<Self>, Nobody> {
+        let parts = read(headers);
+        let ours = |name: &str| [USER, GROUP, UID].contains(&name) || name.starts_with(EXTRA);
+        let doomed: Vec<_> = headers.keys().filter(|name| ours(name.as_str())).cloned().collect();
+        for name in doomed {
+            headers.remove(name);
+        }
+        match parts.first() {
+            None => Ok(None),
+            Some(Part::User(_) | Part::ServiceAccount { .. }) => Ok(Some(Self(parts))),
+            Some(_) => Err(Nobody(parts)),
+        }
+    }
+
+    /// The user as whom the request goes on, when `user` may be that one.
+    pub(super) async fn authorize(
+        self,
+        user: &User,
+        authorizer: &Authorizer,
+    ) -> Result<User, ApiError> {
+        let mut wanted = User::default();
+        let groups_are_said = self.0.iter().any(|part| matches!(part, Part::Group(_)));
+        for part in self.0 {
+            authorizer.may_impersonate(user, &part.asked()).await?;
+            match part {
+                Part::User(name) => wanted.name = name,
+                Part::ServiceAccount { namespace, name } => {
+                    wanted.name = format!("{SERVICE_ACCOUNT}{namespace}:{name}");
+                    if !groups_are_said {
+                        let own = format!("{SERVICE_ACCOUNTS}:{namespace}");
+                        wanted.groups = vec![SERVICE_ACCOUNTS.to_owned(), own];
+                    }
+                }
+                Part::Group(name) => wanted.groups.push(name),
+                Part::Extra { key, value } => wanted.extra.entry(key).or_default().push(value),
+                Part::Uid(uid) => wanted.uid = Some(uid),
+            }
+        }
+        let implied = if wanted.name == well_known::ANONYMOUS {
+            well_known::UNAUTHENTICATED
+        } else {
+            well_known::AUTHENTICATED
+        };
+        if !wanted.in_group(well_known::UNAUTHENTICATED) && !wanted.in_group(implied) {
+            wanted.groups.push(implied.to_owned());
+        }
+        Ok(wanted)
+    }
+}
+
+fn read(headers: &HeaderMap) -> Vec<Part> {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let first = |name| headers.get(name).map(text).filter(|value| !value.is_empty());
+    let user = first(USER).map(|name| match service_account(&name) {
+        Some((namespace, name)) => Part::ServiceAccount { namespace, name },
+        None => Part::User(name),
+    });
+    let groups = headers.get_all(GROUP).iter().map(|value| Part::Group(text(value)));
+    let extras = headers.iter().filter_map(|(name, value)| {
+        let key = percent_decode(name.as_str().strip_prefix(EXTRA)?);
+        Some(Part::Extra { key, value: text(value) })
+    });
+    let uid = first(UID).map(Part::Uid);
+    user.into_iter().chain(groups).chain(extras).chain(uid).collect()
+}
+
+/// Namespace and name of `system:serviceaccount:<namespace>:<name>`.
+fn service_account(user: &str) -> Option<(String, String)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let valid = dns_label(namespace).is_empty() && dns_subdomain(name).is_empty();
+    valid.then(|| (namespace.to_owned(), name.to_owned()))
+}
+
+impl Part {
+    /// What the rules of access are asked.
+    fn asked(&self) -> RequestInfo {
+        let (group, version, resource, subresource, namespace, name) = match self {
+            Self::User(name) => ("", "", "users", "", "", name),
+            Self::ServiceAccount { namespace, name } => {
+                ("", "", "serviceaccounts", "", namespace.as_str(), name)
+            }
+            Self::Group(name) => ("", "", "groups", "", "", name),
+            Self::Extra { key, value } => {
+                (AUTHENTICATION, "v1", "userextras", key.as_str(), "", value)
+            }
+            Self::Uid(uid) => (AUTHENTICATION, "v1", "uids", "", "", uid),
+        };
+        RequestInfo {
+            method: Method::GET,
+            path: String::new(),
+            query: Query::default(),
+            operation: Some(Operation {
+                action: Action::Unserved(Some(Verb::Impersonate)),
+                group: group.to_owned(),
+                version: version.to_owned(),
+                resource: resource.to_owned(),
+                subresource: subresource.to_owned(),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                parts: Vec::new(),
+            }),
+        }
+    }
+
+    /// As Go shows an ObjectReference: kind, namespace, name, uid, version, resource version and
+    /// field path.
+    fn shown(&self) -> String {
+        let version = format!("{AUTHENTICATION}/v1");
+        match self {
+            Self::User(name) => format!("{{User  {name}    }}"),
+            Self::ServiceAccount { namespace, name } => {
+                format!("{{ServiceAccount {namespace} {name}    }}")
+            }
+            Self::Group(name) => format!("{{Group  {name}    }}"),
+            Self::Extra { key, value } => format!("{{UserExtra  {value}  {version}  {key}}}"),
+            Self::Uid(uid) => format!("{{UID  {uid}  {version}  }}"),
+        }
+    }
+}
+
+impl Nobody {
+    /// 500 in upstream's words, as plain text.
+    pub(super) fn response(&self, uri: &Uri) -> Response<Body> {
+        let Self(parts) = self;
+        let uri = uri.path_and_query().map_or("/", |uri| uri.as_str());
+        let parts = parts.iter().map(Part::shown).collect::<Vec<_>>().join(" ");
+        let text = format!(
+            "Internal Server Error: {uri:?}: requested [{parts}] without impersonating a user\n"
+        );
+        let nosniff = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+        (StatusCode::INTERNAL_SERVER_ERROR, nosniff, sanitized(&text)).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(lines: &[(&'static str, &str)]) -> (Result<Option<Wanted>, Nobody>, HeaderMap) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, value.parse().unwrap());
+        }
+        (Wanted::take(&mut headers), headers)
+    }
+
+    #[test]
+    fn headers_name_users_groups_extras_and_a_uid_and_are_gone_afterwards() {
+        let (wanted, left) = take(&[
+            ("impersonate-group", "b"),
+            ("impersonate-group", ""),
+            ("impersonate-extra-a%2fb", "1"),
+            ("impersonate-uid", "7"),
+            ("impersonate-user", "system:serviceaccount:db:demo"),
+            ("impersonate-user", "the second does not count"),
+            ("impersonate-other", "x"),
+        ]);
+        let expected = [
+            Part::ServiceAccount { namespace: "db".into(), name: "demo".into() },
+            Part::Group("b".into()),
+            Part::Group(String::new()),
+            Part::Extra { key: "a/b".into(), value: "1".into() },
+            Part::Uid("7".into()),
+        ];
+        assert_eq!(wanted.unwrap().unwrap().0, expected);
+        assert_eq!(left.keys().collect::<Vec<_>>(), ["impersonate-other"]);
+        for own in ["", "x"] {
+            let header = if own.is_empty() { "impersonate-user" } else { "impersonate-other" };
+            assert!(take(&[(header, own)]).0.unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_no_service_account_is_a_user() {
+        for name in [
+            "system:serviceaccount:db",
+            "system:serviceaccount:db:a:b",
+            "system:serviceaccount:DB:a",
+            "system:serviceaccount:db:",
+            "jane",
+        ] {
+            let wanted = take(&[("impersonate-user", name)]).0.unwrap().unwrap();
+            assert_eq!(wanted.0, [Part::User(name.to_owned())]);
+        }
+    }
+
+    #[tokio::test]
+    async fn groups_without_a_user_are_upstreams_error() {
+        let lines =
+            [("impersonate-group", "<a>"), ("impersonate-extra-k", "v"), ("impersonate-uid", "7")];
+        let nobody = take(&lines).0.unwrap_err();
+        let response = nobody.response(&"/version?a=1&b".parse().unwrap());
+        assert_eq!(response.status(), 500);
+        let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        assert_eq!(
+            body,
+            "Internal Server Error: \"/version?a=1&amp;b\": requested [{Group  &lt;a&gt;    } \
+             {UserExtra  v  authentication.k8s.io/v1  k} {UID  7  authentication.k8s.io/v1  }] \
+             without impersonating a user\n"
+        );
+    }
+}
