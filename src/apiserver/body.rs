@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
@@ -31,6 +31,29 @@ struct Parts {
     left: u64,
 }
 
+/// Parts are gathered until a frame has so many bytes: each frame costs more than its copy.
+const FRAME: usize = 32 * 1024;
+
+impl Parts {
+    fn next(&mut self) -> Option<Bytes> {
+        let first = self.parts.pop_front()?;
+        let fits = |length: usize, next: Option<&Bytes>| {
+            next.is_some_and(|next| length + next.len() <= FRAME)
+        };
+        if !fits(first.len(), self.parts.front()) {
+            return Some(first);
+        }
+        let mut frame = BytesMut::with_capacity(FRAME);
+        frame.extend_from_slice(&first);
+        while fits(frame.len(), self.parts.front())
+            && let Some(part) = self.parts.pop_front()
+        {
+            frame.extend_from_slice(&part);
+        }
+        Some(frame.freeze())
+    }
+}
+
 impl HttpBody for Parts {
     type Data = Bytes;
     type Error = Infallible;
@@ -39,9 +62,9 @@ impl HttpBody for Parts {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let part = self.parts.pop_front();
-        self.left -= part.as_ref().map_or(0, |part| part.len() as u64);
-        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+        let frame = self.next();
+        self.left -= frame.as_ref().map_or(0, |frame| frame.len() as u64);
+        Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -78,5 +101,38 @@ impl<G: Unpin> HttpBody for Guarded<G> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn small_parts_share_a_frame_and_large_ones_are_not_copied() {
+        let large = Bytes::from(vec![b'x'; 2 * FRAME]);
+        let small = Bytes::from_static(b"0123456789");
+        let mut parts = vec![small.clone(); 2 * FRAME / 10];
+        parts.insert(5000, large.clone());
+        let whole = parts.concat();
+        let mut body = in_parts(parts);
+        assert_eq!(body.size_hint().exact(), Some(whole.len() as u64));
+        let (mut read, mut frames) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            let data = frame.unwrap().into_data().unwrap();
+            assert!(data.len() <= FRAME || data.as_ptr() == large.as_ptr());
+            assert_eq!(
+                body.size_hint().exact(),
+                Some((whole.len() - read.len() - data.len()) as u64)
+            );
+            read.extend_from_slice(&data);
+            frames += 1;
+        }
+        assert!(read == whole, "other bytes");
+        assert!(frames <= 5, "{frames} frames");
+        assert!(body.is_end_stream());
+        assert!(in_parts(Vec::new()).is_end_stream());
     }
 }
