@@ -161,8 +161,8 @@ pub trait Kind: Send + Sync {
     fn subresources(&self) -> &'static [Subresource] {
         &[]
     }
-    /// Are server-side apply and strategic merge patches understood?
-    fn takes_apply(&self) -> bool {
+    /// Are strategic merge patches understood?
+    fn takes_strategic(&self) -> bool {
         false
     }
     /// The schema by which objects of a version are merged in server-side apply.

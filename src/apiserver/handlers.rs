@@ -19,6 +19,7 @@ use super::{
     admission::Admit,
     audit::Subject,
     authn::User,
+    authz::Authorizer,
     discovery::Discovery,
     filters::Warnings,
     health::{self, Health},
@@ -26,6 +27,7 @@ use super::{
     load::read_body,
     negotiate,
     operation::{Action, Operation},
+    options::WriteOptions,
     registry::{Call, Registry},
     request_info::RequestInfo,
     status::{ApiError, Result},
@@ -117,7 +119,9 @@ struct Target<'a> {
     registry: &'a Arc<Registry>,
     version: Version,
     part: Part,
+    info: &'a RequestInfo,
     operation: &'a Operation,
+    authorizer: Option<&'a Arc<Authorizer>>,
     user: &'a User,
     headers: &'a HeaderMap,
     query: &'a Query,
@@ -134,8 +138,21 @@ impl Target<'_> {
             version: self.version,
             namespace: &self.operation.namespace,
             user: self.user,
+            manager: manager_of(self.query, self.headers),
             warnings: Vec::new(),
         }
+    }
+
+    /// May the user create what is to be applied, when there is none?
+    async fn may_create(&self) -> Result<()> {
+        let authorizer = self.authorizer.ok_or_else(|| {
+            ApiError::internal("nobody can tell whether the object may be created")
+        })?;
+        let mut info = self.info.clone();
+        if let Some(operation) = &mut info.operation {
+            operation.action = Action::Create(Ok(WriteOptions::default()));
+        }
+        authorizer.authorize(self.user, &info).await
     }
 
     /// Passes on what the registry had to say.
@@ -144,6 +161,20 @@ impl Target<'_> {
             self.warnings.add(text);
         }
     }
+}
+
+/// Most bytes of a manager's name.
+const MAX_MANAGER: usize = 128;
+
+/// Whose the fields are that are written: the client says it, or its user agent does.
+fn manager_of(query: &Query, headers: &HeaderMap) -> String {
+    let named = query.text("fieldManager");
+    if !named.is_empty() {
+        return named.to_owned();
+    }
+    let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let program = agent.unwrap_or_default().split('/').next().unwrap_or_default();
+    program.chars().filter(|c| !c.is_control()).take(MAX_MANAGER).collect()
 }
 
 async fn resource(
@@ -163,7 +194,9 @@ async fn resource(
         registry,
         version,
         part: part_of(registry, operation)?,
+        info,
         operation,
+        authorizer: parts.extensions.get::<Arc<Authorizer>>(),
         // Fails closed: a request that no filter has seen has no user.
         user: parts.extensions.get::<User>().ok_or_else(ApiError::unauthorized)?,
         headers: &parts.headers,

@@ -11,6 +11,7 @@ mod delete;
 mod list;
 mod meta;
 mod migrate;
+mod owners;
 mod patch;
 mod read;
 mod strategic;
@@ -64,6 +65,8 @@ pub struct Call<'a> {
     /// Empty for all namespaces, which only reads may mean.
     pub namespace: &'a str,
     pub user: &'a User,
+    /// Who comes to own the fields that are written.
+    pub manager: String,
     /// What the client shall be told besides the answer.
     pub warnings: Vec<String>,
 }
@@ -136,15 +139,14 @@ impl Registry {
         name: &str,
         stored: Option<&Value>,
         options: WriteOptions,
-    ) -> Result<(Value, Vec<String>)> {
+    ) -> Result<Understood> {
         self.check_head(call.version, &body.value)?;
         let weight = body.weight;
         let decode = || self.kind.decode(call.version, body, stored);
         let Decoded { mut hub, strict, warnings } =
-            load::work(weight, decode).map_err(|e| self.not_understood(name, e))?;
+            load::work(weight, decode).map_err(|e| not_understood(self.kind, name, e))?;
         call.warnings.extend(warnings);
-        // Nobody tracks field ownership yet; a copy of somebody's view of it would be stale.
-        drop(meta::take(&mut hub, "managedFields"));
+        let managed = meta::take(&mut hub, "managedFields");
         let strict = match options.field_validation {
             FieldValidation::Ignore => Vec::new(),
             FieldValidation::Warn => {
@@ -153,16 +155,7 @@ impl Registry {
             }
             FieldValidation::Strict => strict,
         };
-        Ok((hub, strict))
-    }
-
-    fn not_understood(&self, name: &str, error: DecodeError) -> ApiError {
-        match error {
-            DecodeError::Malformed(text) => ApiError::bad_request(text),
-            DecodeError::Invalid(errors) => {
-                ApiError::invalid(self.kind.group(), self.kind.kind(), name, &errors)
-            }
-        }
+        Ok(Understood { hub, strict, managed })
     }
 
     /// The body's own word about what it is; saying nothing agrees.
@@ -359,6 +352,21 @@ fn form(kind: &dyn Kind, hub: &Value) -> Form {
     // What a later release wrote is kept, and not shown.
     let whole = object == *hub;
     Form { object, fields, whole }
+}
+
+/// A body, understood.
+struct Understood {
+    hub: Value,
+    strict: Vec<String>,
+    /// What it said in `metadata.managedFields`.
+    managed: Option<Value>,
+}
+
+fn not_understood(kind: &dyn Kind, name: &str, error: DecodeError) -> ApiError {
+    match error {
+        DecodeError::Malformed(text) => ApiError::bad_request(text),
+        DecodeError::Invalid(errors) => ApiError::invalid(kind.group(), kind.kind(), name, &errors),
+    }
 }
 
 /// Keys of all objects of a kind.

@@ -237,7 +237,7 @@ async fn install(
     let state = AppState::start(scheme, &store, &admission, guard.clone(), rt, closing);
     let installed = Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
-        authorizer: Authorizer::new(reviews, Arc::clone(metrics)),
+        authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(metrics))),
         router: handlers::router(state),
     };
     Ok((installed, guard, store))

@@ -247,16 +247,10 @@ impl ApiError {
     }
 
     /// 409: other managers (first of each pair) applied other values to these fields.
-    pub fn apply_conflict(
-        resource: Resource<'_>,
-        name: &str,
-        why: impl std::fmt::Display,
-        fields: &[(String, String)],
-    ) -> Self {
-        let error = Self::new(StatusCode::CONFLICT, "Conflict", why.to_string());
-        let error = error.with(Details::of(resource, name));
-        fields.iter().fold(error, |error, (manager, field)| {
-            error.cause("FieldManagerConflict", format!("conflict with {manager:?}"), field)
+    pub fn apply_conflict(why: impl Into<String>, causes: &[(String, String)]) -> Self {
+        let error = Self::new(StatusCode::CONFLICT, "Conflict", why);
+        causes.iter().fold(error, |error, (text, field)| {
+            error.cause("FieldManagerConflict", text.clone(), field)
         })
     }
 

@@ -159,7 +159,10 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
             Arc::new(tokens),
             Arc::clone(&metrics),
         ),
-        authorizer: Authorizer::new(Arc::new(Rules::new(Arc::clone(&store))), Arc::clone(&metrics)),
+        authorizer: Arc::new(Authorizer::new(
+            Arc::new(Rules::new(Arc::clone(&store))),
+            Arc::clone(&metrics),
+        )),
         router: logs::before(router, config.dir.join("logs"), Arc::clone(&store), closing.clone()),
     };
     let (limits, deadlines) = (Limits::default(), Deadlines::default());

@@ -1,6 +1,7 @@
 //! The HTTP surface of resources, discovery and health: requests against the router, over an
 //! embedded store in a folder of its own, without network or other processes.
 
+mod apply;
 mod deletion;
 mod discovery;
 mod faults;
@@ -30,9 +31,12 @@ use navigator::{
     apiserver::{
         admission::{Admit, Attributes},
         authn::User,
+        authz::{Authorizer, Decision, ReviewAccess},
+        delegate::CallError,
         filters::Warnings,
         handlers::{AppState, router},
         identity::{Guard, Verdict},
+        metrics::Metrics,
         request_info::RequestInfo,
         status::ApiError,
         storage::{
@@ -63,7 +67,24 @@ impl Admit for Gatekeeper {
     }
 }
 
+/// Allows everything that reaches a handler, except for what a test forbids.
+#[derive(Default)]
+struct Rules(Mutex<Option<&'static str>>);
+
+impl ReviewAccess for Rules {
+    fn review<'a>(
+        &'a self,
+        _: &'a User,
+        request: &'a RequestInfo,
+    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+        let forbidden = *self.0.lock().unwrap() == Some(request.verb().as_str());
+        let decision = if forbidden { Decision::Deny(String::new()) } else { Decision::Allow };
+        Box::pin(async move { Ok(decision) })
+    }
+}
+
 struct Server {
+    rules: Arc<Rules>,
     router: Router,
     rt: Runtime,
     closing: Shutdown,
@@ -150,7 +171,17 @@ impl Server {
         let admission: Arc<dyn Admit> = Arc::clone(&gatekeeper) as _;
         let guard = Guard::following(verdicts);
         let state = AppState::start(crate::scheme(), &store, &admission, guard, &rt, &closing);
-        Self { router: router(state), rt, closing, verdict, gatekeeper, store, _folder: folder }
+        let rules = Arc::new(Rules::default());
+        Self {
+            rules,
+            router: router(state),
+            rt,
+            closing,
+            verdict,
+            gatekeeper,
+            store,
+            _folder: folder,
+        }
     }
 
     async fn respond(
@@ -170,6 +201,9 @@ impl Server {
         let user = User { name: "jane".into(), ..User::default() };
         request.extensions_mut().insert(info);
         request.extensions_mut().insert(user);
+        let rules = Arc::clone(&self.rules) as _;
+        let authorizer = Authorizer::new(rules, Arc::new(Metrics::new()));
+        request.extensions_mut().insert(Arc::new(authorizer));
         request.extensions_mut().insert(warnings.clone());
         let Ok(response) = self.router.clone().oneshot(request).await;
         (response, warnings)

@@ -99,8 +99,9 @@ impl<V: Versions> Tracker<'_, V> {
         if let Some(Owned { version, set }) = managers.remove(&current) {
             let set = set.difference(&stripped());
             if !set.is_empty() {
-                let before = managers.remove(&manager).map(|owned| owned.set);
-                let set = set.union(&before.unwrap_or_default());
+                let before = managers.remove(&manager).map(|owned| owned.set).unwrap_or_default();
+                let more = !set.difference(&before).is_empty();
+                let set = if more { set.union(&before) } else { before };
                 managers.insert(manager.clone(), Owned { version, set });
                 times.insert(manager, self.now);
             }

@@ -186,7 +186,12 @@ impl<'a, V: Versions> Updater<'a, V> {
             let conflict = owned.set.intersection(&changed.modified.union(&changed.added));
             let of = |path| Conflict { manager: other.clone(), path };
             conflicts.extend(conflict.paths().into_iter().map(of));
-            let set = owned.set.difference(&conflict).difference(&changed.removed);
+            // Nearly always there is nothing to take, and a set may be as large as the object.
+            let set = if conflict.is_empty() && changed.removed.is_empty() {
+                owned.set
+            } else {
+                owned.set.difference(&conflict).difference(&changed.removed)
+            };
             kept.insert(other, Owned { set, ..owned });
         }
         if !force && !conflicts.is_empty() {

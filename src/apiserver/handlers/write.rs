@@ -1,6 +1,7 @@
 //! Create, update, patch, delete and deletecollection.
 
 use axum::body::Body;
+use futures::FutureExt as _;
 use http::{Response, StatusCode};
 use serde_json::json;
 
@@ -70,7 +71,7 @@ pub(super) async fn patch(
     let read = match form {
         PatchForm::Json => Patch::json,
         PatchForm::Merge => Patch::merge,
-        PatchForm::Strategic if target.registry.kind().takes_apply() => Patch::strategic,
+        PatchForm::Strategic if target.registry.kind().takes_strategic() => Patch::strategic,
         PatchForm::Strategic | PatchForm::Unknown => return Err(unknown_form()),
     };
     let options = *given(options)?;
@@ -81,7 +82,8 @@ pub(super) async fn patch(
 fn unknown_form() -> ApiError {
     ApiError::unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include: \
-         application/json-patch+json, application/merge-patch+json",
+         application/json-patch+json, application/merge-patch+json, \
+         application/apply-patch+yaml",
     )
 }
 
@@ -90,15 +92,15 @@ pub(super) async fn apply(
     options: &Result<(WriteOptions, ApplyOptions)>,
     body: Arrived,
 ) -> Result<Response<Body>> {
-    if !target.registry.kind().takes_apply() {
-        return Err(unknown_form());
-    }
     let (options, apply) = given(options)?.clone();
     let (output, viewer) = view(target)?;
-    let (apply, _share) = understand(target, body, |bytes| Apply::new(bytes, apply)).await?;
+    let (apply, _share) = understand(target, body, |bytes| Apply::new(bytes, &apply)).await?;
     let mut call = target.call();
     let name = &target.operation.name;
-    let applied = target.registry.apply(&mut call, name, target.part, &apply, options).await?;
+    let applied = {
+        let may_create = || target.may_create().boxed();
+        target.registry.apply(&mut call, name, target.part, &apply, options, may_create).await?
+    };
     let (object, created) = applied;
     target.warn(call);
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };

@@ -2,12 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Object, Registry, meta};
+use super::{
+    Call, Object, Registry, Understood, meta,
+    owners::{self, Owners},
+};
 use crate::{
     api::{
         decode::{Document, weight},
         field::{ErrorList, aggregate},
         kind::Part,
+        ownership::Managed,
         validation::warning,
     },
     apiserver::{
@@ -34,16 +38,17 @@ impl Registry {
         self.create_managed(call, body, None, options).await
     }
 
-    /// The same, with `metadata.managedFields`.
+    /// The same, with owners of its fields; without, all fields are the caller's.
     pub(super) async fn create_managed(
         &self,
         call: &mut Call<'_>,
         body: Document,
-        managed: Option<Value>,
+        managed: Option<Managed>,
         options: WriteOptions,
     ) -> Result<Object> {
         let given = body.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let (mut hub, strict) = self.decode(call, body, &given, None, options)?;
+        let Understood { mut hub, strict, managed: given } =
+            self.decode(call, body, &given, None, options)?;
         if !strict.is_empty() {
             let besides = self.besides(call, &hub);
             return Err(self.strict_error(call, &strict, &besides));
@@ -58,14 +63,12 @@ impl Registry {
             ));
         }
         self.drop_status(call, &mut hub);
-        if let Some(managed) = managed {
-            meta::fields(&mut hub).insert("managedFields".into(), managed);
-        }
+        let owned = (managed.as_ref(), given.as_ref());
         call.warnings.extend(meta::dedup_owners(&mut hub));
 
         let base = meta::text(&hub, "generateName").to_owned();
         if !meta::text(&hub, "name").is_empty() || base.is_empty() {
-            return self.create_named(call, hub, options).await;
+            return self.create_named(call, hub, owned, options).await;
         }
         let spoken = call.warnings.len();
         let mut last = String::new();
@@ -73,7 +76,7 @@ impl Registry {
             call.warnings.truncate(spoken);
             let name = meta::generate_name(&base);
             meta::fields(&mut hub).insert("name".into(), json!(name));
-            match self.create_named(call, hub.clone(), options).await {
+            match self.create_named(call, hub.clone(), owned, options).await {
                 Err(error) if error.reason() == "AlreadyExists" => last = name,
                 outcome => return outcome,
             }
@@ -85,10 +88,16 @@ impl Registry {
         &self,
         call: &mut Call<'_>,
         mut hub: Value,
+        (managed, given): (Option<&Managed>, Option<&Value>),
         options: WriteOptions,
     ) -> Result<Object> {
         meta::begin(&mut hub);
         self.kind.begin(&mut hub);
+        if let Some(managed) = managed {
+            owners::write(&mut hub, managed);
+        } else {
+            Owners::new(self.kind, Part::Main, None).after_update(call, &mut hub, given);
+        }
         let name = meta::text(&hub, "name").to_owned();
         self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
             .await?;

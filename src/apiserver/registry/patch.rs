@@ -99,6 +99,16 @@ impl Patch {
         }
     }
 
+    /// May it change who owns which field?
+    pub(super) fn names_owners(&self) -> bool {
+        match self {
+            Self::Json(..) => true,
+            Self::Merge(document) | Self::Strategic(document) => {
+                document.value["metadata"].get("managedFields").is_some()
+            }
+        }
+    }
+
     /// The object with the patch applied.
     pub(super) fn apply(&self, mut object: Value) -> Result<Document> {
         match self {

@@ -4,7 +4,12 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Apply, Call, Object, Patch, Registry, apply::Merged, meta};
+use super::{
+    Apply, Call, Object, Patch, Registry, Understood,
+    apply::Merged,
+    meta, not_understood,
+    owners::{self, Owners},
+};
 use crate::{
     api::{
         decode::Document,
@@ -138,7 +143,7 @@ impl Registry {
     ) -> Result<Value> {
         let hub = Some(&current.hub);
         let mut managed = None;
-        let (weight, (mut given, strict)) = match change {
+        let (weight, understood) = match change {
             Change::Replace(body) => {
                 (body.weight, self.decode(call, body.clone(), name, hub, options)?)
             }
@@ -150,13 +155,15 @@ impl Registry {
             }
             Change::Apply(apply) => {
                 let shown = self.kind.encode(call.version, &current.hub);
-                let merge = || apply.merge(self.kind, call.version, part, shown);
+                let merge = || apply.merge(call, self.kind, part, Some(&current.hub), shown);
                 let merged = load::work(current.size.max(apply.weight()), merge)?;
-                let Merged { object, managed: fields } = merged;
+                let Merged { object, managed: fields, warnings } = merged;
                 managed = Some(fields);
+                call.warnings.extend(warnings);
                 (object.weight, self.decode(call, object, name, hub, options)?)
             }
         };
+        let Understood { hub: mut given, strict, managed: entries } = understood;
         if !strict.is_empty() {
             return Err(match change {
                 Change::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
@@ -171,13 +178,18 @@ impl Registry {
 
         let mut next = self.kind.merge_update(part, given, &current.hub);
         meta::keep(&mut next, &current.hub);
-        if let Some(managed) = managed {
-            meta::fields(&mut next).insert("managedFields".into(), managed);
-        }
         drop(meta::take(&mut next, "resourceVersion"));
         if part == Part::Main && next.get("spec") != current.hub.get("spec") {
             meta::bump_generation(&mut next);
         }
+        if let Some(managed) = managed {
+            owners::write(&mut next, &managed);
+        } else {
+            let owners = Owners::new(self.kind, part, Some(&current.hub));
+            let track = || owners.after_update(call, &mut next, entries.as_ref());
+            load::work(weight, track);
+        }
+        load::work(weight, || owners::settle(&mut next, &current.hub));
         let objects = (Some(&next), Some(&current.hub));
         self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
@@ -194,14 +206,18 @@ impl Registry {
         patch: &Patch,
         current: &Object,
     ) -> Result<Document> {
-        let shown = self.kind.encode(call.version, &current.hub);
+        let mut shown = self.kind.encode(call.version, &current.hub);
+        if !patch.names_owners() {
+            // They are often as large as all the rest, and would be understood once more.
+            drop(meta::take(&mut shown, "managedFields"));
+        }
         match (patch, call.version) {
             // Beside the object's own fields, an older word for one would contradict it. The
             // hub's own version has none.
             (Patch::Merge(document), Version::V1alpha1) => {
                 let mut document = document.clone();
                 let normalized = self.kind.normalize(call.version, &mut document);
-                let warnings = normalized.map_err(|e| self.not_understood(name, e))?;
+                let warnings = normalized.map_err(|e| not_understood(self.kind, name, e))?;
                 call.warnings.extend(warnings);
                 Patch::Merge(document).apply(shown)
             }

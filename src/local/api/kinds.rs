@@ -121,7 +121,7 @@ impl Kind for Served {
         self.native.subresources
     }
 
-    fn takes_apply(&self) -> bool {
+    fn takes_strategic(&self) -> bool {
         true
     }
 

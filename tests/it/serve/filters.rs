@@ -106,7 +106,7 @@ fn recorded_chain(limits: Limits, reviews: Reviews, audit: Option<Trail>) -> Arc
         .fallback(|| async { "served" });
     chain.install(Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
-        authorizer: Authorizer::new(Arc::new(reviews), metrics),
+        authorizer: Authorizer::new(Arc::new(reviews), metrics).into(),
         router,
     });
     Arc::new(chain)

@@ -125,7 +125,7 @@ impl Whole {
             AppState::start(crate::scheme(), &store, &admission, Guard::open(), &rt, &closing);
         chain.install(Installed {
             authenticator: Authenticator::new(trust, rules(), Arc::clone(&metrics)),
-            authorizer: Authorizer::new(rules(), metrics),
+            authorizer: Authorizer::new(rules(), metrics).into(),
             router: router(state),
         });
         let begun = Instant::now();

@@ -77,7 +77,7 @@ impl Kind for Event {
         self.core.stored_group()
     }
 
-    fn takes_apply(&self) -> bool {
+    fn takes_strategic(&self) -> bool {
         true
     }
 

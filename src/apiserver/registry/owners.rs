@@ -1,0 +1,314 @@
+//! Who owns the fields of an object that is being written: `metadata.managedFields`.
+//!
+//! Owns what a kind is to [`ownership`](crate::api::ownership): its versions, conversion between
+//! them, and what a write through a part cannot change. Entries whose set did not change keep
+//! their time, so that a write which changes nothing writes nothing.
+
+use serde_json::{Map, Value};
+use tracing::error;
+
+use super::{Call, meta};
+use crate::{
+    api::{
+        decode::Document,
+        kind::{DecodeError, Kind, Part, Version},
+        names::annotation,
+        ownership::{Applied, Conflict, Error, Managed, Schema, Set, Tracker, Versions},
+    },
+    apiserver::status::{ApiError, Result},
+};
+
+/// The versions of a kind, around one object.
+pub(super) struct Owners<'a> {
+    kind: &'static dyn Kind,
+    part: Part,
+    /// The object as it is stored, which conversions lean on.
+    stored: Option<&'a Value>,
+    reset: Set,
+}
+
+impl<'a> Owners<'a> {
+    pub(super) fn new(kind: &'static dyn Kind, part: Part, stored: Option<&'a Value>) -> Self {
+        let reset = match part {
+            Part::Main if kind.has_status() => Set::of_fields(&["status"]),
+            Part::Status => Set::of_fields(&["metadata", "spec"]),
+            Part::Main | Part::Other(_) => Set::default(),
+        };
+        Self { kind, part, stored, reset }
+    }
+
+    /// The owners after `next` was written over what is stored. `given` is what the body said
+    /// about them: a client may change entries, or begin anew with none.
+    pub(super) fn after_update(&self, call: &Call<'_>, next: &mut Value, given: Option<&Value>) {
+        let live = self.stored.map_or(&Value::Null, |hub| &hub["metadata"]["managedFields"]);
+        let main = self.part == Part::Main;
+        let managed = match given.filter(|given| main && !given.is_null()) {
+            Some(given) if Managed::is_reset(given) => Managed::default(),
+            Some(given) => match Managed::read(given) {
+                Ok(managed) if !managed.managers.is_empty() => managed,
+                _ => Managed::read(live).unwrap_or_default(),
+            },
+            None => Managed::read(live).unwrap_or_default(),
+        };
+        if self.stored.is_some() && managed.managers.is_empty() {
+            // Nobody kept owners so far. The first apply begins.
+            drop(meta::take(next, "managedFields"));
+            return;
+        }
+        let version = self.kind.api_version(call.version);
+        let is_hub = call.version != Version::V1alpha1;
+        let nobody_else = managed.managers.values().all(|owned| owned.version == version);
+        let (before, after) = match self.stored {
+            None => (Value::Null, self.shown(call.version, next)),
+            // Nothing is converted, so what stays as it is need not be looked at.
+            Some(hub) if is_hub && nobody_else => {
+                let (before, after) = differing(hub, next);
+                (self.shown(call.version, &before), self.shown(call.version, &after))
+            }
+            Some(hub) => (self.shown(call.version, hub), self.shown(call.version, next)),
+        };
+        match self.tracker(&version).update(&before, &after, managed, &call.manager) {
+            Ok(managed) => write(next, &managed),
+            Err(why) => {
+                let why = text(&why);
+                error!(kind = self.kind.kind(), why, "Failed to track who owns fields");
+                drop(meta::take(next, "managedFields"));
+            }
+        }
+    }
+
+    /// The object with what is applied, as the version shows it, and the owners after that.
+    pub(super) fn apply(
+        &self,
+        call: &Call<'_>,
+        live: Value,
+        config: &Value,
+        force: bool,
+    ) -> Result<Applied> {
+        let entries = self.stored.map_or(&Value::Null, |hub| &hub["metadata"]["managedFields"]);
+        let managed = Managed::read(entries)
+            .map_err(|why| ApiError::internal(format!("failed to decode managed fields: {why}")))?;
+        let version = self.kind.api_version(call.version);
+        let live = without_views(live);
+        let applied = self.tracker(&version).apply(&live, config, managed, &call.manager, force);
+        applied.map_err(|error| match error {
+            Error::Conflicts(conflicts) => refuse(&conflicts),
+            Error::Mismatch(problems) => {
+                let (meta, kind) = (&config["metadata"], self.kind.kind());
+                let name = meta["name"].as_str().unwrap_or_default();
+                let place = format!("{}/{name}; {version}, Kind={kind}", call.namespace);
+                ApiError::unclassified(format!(
+                    "failed to create typed patch object ({place}): {problems}"
+                ))
+            }
+            Error::Convert(error) => super::not_understood(
+                self.kind,
+                config["metadata"]["name"].as_str().unwrap_or_default(),
+                error,
+            ),
+        })
+    }
+
+    /// The object as a version shows it, without what is only a view of it.
+    pub(super) fn shown(&self, version: Version, hub: &Value) -> Value {
+        without_views(self.kind.encode(version, hub))
+    }
+
+    fn tracker<'t>(&'t self, version: &'t str) -> Tracker<'t, Self> {
+        let now = jiff::Timestamp::now().as_second();
+        Tracker { versions: self, version, subresource: self.part.subresource(), now }
+    }
+
+    fn version(&self, api_version: &str) -> Option<Version> {
+        let versions = self.kind.versions().iter().copied();
+        versions.into_iter().find(|version| self.kind.api_version(*version) == api_version)
+    }
+}
+
+impl Versions for Owners<'_> {
+    type Error = DecodeError;
+
+    fn schema(&self, version: &str) -> Option<&Schema> {
+        self.version(version).map(|version| self.kind.merging(version))
+    }
+
+    fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, DecodeError> {
+        let served = "both versions have a schema, so they are served";
+        let (from, to) = (self.version(from).expect(served), self.version(to).expect(served));
+        let decoded = self.kind.decode(from, Document::from(object.clone()), self.stored)?;
+        Ok(self.shown(to, &decoded.hub))
+    }
+
+    fn reset(&self, _version: &str) -> Option<&Set> {
+        Some(&self.reset)
+    }
+}
+
+/// Writes the owners into the object.
+pub(super) fn write(hub: &mut Value, managed: &Managed) {
+    drop(meta::take(hub, "managedFields"));
+    if !managed.managers.is_empty() {
+        meta::fields(hub).insert("managedFields".into(), managed.write());
+    }
+}
+
+/// Restores the old times when nothing else changed.
+pub(super) fn settle(next: &mut Value, old: &Value) {
+    let count = |entries: &Value| entries.as_array().map(Vec::len);
+    let (now, before) = (&next["metadata"]["managedFields"], &old["metadata"]["managedFields"]);
+    let alike = |(now, before): (&Value, &Value)| same_but(now, before, &["time"]);
+    let mut pairs =
+        now.as_array().into_iter().flatten().zip(before.as_array().into_iter().flatten());
+    let settled = now != before
+        && count(now) == count(before)
+        && pairs.all(alike)
+        && same_but(next, old, &["metadata"])
+        && same_but(&next["metadata"], &old["metadata"], &["managedFields", "resourceVersion"]);
+    if settled {
+        next["metadata"]["managedFields"] = before.clone();
+    }
+}
+
+/// Are they equal in all fields but these?
+fn same_but(one: &Value, other: &Value, fields: &[&str]) -> bool {
+    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else {
+        return one == other;
+    };
+    let counts = |name: &String| !fields.contains(&name.as_str());
+    let size = |map: &Map<String, Value>| map.keys().filter(|name| counts(name)).count();
+    let mut own = one.iter().filter(|(name, _)| counts(name));
+    size(one) == size(other) && own.all(|(name, value)| other.get(name) == Some(value))
+}
+
+/// Both without what is equal in them: fields of maps, and items at the same place.
+fn differing(old: &Value, new: &Value) -> (Value, Value) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let (mut before, mut after) = (Map::new(), Map::new());
+            for (name, value) in old {
+                match new.get(name) {
+                    Some(now) if now == value => {}
+                    Some(now) => {
+                        let (left, right) = differing(value, now);
+                        before.insert(name.clone(), left);
+                        after.insert(name.clone(), right);
+                    }
+                    None => drop(before.insert(name.clone(), value.clone())),
+                }
+            }
+            for (name, value) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+                after.insert(name.clone(), value.clone());
+            }
+            (before.into(), after.into())
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            let without = |list: &[Value], other: &[Value]| {
+                let own =
+                    list.iter().enumerate().filter(|(at, item)| other.get(*at) != Some(*item));
+                own.map(|(_, item)| item.clone()).collect::<Value>()
+            };
+            (without(old, new), without(new, old))
+        }
+        _ => (old.clone(), new.clone()),
+    }
+}
+
+/// Without the owners themselves, and without the surplus that an older version shows.
+pub(super) fn without_views(mut shown: Value) -> Value {
+    let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return shown;
+    };
+    metadata.remove("managedFields");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove(annotation::SURPLUS);
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    shown
+}
+
+fn refuse(conflicts: &[Conflict]) -> ApiError {
+    let cause = |conflict: &Conflict| {
+        let path = crate::api::ownership::path_text(&conflict.path);
+        (format!("conflict with {}", conflict.manager.text()), path)
+    };
+    let causes: Vec<(String, String)> = conflicts.iter().map(cause).collect();
+    ApiError::apply_conflict(Conflict::message(conflicts), &causes)
+}
+
+fn text(error: &Error<DecodeError>) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{ownership::compare, scheme::Scheme};
+
+    fn pilot(status: &Value) -> Value {
+        let metadata = json!({"name": "a", "labels": {"a": "b"}});
+        json!({"metadata": metadata, "spec": {"nodePool": "a"}, "status": status})
+    }
+
+    fn condition(type_: &str, status: &str) -> Value {
+        json!({"type": type_, "status": status, "reason": "Tested", "message": ""})
+    }
+
+    #[test]
+    fn what_differs_is_found_in_what_differs_alone() {
+        let kind = Scheme::new(&[]).by_plural("pilots").unwrap();
+        let schema = kind.merging(Version::V1beta1);
+        let conditions = |list: &[(&str, &str)]| {
+            let list: Vec<Value> = list.iter().map(|(type_, is)| condition(type_, is)).collect();
+            pilot(&json!({"conditions": list}))
+        };
+        let objects = [
+            pilot(&json!({})),
+            pilot(&json!({"phase": "Running"})),
+            pilot(&json!({"phase": "Stopped", "conditions": []})),
+            conditions(&[("A", "True"), ("B", "True")]),
+            conditions(&[("B", "True"), ("A", "True")]),
+            conditions(&[("A", "True"), ("B", "False")]),
+            conditions(&[("A", "True")]),
+            conditions(&[("C", "True"), ("A", "True"), ("B", "True")]),
+            json!({"metadata": {"name": "a", "labels": {}}, "spec": {}}),
+            json!({"metadata": {"name": "a"}, "spec": {"nodePool": "b"}}),
+        ];
+        let mut found = 0;
+        for old in &objects {
+            for new in &objects {
+                let whole = compare(schema, old, new).unwrap();
+                let (before, after) = differing(old, new);
+                assert_eq!(compare(schema, &before, &after).unwrap(), whole, "{old}\n{new}");
+                found += usize::from(!whole.is_same());
+            }
+        }
+        assert!(found > 80, "{found} pairs differ");
+    }
+
+    #[test]
+    fn a_time_alone_is_not_written() {
+        let entry = |time: &str, manager: &str| json!([{"manager": manager, "time": time}]);
+        let object = |entries: &Value, phase: &str, revision: &str| {
+            let metadata = json!({"managedFields": entries, "resourceVersion": revision});
+            json!({"metadata": metadata, "spec": {"phase": phase}})
+        };
+        let old = object(&entry("1", "a"), "Running", "1");
+        for (entries, phase, settles) in [
+            (entry("2", "a"), "Running", true),
+            (entry("2", "a"), "Stopped", false),
+            (entry("2", "b"), "Running", false),
+            (json!([]), "Running", false),
+            (json!(null), "Running", false),
+        ] {
+            let written = object(&entries, phase, "2");
+            let mut next = written.clone();
+            settle(&mut next, &old);
+            let expected = if settles { object(&entry("1", "a"), phase, "2") } else { written };
+            assert_eq!(next, expected);
+        }
+    }
+}
