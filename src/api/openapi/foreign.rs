@@ -53,9 +53,8 @@ fn item(kind: &dyn Kind, gvk: &Value, schema: &str) -> Value {
     let reference = json!({"schema": {"$ref": format!("{COMPONENTS}{schema}")}});
     let answer = json!({"200": {"description": "OK", "content": {"application/json": reference}}});
     // Without strategic merge patches kubectl uses what it knows of the types by itself.
-    let patches = ["application/json-patch+json", "application/merge-patch+json"];
     let content: Map<String, Value> =
-        patches.iter().map(|type_| ((*type_).to_owned(), reference.clone())).collect();
+        paths::PATCH_TYPES.iter().map(|type_| ((*type_).to_owned(), reference.clone())).collect();
     let mut named = vec![paths::NAME];
     if kind.is_namespaced() {
         named.push(paths::NAMESPACE);

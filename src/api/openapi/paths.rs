@@ -44,7 +44,12 @@ pub(super) struct Parameter {
 const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
 const LIST_TYPES: &[&str] =
     &["application/json", "application/yaml", "application/json;stream=watch"];
-const PATCH_TYPES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
+/// Strategic merge patches are for Kubernetes' own kinds.
+pub(super) const PATCH_TYPES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 const READ: &[(&str, &str)] = &[("200", "OK")];
 const CREATED: &[(&str, &str)] = &[("200", "OK"), ("201", "Created"), ("202", "Accepted")];

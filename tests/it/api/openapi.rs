@@ -1,14 +1,20 @@
 //! The OpenAPI documents: what kubectl and kube-aggregator rely on.
 
+use std::collections::BTreeSet;
+
 use navigator::api::{
     GROUP,
     kind::Version,
     openapi::{v2, v3},
     schema,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::scheme;
+
+/// Without strategic merge patches, of which kubectl would send one.
+const PATCHES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 #[test]
 fn patch_offers_what_kubectl_looks_for() {
@@ -26,7 +32,10 @@ fn patch_offers_what_kubectl_looks_for() {
             .collect();
         assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
         let types = patch["requestBody"]["content"].as_object().unwrap();
-        assert!(!types.contains_key("application/strategic-merge-patch+json"), "{types:?}");
+        let offered: BTreeSet<&str> = types.keys().map(String::as_str).collect();
+        assert_eq!(offered, BTreeSet::from(PATCHES));
+        let consumes = &v2(scheme())["paths"][&path]["patch"]["consumes"];
+        assert_eq!(*consumes, json!(PATCHES));
     }
 }
 
@@ -67,7 +76,7 @@ fn every_reference_of_the_documents_has_a_target() {
 
 #[test]
 fn operation_ids_are_unique() {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (path, item) in v2(scheme())["paths"].as_object().unwrap() {
         for operation in item.as_object().unwrap().values().filter(|value| value.is_object()) {
             let id = operation["operationId"].as_str().unwrap();

@@ -168,7 +168,7 @@ async fn openapi_is_found_by_its_hash_and_never_redirects() {
             text.contains("apply-patch"),
         )
     };
-    assert_eq!(patches(&document), (true, false, false), "only what is served");
+    assert_eq!(patches(&document), (true, false, true), "only what is served");
 }
 
 #[tokio::test]
