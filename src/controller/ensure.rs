@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 pub(crate) use self::pilot::ensure_pilot;
 use super::{
-    context::{Context, Error, refused},
+    context::{Context, Error, MANAGER, refused},
     desired::{Desired, Stalled},
     events::Notice,
     observe::{Observed, foreign, other_store, owned},
@@ -220,7 +220,9 @@ async fn label_nodes(ctx: &Context, desired: &Desired) -> Result<(), Error> {
         }
         let patch = json!({"metadata": {"uid": meta.uid, "labels": labels}});
         let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
-        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        api.patch(name, &params, &Patch::Merge(&patch))
             .await
             .map_err(|error| Error::request("patch", "Pod", name, error))?;
     }

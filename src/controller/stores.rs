@@ -483,7 +483,8 @@ async fn pump<K>(
                 }
                 continue;
             }
-            Some(Ok(event)) => event,
+            // Who owns which field is a good part of an object, and nobody here asks.
+            Some(Ok(event)) => event.modify(|object| object.meta_mut().managed_fields = None),
         };
         writer.apply_watcher_event(&event);
         match &event {

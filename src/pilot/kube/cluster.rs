@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// Whose the fields are that a pilot writes.
+const MANAGER: &str = "navigator-pilot";
+
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
@@ -99,13 +102,15 @@ impl Cluster {
 
     /// Makes the node's own Pilot.
     pub async fn create_pilot(&self, pilot: &Pilot) -> kube::Result<Pilot> {
-        self.pilots().create(&PostParams::default(), pilot).await
+        self.pilots().create(&written(), pilot).await
     }
 
     /// Merges `status` into the status of the node's own Pilot.
     pub async fn patch_status(&self, status: &Value) -> kube::Result<Pilot> {
         let patch = serde_json::json!({ "status": status });
-        self.pilots().patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        self.pilots().patch_status(&self.name, &params, &Patch::Merge(patch)).await
     }
 
     fn leases(&self) -> Api<LeaderLease> {
@@ -117,13 +122,13 @@ impl Cluster {
     }
 
     pub async fn create_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
-        self.leases().create(&PostParams::default(), lease).await
+        self.leases().create(&written(), lease).await
     }
 
     /// A compare-and-swap: the lease carries the resourceVersion that was read.
     pub async fn replace_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
         let name = lease.metadata.name.clone().unwrap_or_default();
-        self.leases().replace(&name, &PostParams::default(), lease).await
+        self.leases().replace(&name, &written(), lease).await
     }
 
     /// The uid of the Pod of this name. `None` when there is none, or nobody may know.
@@ -152,6 +157,10 @@ impl Cluster {
             finish_time: ended.finished_at,
         }))
     }
+}
+
+fn written() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
 
 /// The owner that is the Pilot's cluster.
