@@ -12,9 +12,10 @@ use std::{
 };
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, value::RawValue};
 
 use self::weight::{MAX_DEPTH, MAX_PATH, MAX_TREE};
+use super::ownership::Entries;
 
 /// Largest body in bytes; the same as kube-apiserver's.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -45,6 +46,8 @@ pub struct Document {
     /// Numbers whose digits `value` cannot repeat (`1.50`, `1e3`), as written, by path. JSON only:
     /// YAML numbers are canonical before anyone sees them, as in upstream's YAML to JSON pass.
     pub numbers: BTreeMap<String, String>,
+    /// What stands in `metadata.managedFields`, which `value` does not have.
+    pub owners: Option<Entries>,
     /// Bytes of memory that all this takes, about.
     pub weight: usize,
 }
@@ -57,9 +60,10 @@ impl Document {
 }
 
 impl From<Value> for Document {
-    fn from(value: Value) -> Self {
-        let weight = weight::of(&value);
-        Self { value, duplicates: Vec::new(), numbers: BTreeMap::new(), weight }
+    fn from(mut value: Value) -> Self {
+        let owners = Entries::take(&mut value);
+        let weight = weight::of(&value) + owners.as_ref().map_or(0, weigh_owners);
+        Self { value, duplicates: Vec::new(), numbers: BTreeMap::new(), owners, weight }
     }
 }
 
@@ -81,6 +85,10 @@ pub fn yaml(bytes: &[u8]) -> Result<Document, Error> {
     let mut collector = Collector::default();
     let read = collector.deserialize(serde_yaml::Deserializer::from_slice(bytes));
     collector.finish(read.map_err(|error| format!("yaml: {error}")))
+}
+
+fn weigh_owners(owners: &Entries) -> usize {
+    weight::heap(owners.text().len())
 }
 
 fn check_size(bytes: &[u8]) -> Result<(), Error> {
@@ -114,6 +122,7 @@ struct Collector<'a> {
     duplicates: Vec<String>,
     numbers: BTreeMap<String, String>,
     tokens: Option<NumberTokens<'a>>,
+    owners: Option<Entries>,
     /// What everything read so far takes in memory.
     weight: usize,
 }
@@ -122,9 +131,11 @@ impl Collector<'_> {
     fn finish(self, read: Result<Value, String>) -> Result<Document, Error> {
         let too_large = self.weight > MAX_TREE;
         match read {
-            Ok(value) => {
-                let Self { duplicates, numbers, weight, .. } = self;
-                Ok(Document { value, duplicates, numbers, weight })
+            Ok(mut value) => {
+                let Self { duplicates, numbers, owners, weight, .. } = self;
+                // Of YAML they were read as a tree.
+                let owners = owners.or_else(|| Entries::take(&mut value));
+                Ok(Document { value, duplicates, numbers, owners, weight })
             }
             Err(text) if too_large => Err(Error::TooLarge(text)),
             Err(text) => Err(Error::Malformed(text)),
@@ -180,6 +191,29 @@ impl Collector<'_> {
             self.numbers.insert(here, written.to_owned());
         }
         Ok(Value::Number(number))
+    }
+
+    /// Is this the key of `metadata.managedFields`, in a text?
+    fn at_owners(&self, key: &str) -> bool {
+        let above = |step: &Step| matches!(step, Step::Key(key) if key == "metadata");
+        key == "managedFields"
+            && self.tokens.is_some()
+            && matches!(&self.path[..], [only] if above(only))
+    }
+
+    /// Keeps owners as text.
+    fn keep_owners<E: serde::de::Error>(&mut self, raw: &RawValue) -> Result<(), E> {
+        self.weigh(weight::heap(raw.get().len()))?;
+        if self.owners.is_some() {
+            self.duplicate();
+        }
+        self.owners = Entries::from_json(raw);
+        // Their numbers will not be met.
+        let numbers = NumberTokens { rest: raw.get().as_bytes() }.count();
+        if let Some(tokens) = &mut self.tokens {
+            tokens.take(numbers).for_each(drop);
+        }
+        Ok(())
     }
 
     /// The key at this path was there before.
@@ -262,6 +296,12 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
         let mut map = Map::new();
         let mut repeated = BTreeSet::new();
         while let Some(key) = entries.next_key_seed(KeySeed)? {
+            if self.at_owners(&key) {
+                self.enter(Step::Key(key))?;
+                self.keep_owners(entries.next_value()?)?;
+                self.leave();
+                continue;
+            }
             self.weigh(weight::entry(map.len(), &key))?;
             self.enter(Step::Key(key.clone()))?;
             let value = entries.next_value_seed(&mut *self)?;
@@ -387,6 +427,31 @@ mod tests {
             numbers,
             [("a", "1.50"), ("b[1]", "1e3"), ("b[2]", "-0.10"), ("c", "12345678901234567890123")]
         );
+    }
+
+    #[test]
+    fn owners_stay_text() {
+        let text = r#"{"metadata":{"a":1.50,"managedFields":[{"x":1.0},2e3],"z":2.50},"b":3.50}"#;
+        let document = json(text.as_bytes()).unwrap();
+        assert_eq!(document.owners.unwrap().text(), r#"[{"x":1.0},2e3]"#);
+        let rest = json!({"metadata": {"a": 1.5, "z": 2.5}, "b": 3.5});
+        assert_eq!(document.value, rest);
+        let numbers: Vec<_> = document.numbers.into_iter().collect();
+        let number = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let expected =
+            [number("b", "3.50"), number("metadata.a", "1.50"), number("metadata.z", "2.50")];
+        assert_eq!(numbers, expected);
+
+        let document = yaml(b"metadata:\n  managedFields: []\n  name: a\n").unwrap();
+        assert_eq!(document.value, json!({"metadata": {"name": "a"}}));
+        assert!(document.owners.unwrap().is_reset());
+        for text in [r#"{"metadata":{"managedFields":null}}"#, r#"{"spec":{"managedFields":[]}}"#] {
+            assert_eq!(json(text.as_bytes()).unwrap().owners, None, "{text}");
+        }
+        let twice = br#"{"metadata":{"managedFields":[],"managedFields":[{}]}}"#;
+        let document = json(twice).unwrap();
+        assert_eq!(document.duplicates, ["metadata.managedFields"]);
+        assert_eq!(document.owners.unwrap().text(), "[{}]");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Who wrote which field of an object: the rules of server-side apply.
 //!
-//! Owns `metadata.managedFields`: sets of paths ([`Set`]) in the form FieldsV1, schemas compiled
+//! Owns `metadata.managedFields`: its text ([`Entries`]), sets of paths ([`Set`]) in the form FieldsV1, schemas compiled
 //! for merging ([`Schema`]), the walks over objects that need them, and what becomes of owners
 //! when somebody updates or applies ([`Tracker`]). Pure: conversion between versions is handed in
 //! as [`Versions`]. The rules are those of structured-merge-diff 6 and of apimachinery's
@@ -8,7 +8,9 @@
 
 mod compare;
 mod element;
+mod entries;
 mod field_set;
+mod fields;
 mod items;
 mod managed;
 mod merge;
@@ -25,6 +27,7 @@ mod value;
 
 pub use compare::{Comparison, compare};
 pub use element::{Element, Path, path_text};
+pub use entries::{Entries, join, split};
 pub use field_set::field_set;
 pub use managed::{MAX_UPDATERS, Managed};
 pub use merge::merge;
@@ -33,7 +36,7 @@ pub use reconcile::reconcile;
 pub use remove::{extract, remove, with_keys};
 pub use schema::{Atom, Field, List, Map, Scalar, Schema, Type};
 pub use set::Set;
-pub use tracker::{Applied, Tracker, stripped};
+pub use tracker::{Applied, Tracker};
 pub use updater::{Conflict, Error, Manager, Managers, Operation, Owned, Updater, Versions};
 pub use validate::{Duplicates, validate};
 pub use value::{order, same};

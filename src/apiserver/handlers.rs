@@ -152,7 +152,7 @@ impl Target<'_> {
         if let Some(operation) = &mut info.operation {
             operation.action = Action::Create(Ok(WriteOptions::default()));
         }
-        authorizer.authorize(self.user, &info).await
+        authorizer.authorize(self.user, &info).await.outcome
     }
 
     /// Passes on what the registry had to say.
@@ -172,9 +172,17 @@ fn manager_of(query: &Query, headers: &HeaderMap) -> String {
     if !named.is_empty() {
         return named.to_owned();
     }
-    let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
-    let program = agent.unwrap_or_default().split('/').next().unwrap_or_default();
-    program.chars().filter(|c| !c.is_control()).take(MAX_MANAGER).collect()
+    let agent = headers.get(http::header::USER_AGENT).map_or(&[][..], |value| value.as_bytes());
+    let agent = String::from_utf8_lossy(agent);
+    let program = agent.split('/').next().unwrap_or_default();
+    let mut name = String::new();
+    for c in program.chars().filter(|c| !c.is_control()) {
+        if name.len() + c.len_utf8() > MAX_MANAGER {
+            break;
+        }
+        name.push(c);
+    }
+    name
 }
 
 async fn resource(

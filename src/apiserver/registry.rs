@@ -44,6 +44,7 @@ use crate::{
     api::{
         decode::Document,
         kind::{DecodeError, Decoded, Kind, Part, Validation, Version},
+        ownership::{Entries, join, split},
     },
     error,
 };
@@ -75,8 +76,10 @@ pub struct Call<'a> {
 #[derive(Debug)]
 pub struct Object {
     pub key: Key,
-    /// Hub form, with `metadata.resourceVersion`.
+    /// Hub form, with `metadata.resourceVersion` and without its owners.
     pub hub: Value,
+    /// Who owns its fields.
+    pub owners: Option<Entries>,
     pub revision: Revision,
     /// Bytes of what is stored, about.
     pub size: usize,
@@ -95,9 +98,9 @@ impl Registry {
     ) -> Self {
         let range = whole(kind);
         let decode = move |bytes: &[u8]| {
-            let stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            let (stored, owners) = split(bytes).map_err(|error| error.to_string())?;
             let hub = kind.decode_stored(stored).map_err(|error| error.to_string())?;
-            Ok(form(kind, &hub))
+            Ok(form(kind, &hub, owners))
         };
         let cache = Cache::new(Arc::clone(&store), range, Box::new(decode));
         Self { kind, store, cache, admission }
@@ -135,18 +138,23 @@ impl Registry {
     fn decode(
         &self,
         call: &mut Call<'_>,
-        body: Document,
+        mut body: Document,
         name: &str,
         stored: Option<&Value>,
         options: WriteOptions,
     ) -> Result<Understood> {
         self.check_head(call.version, &body.value)?;
         let weight = body.weight;
+        let owners = body.owners.take();
+        if let Some(Err(why)) = owners.as_ref().map(|owners| load::work(weight, || owners.check()))
+        {
+            let why = format!("metadata.managedFields: {why}");
+            return Err(self.not_handled(call.version, self.kind.kind(), &why));
+        }
         let decode = || self.kind.decode(call.version, body, stored);
-        let Decoded { mut hub, strict, warnings } =
+        let Decoded { hub, strict, warnings } =
             load::work(weight, decode).map_err(|e| not_understood(self.kind, name, e))?;
         call.warnings.extend(warnings);
-        let managed = meta::take(&mut hub, "managedFields");
         let strict = match options.field_validation {
             FieldValidation::Ignore => Vec::new(),
             FieldValidation::Warn => {
@@ -155,19 +163,22 @@ impl Registry {
             }
             FieldValidation::Strict => strict,
         };
-        Ok(Understood { hub, strict, managed })
+        Ok(Understood { hub, strict, owners })
+    }
+
+    fn not_handled(&self, version: Version, given: &str, why: &str) -> ApiError {
+        ApiError::bad_request(format!(
+            "{given} in version {:?} cannot be handled as a {}: {why}",
+            version.as_str(),
+            self.kind.kind()
+        ))
     }
 
     /// The body's own word about what it is; saying nothing agrees.
     fn check_head(&self, version: Version, body: &Value) -> Result<()> {
         let kind = self.kind.kind();
         let api_version = self.kind.api_version(version);
-        let refuse = |given: &str, why: &str| {
-            ApiError::bad_request(format!(
-                "{given} in version {:?} cannot be handled as a {kind}: {why}",
-                version.as_str()
-            ))
-        };
+        let refuse = |given: &str, why: &str| self.not_handled(version, given, why);
         if !body.is_object() {
             return Err(refuse(kind, "the body is not an object"));
         }
@@ -230,28 +241,31 @@ impl Registry {
     fn written(
         &self,
         key: Key,
-        hub: Value,
+        (hub, owners): (Value, Option<Entries>),
         revision: Revision,
         stored: Bytes,
         event: EventType,
     ) -> Object {
-        let show = || Cached::new(key.clone(), form(self.kind, &hub), revision, event);
+        let form = || form(self.kind, &hub, owners.clone());
+        let show = || Cached::new(key.clone(), form(), revision, event);
         let shown = load::work(stored.len(), show).ok().map(Arc::new);
         if let Some(shown) = &shown {
             self.cache.offer(Arc::clone(shown), stored);
         }
-        Object { shown, ..Object::new(key, hub, revision) }
+        Object { shown, ..Object::new(key, (hub, owners), revision) }
     }
 
-    /// The bytes that a store keeps: the hub without its revision.
+    /// The hub without its revision, as a store keeps it.
     fn to_stored(hub: &Value) -> Value {
         let mut stored = hub.clone();
         drop(meta::take(&mut stored, "resourceVersion"));
         stored
     }
 
-    fn to_bytes(stored: &Value) -> Bytes {
-        serde_json::to_vec(stored).expect("a Value has string keys only").into()
+    fn to_bytes(stored: &Value, owners: Option<&Entries>) -> Bytes {
+        let mut json = Vec::with_capacity(1024);
+        join(&mut json, stored, owners);
+        json.into()
     }
 
     /// What the store holds under a key, and the room for what is made of it. A large object is
@@ -271,9 +285,9 @@ impl Registry {
         let cached = self.cache.known(key)?;
         let small = cached.whole && cached.json().len() <= load::SMALL;
         small.then(|| {
-            let (hub, size) = (cached.tree(), cached.json().len());
+            let ((hub, owners), size) = (cached.apart(), cached.json().len());
             let (key, revision) = (key.clone(), cached.revision);
-            Object { key, hub, revision, size, share: Share::NONE, shown: None }
+            Object { key, hub, owners, revision, size, share: Share::NONE, shown: None }
         })
     }
 
@@ -288,10 +302,9 @@ impl Registry {
             let (key, reason) = (key.clone(), why);
             ApiError::internal(cache::Error::Undecodable { key, reason })
         };
-        let stored: Value =
-            serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;
+        let (stored, owners) = split(value).map_err(|error| unreadable(error.to_string()))?;
         let hub = self.kind.decode_stored(stored).map_err(|error| unreadable(error.to_string()))?;
-        let object = Object::new(key.clone(), hub, revision);
+        let object = Object::new(key.clone(), (hub, owners), revision);
         Ok(Object { size: value.len(), ..object })
     }
 
@@ -346,20 +359,20 @@ impl Registry {
 }
 
 /// An object as caches keep it.
-fn form(kind: &dyn Kind, hub: &Value) -> Form {
+fn form(kind: &dyn Kind, hub: &Value, owners: Option<Entries>) -> Form {
     let fields = kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect();
     let object = kind.encode(kind.versions()[0], hub);
     // What a later release wrote is kept, and not shown.
     let whole = object == *hub;
-    Form { object, fields, whole }
+    Form { object, owners, fields, whole }
 }
 
 /// A body, understood.
 struct Understood {
     hub: Value,
     strict: Vec<String>,
-    /// What it said in `metadata.managedFields`.
-    managed: Option<Value>,
+    /// What it said about them.
+    owners: Option<Entries>,
 }
 
 fn not_understood(kind: &dyn Kind, name: &str, error: DecodeError) -> ApiError {
@@ -376,9 +389,18 @@ fn whole(kind: &dyn Kind) -> Prefix {
 }
 
 impl Object {
-    fn new(key: Key, mut hub: Value, revision: Revision) -> Self {
+    fn new(key: Key, (mut hub, owners): (Value, Option<Entries>), revision: Revision) -> Self {
         hub["metadata"]["resourceVersion"] = json!(revision.to_string());
-        Self { key, hub, revision, size: 0, share: Share::NONE, shown: None }
+        Self { key, hub, owners, revision, size: 0, share: Share::NONE, shown: None }
+    }
+
+    /// All of it in one tree, to be shown.
+    pub fn whole(&self) -> Value {
+        let mut whole = self.hub.clone();
+        if let Some(owners) = &self.owners {
+            owners.put_into(&mut whole);
+        }
+        whole
     }
 
     pub fn name(&self) -> &str {

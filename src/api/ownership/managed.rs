@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 use super::{
+    entries::Entries,
     set::Set,
     updater::{Manager, Managers, Operation, Owned},
 };
@@ -15,6 +16,26 @@ pub const MAX_UPDATERS: usize = 10;
 
 /// Whose fields those of the oldest are from then on.
 const ANCIENT: &str = "ancient-changes";
+
+/// The one form of sets that there is.
+const FIELDS: &str = "FieldsV1";
+
+/// An entry, its names in order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    api_version: &'a str,
+    fields_type: &'static str,
+    #[serde(rename = "fieldsV1")]
+    fields: &'a Set,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    manager: &'a str,
+    operation: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<String>,
+}
 
 /// Owners of an object's fields, and when each of them last changed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,21 +47,21 @@ pub struct Managed {
 
 impl Managed {
     /// Reads the entries of an object; refuses those that no server wrote.
-    pub fn read(entries: &Value) -> Result<Self, String> {
+    pub fn read(entries: &Entries) -> Result<Self, String> {
         let mut managed = Self::default();
-        for (at, entry) in entries.as_array().into_iter().flatten().enumerate() {
-            let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
-            let operation = match entry["operation"].as_str() {
+        let read = entries.read().map_err(|error| error.to_string())?;
+        for (at, entry) in read.into_iter().enumerate() {
+            let operation = match entry.operation.as_deref() {
                 Some("Apply") => Operation::Apply,
                 Some("Update") => Operation::Update,
                 _ => return Err("operation must be `Apply` or `Update`".to_owned()),
             };
-            let version = text("apiVersion");
+            let version = entry.api_version.unwrap_or_default();
             if version.is_empty() {
                 return Err("apiVersion must not be empty".to_owned());
             }
-            match entry["fieldsType"].as_str().unwrap_or_default() {
-                "FieldsV1" => {}
+            match entry.fields_type.as_deref().unwrap_or_default() {
+                FIELDS => {}
                 "" => return Err(format!("missing fieldsType in managed fields entry {at}")),
                 other => {
                     return Err(format!(
@@ -48,13 +69,13 @@ impl Managed {
                     ));
                 }
             }
-            let set = match &entry["fieldsV1"] {
-                Value::Null => Set::default(),
-                fields => Set::from_fields(fields)?,
-            };
-            let manager = Manager::new(text("manager"), operation, &version, text("subresource"));
-            let time = entry["time"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
-            if let Some(time) = time {
+            let set =
+                entry.fields.map_or(Ok(Set::default()), |raw| serde_json::from_str(raw.get()));
+            let set = set.map_err(|error| error.to_string())?;
+            let (name, part) = (entry.manager, entry.subresource);
+            let (name, part) = (name.unwrap_or_default(), part.unwrap_or_default());
+            let manager = Manager::new(name, operation, &version, part);
+            if let Some(time) = entry.time.and_then(|time| time.parse::<Timestamp>().ok()) {
                 managed.times.insert(manager.clone(), time.as_second());
             }
             managed.managers.insert(manager, Owned { version, set });
@@ -62,40 +83,31 @@ impl Managed {
         Ok(managed)
     }
 
-    /// The entries as they are stored and shown.
-    pub fn write(&self) -> Value {
+    /// The entries as they are stored and shown. None when nobody owns anything.
+    pub fn write(&self) -> Option<Entries> {
         let time = |manager: &Manager| self.times.get(manager).copied();
         let mut sorted: Vec<(&Manager, &Owned)> = self.managers.iter().collect();
         sorted.sort_by_key(|(manager, owned)| {
             let seconds = time(manager).unwrap_or_default();
             (manager.operation, seconds, &manager.name, &owned.version, &manager.subresource)
         });
-        let entry = |(manager, owned): (&Manager, &Owned)| {
-            let mut entry = Map::new();
-            entry.insert("apiVersion".into(), json!(owned.version));
-            entry.insert("fieldsType".into(), json!("FieldsV1"));
-            entry.insert("fieldsV1".into(), owned.set.to_fields());
-            entry.insert("operation".into(), json!(manager.operation.as_str()));
-            let named = [("manager", &manager.name), ("subresource", &manager.subresource)];
-            for (field, text) in named.into_iter().filter(|(_, text)| !text.is_empty()) {
-                entry.insert(field.into(), json!(text));
-            }
-            let time = time(manager).and_then(|seconds| Timestamp::from_second(seconds).ok());
-            if let Some(time) = time {
-                entry.insert("time".into(), json!(time.to_string()));
-            }
-            Value::Object(entry)
-        };
-        sorted.into_iter().map(entry).collect()
-    }
-
-    /// Do the entries ask for a fresh start? An empty list does, and a list of one empty entry.
-    pub fn is_reset(entries: &Value) -> bool {
-        match entries.as_array().map(Vec::as_slice) {
-            Some([]) => true,
-            Some([only]) => only.as_object().is_some_and(Map::is_empty),
-            _ => false,
-        }
+        let written: Vec<Written<'_>> = sorted
+            .into_iter()
+            .map(|(manager, owned)| {
+                let seconds = time(manager);
+                let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+                Written {
+                    api_version: &owned.version,
+                    fields_type: FIELDS,
+                    fields: &owned.set,
+                    manager: &manager.name,
+                    operation: manager.operation.as_str(),
+                    subresource: &manager.subresource,
+                    time: time.map(|time| time.to_string()),
+                }
+            })
+            .collect();
+        (!written.is_empty()).then(|| Entries::from_written(&written))
     }
 
     /// Makes one of the oldest managers that only update, until there are few enough.

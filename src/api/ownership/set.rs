@@ -1,11 +1,9 @@
 //! Sets of paths, as a tree: each step says whether it is a member itself and what is below it.
 //!
-//! Owns FieldsV1, both ways, and the operations of sets. No step stands in a set that is neither
+//! Owns the operations of sets; `fields` has their JSON. No step stands in a set that is neither
 //! a member nor leads to one, and steps are in their order: equal sets are equal trees.
 
 use std::{cmp::Ordering, fmt};
-
-use serde_json::Value;
 
 use super::{
     element::{Element, Path, path_text},
@@ -15,14 +13,14 @@ use super::{
 /// A set of paths. The object as a whole is nobody's, so the empty path is never a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Step {
-    element: Element,
-    member: bool,
-    below: Set,
+pub(super) struct Step {
+    pub(super) element: Element,
+    pub(super) member: bool,
+    pub(super) below: Set,
 }
 
 impl Set {
@@ -257,44 +255,6 @@ impl Set {
             };
             steps.extend(step.filter(|step| step.member || !step.below.is_empty()));
         }
-    }
-
-    /// FieldsV1.
-    pub fn to_fields(&self) -> Value {
-        let field = |step: &Step| {
-            let mut below = step.below.to_fields();
-            if step.member && !step.below.is_empty() {
-                below["."] = Value::Object(serde_json::Map::new());
-            }
-            (step.element.to_key(), below)
-        };
-        Value::Object(self.steps.iter().map(field).collect())
-    }
-
-    /// Reads FieldsV1. What a later server knows is left out.
-    pub fn from_fields(fields: &Value) -> Result<Self, String> {
-        Ok(Self::read(fields)?.0)
-    }
-
-    /// What is below a key, and whether the key itself is a member.
-    fn read(fields: &Value) -> Result<(Self, bool), String> {
-        let mut set = Self::default();
-        let object = match fields {
-            Value::Null => return Ok((set, true)),
-            Value::Object(object) => object,
-            other => return Err(format!("expected an object, got {other}")),
-        };
-        let mut member = false;
-        for (key, value) in object {
-            if key == "." {
-                member = true;
-            } else if let Some(element) = Element::parse(key)? {
-                let (below, is_member) = Self::read(value)?;
-                set.add(element, is_member, below);
-            }
-        }
-        let member = member || set.is_empty();
-        Ok((set, member))
     }
 }
 

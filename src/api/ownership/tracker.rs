@@ -4,15 +4,17 @@
 //! Owns the managers that the server invents (`before-first-apply`), the fields that no manager
 //! owns, and the way from kubectl's client-side apply to server-side apply.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 use super::{
-    compare::compare,
+    compare::{Comparison, compare},
     element::path_text,
     field_set::field_set,
     managed::{MAX_UPDATERS, Managed},
     set::Set,
-    updater::{Conflict, Error, Manager, Operation, Owned, Updater, Versions},
+    updater::{Conflict, Error, Manager, Managers, Operation, Owned, Updater, Versions},
     validate::{Duplicates, validate},
 };
 
@@ -28,26 +30,23 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Most bytes of all annotations together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// Fields that the server writes.
-const STRIPPED: [&str; 12] = [
-    "apiVersion",
-    "kind",
-    "metadata",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.creationTimestamp",
-    "metadata.selfLink",
-    "metadata.uid",
-    "metadata.clusterName",
-    "metadata.generation",
-    "metadata.managedFields",
-    "metadata.resourceVersion",
-];
-
-/// The fields that nobody owns.
-pub fn stripped() -> Set {
-    Set::of_fields(&STRIPPED)
-}
+/// Fields that the server writes, which nobody owns.
+static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
+    Set::of_fields(&[
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.creationTimestamp",
+        "metadata.selfLink",
+        "metadata.uid",
+        "metadata.clusterName",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.resourceVersion",
+    ])
+});
 
 /// One write: of which version, through which subresource (empty for the object itself), when.
 pub struct Tracker<'a, V> {
@@ -95,9 +94,17 @@ impl<V: Versions> Tracker<'_, V> {
         let current = Manager { version: String::new(), ..manager.clone() };
         let Managed { managers, mut times } = managed;
         let updater = Updater::new(self.versions);
-        let mut managers = updater.update(live, new, self.version, managers, &current)?;
+        let changes = updater.compare(live, new, self.version)?;
+        if self.is_own(&changes, &managers, &manager) {
+            if !changes.modified.is_empty() {
+                times.insert(manager, self.now);
+            }
+            return Ok(Managed { managers, times });
+        }
+        let mut managers =
+            updater.update((live, new), changes, self.version, managers, &current)?;
         if let Some(Owned { version, set }) = managers.remove(&current) {
-            let set = set.difference(&stripped());
+            let set = set.difference(&STRIPPED);
             if !set.is_empty() {
                 let before = managers.remove(&manager).map(|owned| owned.set).unwrap_or_default();
                 let more = !set.difference(&before).is_empty();
@@ -109,6 +116,22 @@ impl<V: Versions> Tracker<'_, V> {
         let mut managed = Managed { managers, times };
         managed.cap(MAX_UPDATERS);
         Ok(managed)
+    }
+
+    /// Are there only new values of what the manager owns already, and alone? Then nobody's set
+    /// changes. Most writes are so: they report.
+    fn is_own(&self, changes: &Comparison, managers: &Managers, own: &Manager) -> bool {
+        let Comparison { removed, modified, added } = changes;
+        let nothing = |set: &Set| set.difference(&STRIPPED).is_empty();
+        nothing(removed)
+            && nothing(added)
+            && managers.iter().all(|(manager, owned)| {
+                owned.version == self.version
+                    && (manager == own || owned.set.intersection(modified).is_empty())
+            })
+            && managers
+                .get(own)
+                .map_or(modified.is_empty(), |owned| modified.difference(&owned.set).is_empty())
     }
 
     /// The object with what `manager` applies, and the owners after that. `live` has neither
@@ -161,7 +184,7 @@ impl<V: Versions> Tracker<'_, V> {
         let (object, mut managers) =
             updater.apply(live, config, self.version, managers, &manager, force)?;
         if let Some(Owned { version, set }) = managers.remove(&manager) {
-            let set = set.difference(&stripped());
+            let set = set.difference(&STRIPPED);
             if !set.is_empty() {
                 managers.insert(manager.clone(), Owned { version, set });
             }
@@ -307,13 +330,43 @@ mod tests {
             "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
             "time": "1970-01-01T00:00:10Z", "fieldsV1": {"f:spec": {".": {}, "f:a": {}}},
         }]);
-        assert_eq!(managed.write(), expected);
+        assert_eq!(managed.write().unwrap().text(), expected.to_string());
         let again = at(&free, 20).update(&first, &first, managed.clone(), "m").unwrap();
         assert_eq!(again, managed);
         let second = head(&json!({"a": 1, "b": 1}));
         let other = at(&free, 30).update(&first, &second, managed, "other").unwrap();
         let times: Vec<i64> = other.times.values().copied().collect();
         assert_eq!(times, [10, 30]);
+    }
+
+    #[test]
+    fn a_report_of_new_values_changes_no_set() {
+        let free = free();
+        let (first, second) = (head(&json!({"a": 1, "b": 1})), head(&json!({"a": 2, "b": 1})));
+        let made = |names: &[&str]| {
+            let mut managed = Managed::default();
+            for name in names {
+                let manager = Manager::new((*name).into(), Operation::Update, "v1", String::new());
+                let set = field_set(&free.0, &first).unwrap().difference(&STRIPPED);
+                managed.times.insert(manager.clone(), 1);
+                managed.managers.insert(manager, Owned { version: "v1".into(), set });
+            }
+            managed
+        };
+        let tracker = at(&free, 9);
+        let managed = made(&["m"]);
+        let after = tracker.update(&first, &second, managed.clone(), "m").unwrap();
+        assert_eq!(after.managers, managed.managers);
+        assert_eq!(after.times.values().collect::<Vec<_>>(), [&9]);
+        // Another owns the same, or the manager owns nothing yet: that changes.
+        for (names, own) in [(&["m", "n"][..], "m"), (&["m"][..], "n")] {
+            let before = made(names);
+            let after = tracker.update(&first, &second, before.clone(), own).unwrap();
+            assert_ne!(after.managers, before.managers, "{names:?}");
+        }
+        let third = head(&json!({"b": 1}));
+        let after = tracker.update(&first, &third, managed.clone(), "m").unwrap();
+        assert_ne!(after.managers, managed.managers);
     }
 
     #[test]

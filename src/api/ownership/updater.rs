@@ -110,11 +110,22 @@ impl<'a, V: Versions> Updater<'a, V> {
         Self { versions }
     }
 
-    /// The owners after a client wrote `new` over `live`.
-    pub fn update(
+    /// What a client changed that wrote `new` over `live`.
+    pub fn compare(
         &self,
         live: &Value,
         new: &Value,
+        version: &str,
+    ) -> Result<Comparison, Error<V::Error>> {
+        let object = |value| Object { version, value: Cow::Borrowed(value) };
+        self.changes(&object(live), &object(new))
+    }
+
+    /// The owners after a client wrote `new` over `live`, which it changed so.
+    pub fn update(
+        &self,
+        (live, new): (&Value, &Value),
+        changes: Comparison,
         version: &str,
         managers: Managers,
         manager: &Manager,
@@ -122,7 +133,8 @@ impl<'a, V: Versions> Updater<'a, V> {
         let live = Object { version, value: Cow::Borrowed(live) };
         let new = Object { version, value: Cow::Borrowed(new) };
         let managers = self.reconciled(&live, managers)?;
-        let (mut managers, changes) = self.transfer(&live, &new, managers, manager, true)?;
+        let (mut managers, changes) =
+            self.transfer((&live, &new), changes, managers, manager, true)?;
         let before = managers.remove(manager).map(|owned| owned.set).unwrap_or_default();
         let set =
             before.difference(&changes.removed).union(&changes.modified).union(&changes.added);
@@ -150,7 +162,8 @@ impl<'a, V: Versions> Updater<'a, V> {
         let set = self.without_reset(version, field_set(schema, config)?);
         let last = managers.insert(manager.clone(), Owned { version: version.to_owned(), set });
         let new = self.prune(merged, version, &managers, last)?;
-        let (managers, _) = self.transfer(&live, &new, managers, manager, force)?;
+        let changes = self.changes(&live, &new)?;
+        let (managers, _) = self.transfer((&live, &new), changes, managers, manager, force)?;
         let changed = !same(&live.value, &new.value);
         Ok((changed.then(|| new.value.into_owned()), managers))
     }
@@ -158,14 +171,13 @@ impl<'a, V: Versions> Updater<'a, V> {
     /// Takes from all other managers what the new object changes or removes.
     fn transfer(
         &self,
-        live: &Object<'_>,
-        new: &Object<'_>,
+        (live, new): (&Object<'_>, &Object<'_>),
+        changed: Comparison,
         mut managers: Managers,
         manager: &Manager,
         force: bool,
     ) -> Result<(Managers, Comparison), Error<V::Error>> {
-        let mut changes = BTreeMap::new();
-        changes.insert(new.version.to_owned(), self.changes(live, new)?);
+        let mut changes = BTreeMap::from([(new.version.to_owned(), changed)]);
         let mut conflicts = Vec::new();
         let mut kept = Managers::new();
         for (other, owned) in std::mem::take(&mut managers) {

@@ -206,10 +206,9 @@ impl<T: Hub> Kind for Served<T> {
                 let status = (!status.is_null()).then_some(status);
                 set(&mut merged, "status", status.as_ref());
                 self.known(Version::V1beta1).carry(old, &mut merged);
-                for name in ["managedFields", "resourceVersion"] {
-                    let value = new["metadata"].get(name);
-                    set(&mut merged["metadata"], name, value.or(old["metadata"].get(name)));
-                }
+                let revision = new["metadata"].get("resourceVersion");
+                let revision = revision.or(old["metadata"].get("resourceVersion"));
+                set(&mut merged["metadata"], "resourceVersion", revision);
                 merged
             }
         }

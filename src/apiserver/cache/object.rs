@@ -10,13 +10,17 @@ use super::super::{
     selector::Facets,
     storage::{Key, Revision},
 };
-use crate::api::decode::weight;
+use crate::api::{
+    decode::weight,
+    ownership::{Entries, join, split},
+};
 
 /// An object as its kind read it.
 #[derive(Debug)]
 pub struct Form {
-    /// As the kind's first version shows it.
+    /// As the kind's first version shows it, without its owners.
     pub object: Value,
+    pub owners: Option<Entries>,
     /// Values of the kind's selectable fields, in their order.
     pub fields: Vec<String>,
     /// The store holds nothing of the object that is not shown.
@@ -69,10 +73,11 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    pub fn new(type_: EventType, object: &Value) -> Self {
-        let mut line = Vec::with_capacity(2048);
+    pub fn new(type_: EventType, object: &Value, owners: Option<&Entries>) -> Self {
+        let owned = owners.map_or(0, |owners| owners.text().len());
+        let mut line = Vec::with_capacity(2048 + owned);
         line.extend_from_slice(type_.begin());
-        serde_json::to_writer(&mut line, object).expect("a Value has string keys only");
+        join(&mut line, object, owners);
         line.extend_from_slice(END);
         line.shrink_to_fit();
         Self { line: line.into(), type_ }
@@ -104,13 +109,14 @@ pub(super) type Shared = Result<Arc<Cached>, String>;
 impl Cached {
     /// The object under its revision.
     pub fn new(key: Key, form: Form, revision: Revision, event: EventType) -> Result<Self, String> {
-        let Form { mut object, fields, whole } = form;
+        let Form { mut object, owners, fields, whole } = form;
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         let metadata = metadata.ok_or("it has no metadata")?;
         metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
         let facets = Facets::of(&object["metadata"], fields);
-        let weight = weight::of(&object);
-        let shown = Encoded::new(event, &object);
+        let seen = owners.as_ref().map_or(0, |owners| weight::foresee(owners.text().as_bytes()));
+        let weight = weight::of(&object) + seen;
+        let shown = Encoded::new(event, &object, owners.as_ref());
         let (older, partial) = (OnceLock::new(), OnceLock::new());
         Ok(Self { key, revision, facets, weight, whole, event, shown, older, partial })
     }
@@ -118,7 +124,7 @@ impl Cached {
     /// The same under the revision of a change that took it from its reader's sight.
     #[must_use]
     pub fn last_seen(&self, revision: Revision) -> Self {
-        let mut object = self.tree();
+        let (mut object, owners) = self.apart();
         object["metadata"]["resourceVersion"] = revision.to_string().into();
         Self {
             key: self.key.clone(),
@@ -127,7 +133,7 @@ impl Cached {
             weight: self.weight,
             whole: self.whole,
             event: EventType::Deleted,
-            shown: Encoded::new(EventType::Deleted, &object),
+            shown: Encoded::new(EventType::Deleted, &object, owners.as_ref()),
             older: OnceLock::new(),
             partial: OnceLock::new(),
         }
@@ -148,14 +154,24 @@ impl Cached {
         serde_json::from_slice(self.json()).expect("it was written by serde_json")
     }
 
+    /// The same, and its owners beside it.
+    pub fn apart(&self) -> (Value, Option<Entries>) {
+        split(self.json()).expect("it was written by serde_json")
+    }
+
+    fn encoded(&self, show: impl FnOnce(&Value) -> Value) -> Encoded {
+        let (object, owners) = self.apart();
+        Encoded::new(self.event, &show(&object), owners.as_ref())
+    }
+
     /// The object in the kind's older version, made by whoever asks first.
     pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> &Encoded {
-        self.older.get_or_init(|| Encoded::new(self.event, &show(&self.tree())))
+        self.older.get_or_init(|| self.encoded(show))
     }
 
     /// The object's metadata in the kind's first version, made by whoever asks first.
     pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> &Encoded {
-        self.partial.get_or_init(|| Encoded::new(self.event, &show(&self.tree())))
+        self.partial.get_or_init(|| self.encoded(show))
     }
 
     pub fn name(&self) -> &str {

@@ -201,7 +201,9 @@ impl Feed {
         let first = std::mem::take(&mut self.first);
         match self.viewer.shared(object) {
             Some(encoded) => encoded.line(type_),
-            None => Encoded::new(type_, &self.viewer.event(&object.tree(), first)).line(type_),
+            None => {
+                Encoded::new(type_, &self.viewer.event(&object.tree(), first), None).line(type_)
+            }
         }
     }
 

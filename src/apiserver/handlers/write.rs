@@ -116,7 +116,7 @@ async fn respond_written(
 ) -> Result<Response<Body>> {
     match &object.shown {
         Some(shown) => respond_object(code, output, viewer, shown).await,
-        None => output.respond(code, &viewer.object(&object.hub)?),
+        None => output.respond(code, &viewer.object(&object.whole())?),
     }
 }
 
@@ -146,7 +146,7 @@ pub(super) async fn delete(target: &Target<'_>, body: Arrived) -> Result<Respons
             // The deprecated option asks for the dependents first, so the request only began.
             let begun = options.orphan_dependents == Some(false);
             let code = if begun { StatusCode::ACCEPTED } else { StatusCode::OK };
-            output.respond(code, &viewer.object(&object.hub)?)
+            output.respond(code, &viewer.object(&object.whole())?)
         }
     }
 }

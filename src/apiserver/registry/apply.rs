@@ -66,19 +66,13 @@ impl Apply {
     fn check_head(&self, kind: &dyn Kind, version: Version) -> Result<()> {
         let text = |name: &str| self.body.value[name].as_str().unwrap_or_default();
         let (api_version, named) = (text("apiVersion"), text("kind"));
-        let expected = kind.api_version(version);
-        if named != kind.kind() || api_version.split('/').next() != expected.split('/').next() {
+        if named != kind.kind() || api_version != kind.api_version(version) {
+            let place = if api_version.contains('/') { "" } else { "/" };
             return Err(ApiError::bad_request(format!(
-                "invalid object type: {api_version}, Kind={named}"
+                "invalid object type: {place}{api_version}, Kind={named}"
             )));
         }
-        if api_version != expected {
-            return Err(ApiError::bad_request(format!(
-                "Incorrect version specified in apply patch. Specified patch version: \
-                 {api_version}, expected: {expected}"
-            )));
-        }
-        if self.body.value["metadata"].get("managedFields").is_some_and(|list| !list.is_null()) {
+        if self.body.owners.is_some() {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         Ok(())
@@ -91,7 +85,7 @@ impl Apply {
         call: &Call<'_>,
         kind: &'static dyn Kind,
         part: Part,
-        stored: Option<&Value>,
+        stored: Option<&Object>,
         live: Value,
     ) -> Result<Merged> {
         self.check_head(kind, call.version)?;
@@ -161,4 +155,9 @@ impl Registry {
             }
         }
     }
+}
+
+/// 400 for fields that an applied object has twice.
+pub(super) fn strict_error(strict: &[String]) -> ApiError {
+    ApiError::bad_request(format!("error strict decoding YAML: {}", strict.join(", ")))
 }

@@ -2,16 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    Call, Object, Registry, Understood, meta,
-    owners::{self, Owners},
-};
+use super::{Call, Object, Registry, Understood, apply, meta, owners::Owners};
 use crate::{
     api::{
         decode::{Document, weight},
         field::{ErrorList, aggregate},
         kind::Part,
-        ownership::Managed,
+        ownership::{Entries, Managed},
         validation::warning,
     },
     apiserver::{
@@ -47,8 +44,11 @@ impl Registry {
         options: WriteOptions,
     ) -> Result<Object> {
         let given = body.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let Understood { mut hub, strict, managed: given } =
+        let Understood { mut hub, strict, owners: given } =
             self.decode(call, body, &given, None, options)?;
+        if !strict.is_empty() && managed.is_some() {
+            return Err(apply::strict_error(&strict));
+        }
         if !strict.is_empty() {
             let besides = self.besides(call, &hub);
             return Err(self.strict_error(call, &strict, &besides));
@@ -88,16 +88,15 @@ impl Registry {
         &self,
         call: &mut Call<'_>,
         mut hub: Value,
-        (managed, given): (Option<&Managed>, Option<&Value>),
+        (managed, given): (Option<&Managed>, Option<&Entries>),
         options: WriteOptions,
     ) -> Result<Object> {
         meta::begin(&mut hub);
         self.kind.begin(&mut hub);
-        if let Some(managed) = managed {
-            owners::write(&mut hub, managed);
-        } else {
-            Owners::new(self.kind, Part::Main, None).after_update(call, &mut hub, given);
-        }
+        let owners = match managed {
+            Some(managed) => managed.write(),
+            None => Owners::new(self.kind, Part::Main, None).after_update(call, &hub, given),
+        };
         let name = meta::text(&hub, "name").to_owned();
         self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
             .await?;
@@ -114,11 +113,19 @@ impl Registry {
             // Nothing was stored, so there is no revision to show.
             let revision = storage::Revision(0);
             let share = Share::NONE;
-            return Ok(Object { key, hub, revision, size: weight, share, shown: None });
+            return Ok(Object { key, hub, owners, revision, size: weight, share, shown: None });
         }
-        let bytes = Self::to_bytes(&hub);
-        match self.store.create(&key, bytes.clone()).await {
-            Ok(revision) => Ok(self.written(key, hub, revision, bytes, EventType::Added)),
+        let mut owners = owners;
+        let mut bytes = Self::to_bytes(&hub, owners.as_ref());
+        let mut created = self.store.create(&key, bytes.clone()).await;
+        if matches!(created, Err(storage::Error::TooLarge { .. })) && managed.is_none() {
+            // Nobody asked for the owners, so the object comes first.
+            owners = None;
+            bytes = Self::to_bytes(&hub, None);
+            created = self.store.create(&key, bytes.clone()).await;
+        }
+        match created {
+            Ok(revision) => Ok(self.written(key, (hub, owners), revision, bytes, EventType::Added)),
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
             Err(error) => Err(self.write_error(&name, &error)),
         }

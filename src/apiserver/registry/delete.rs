@@ -87,10 +87,12 @@ impl Registry {
                     return Ok(Deleted::Pending(current));
                 }
                 if options.dry_run {
+                    let next = (next, current.owners);
                     return Ok(Deleted::Pending(Object::new(key, next, current.revision)));
                 }
-                let bytes = Self::to_bytes(&Self::to_stored(&next));
+                let bytes = Self::to_bytes(&Self::to_stored(&next), current.owners.as_ref());
                 let updated = self.store.update(&key, current.revision, bytes).await;
+                let next = (next, current.owners);
                 updated.map(|at| Deleted::Pending(Object::new(key.clone(), next, at)))
             };
             match written {

@@ -65,7 +65,8 @@ impl Registry {
                     return Ok(());
                 }
             };
-            let bytes = Self::to_bytes(&Self::to_stored(&object.hub));
+            let stored = Self::to_stored(&object.hub);
+            let bytes = Self::to_bytes(&stored, object.owners.as_ref());
             if bytes == entry.value {
                 found.current += 1;
                 return Ok(());

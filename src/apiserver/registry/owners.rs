@@ -7,28 +7,32 @@
 use serde_json::{Map, Value};
 use tracing::error;
 
-use super::{Call, meta};
+use super::{Call, Object};
 use crate::{
     api::{
         decode::Document,
         kind::{DecodeError, Kind, Part, Version},
         names::annotation,
-        ownership::{Applied, Conflict, Error, Managed, Schema, Set, Tracker, Versions},
+        ownership::{Applied, Conflict, Entries, Error, Managed, Schema, Set, Tracker, Versions},
     },
     apiserver::status::{ApiError, Result},
 };
+
+/// Most bytes of entries that a client may bring. Longer ones are those of the object itself, sent
+/// back, or are nobody's.
+const MAX_GIVEN: usize = 1024 * 1024;
 
 /// The versions of a kind, around one object.
 pub(super) struct Owners<'a> {
     kind: &'static dyn Kind,
     part: Part,
     /// The object as it is stored, which conversions lean on.
-    stored: Option<&'a Value>,
+    stored: Option<&'a Object>,
     reset: Set,
 }
 
 impl<'a> Owners<'a> {
-    pub(super) fn new(kind: &'static dyn Kind, part: Part, stored: Option<&'a Value>) -> Self {
+    pub(super) fn new(kind: &'static dyn Kind, part: Part, stored: Option<&'a Object>) -> Self {
         let reset = match part {
             Part::Main if kind.has_status() => Set::of_fields(&["status"]),
             Part::Status => Set::of_fields(&["metadata", "spec"]),
@@ -39,21 +43,29 @@ impl<'a> Owners<'a> {
 
     /// The owners after `next` was written over what is stored. `given` is what the body said
     /// about them: a client may change entries, or begin anew with none.
-    pub(super) fn after_update(&self, call: &Call<'_>, next: &mut Value, given: Option<&Value>) {
-        let live = self.stored.map_or(&Value::Null, |hub| &hub["metadata"]["managedFields"]);
-        let main = self.part == Part::Main;
-        let managed = match given.filter(|given| main && !given.is_null()) {
-            Some(given) if Managed::is_reset(given) => Managed::default(),
+    pub(super) fn after_update(
+        &self,
+        call: &Call<'_>,
+        next: &Value,
+        given: Option<&Entries>,
+    ) -> Option<Entries> {
+        let given = given.filter(|given| {
+            // What is sent back as it was read says nothing, and only servers make so much.
+            self.part == Part::Main
+                && Some(*given) != self.entries()
+                && given.text().len() <= MAX_GIVEN
+        });
+        let managed = match given {
+            Some(given) if given.is_reset() => Managed::default(),
             Some(given) => match Managed::read(given) {
                 Ok(managed) if !managed.managers.is_empty() => managed,
-                _ => Managed::read(live).unwrap_or_default(),
+                _ => self.managed().unwrap_or_default(),
             },
-            None => Managed::read(live).unwrap_or_default(),
+            None => self.managed().unwrap_or_default(),
         };
         if self.stored.is_some() && managed.managers.is_empty() {
             // Nobody kept owners so far. The first apply begins.
-            drop(meta::take(next, "managedFields"));
-            return;
+            return None;
         }
         let version = self.kind.api_version(call.version);
         let is_hub = call.version != Version::V1alpha1;
@@ -61,20 +73,31 @@ impl<'a> Owners<'a> {
         let (before, after) = match self.stored {
             None => (Value::Null, self.shown(call.version, next)),
             // Nothing is converted, so what stays as it is need not be looked at.
-            Some(hub) if is_hub && nobody_else => {
+            Some(Object { hub, .. }) if is_hub && nobody_else => {
                 let (before, after) = differing(hub, next);
                 (self.shown(call.version, &before), self.shown(call.version, &after))
             }
-            Some(hub) => (self.shown(call.version, hub), self.shown(call.version, next)),
+            Some(Object { hub, .. }) => {
+                (self.shown(call.version, hub), self.shown(call.version, next))
+            }
         };
         match self.tracker(&version).update(&before, &after, managed, &call.manager) {
-            Ok(managed) => write(next, &managed),
+            Ok(managed) => managed.write(),
             Err(why) => {
                 let why = text(&why);
                 error!(kind = self.kind.kind(), why, "Failed to track who owns fields");
-                drop(meta::take(next, "managedFields"));
+                self.entries().cloned()
             }
         }
+    }
+
+    fn entries(&self) -> Option<&Entries> {
+        self.stored.and_then(|stored| stored.owners.as_ref())
+    }
+
+    /// Who owned what so far.
+    fn managed(&self) -> Result<Managed, String> {
+        self.entries().map_or_else(|| Ok(Managed::default()), Managed::read)
     }
 
     /// The object with what is applied, as the version shows it, and the owners after that.
@@ -85,8 +108,8 @@ impl<'a> Owners<'a> {
         config: &Value,
         force: bool,
     ) -> Result<Applied> {
-        let entries = self.stored.map_or(&Value::Null, |hub| &hub["metadata"]["managedFields"]);
-        let managed = Managed::read(entries)
+        let managed = self
+            .managed()
             .map_err(|why| ApiError::internal(format!("failed to decode managed fields: {why}")))?;
         let version = self.kind.api_version(call.version);
         let live = without_views(live);
@@ -135,7 +158,8 @@ impl Versions for Owners<'_> {
     fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, DecodeError> {
         let served = "both versions have a schema, so they are served";
         let (from, to) = (self.version(from).expect(served), self.version(to).expect(served));
-        let decoded = self.kind.decode(from, Document::from(object.clone()), self.stored)?;
+        let stored = self.stored.map(|stored| &stored.hub);
+        let decoded = self.kind.decode(from, Document::from(object.clone()), stored)?;
         Ok(self.shown(to, &decoded.hub))
     }
 
@@ -144,29 +168,15 @@ impl Versions for Owners<'_> {
     }
 }
 
-/// Writes the owners into the object.
-pub(super) fn write(hub: &mut Value, managed: &Managed) {
-    drop(meta::take(hub, "managedFields"));
-    if !managed.managers.is_empty() {
-        meta::fields(hub).insert("managedFields".into(), managed.write());
-    }
-}
-
-/// Restores the old times when nothing else changed.
-pub(super) fn settle(next: &mut Value, old: &Value) {
-    let count = |entries: &Value| entries.as_array().map(Vec::len);
-    let (now, before) = (&next["metadata"]["managedFields"], &old["metadata"]["managedFields"]);
-    let alike = |(now, before): (&Value, &Value)| same_but(now, before, &["time"]);
-    let mut pairs =
-        now.as_array().into_iter().flatten().zip(before.as_array().into_iter().flatten());
-    let settled = now != before
-        && count(now) == count(before)
-        && pairs.all(alike)
-        && same_but(next, old, &["metadata"])
-        && same_but(&next["metadata"], &old["metadata"], &["managedFields", "resourceVersion"]);
-    if settled {
-        next["metadata"]["managedFields"] = before.clone();
-    }
+/// The old entries, when nothing but their times changed with `next`.
+pub(super) fn settled(owners: Option<Entries>, next: &Value, current: &Object) -> Option<Entries> {
+    let Object { hub, owners: before, .. } = current;
+    let same = |(now, before): (&Entries, &Entries)| now.same_but_times(before);
+    let settled = owners != *before
+        && same_but(next, hub, &["metadata"])
+        && same_but(&next["metadata"], &hub["metadata"], &["resourceVersion"])
+        && owners.as_ref().zip(before.as_ref()).is_some_and(same);
+    if settled { before.clone() } else { owners }
 }
 
 /// Are they equal in all fields but these?
@@ -213,12 +223,11 @@ fn differing(old: &Value, new: &Value) -> (Value, Value) {
     }
 }
 
-/// Without the owners themselves, and without the surplus that an older version shows.
+/// Without the surplus that an older version shows.
 pub(super) fn without_views(mut shown: Value) -> Value {
     let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) else {
         return shown;
     };
-    metadata.remove("managedFields");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove(annotation::SURPLUS);
         if annotations.is_empty() {
@@ -246,7 +255,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{ownership::compare, scheme::Scheme};
+    use crate::{
+        api::{ownership::compare, scheme::Scheme},
+        apiserver::storage::{Key, Revision},
+    };
 
     fn pilot(status: &Value) -> Value {
         let metadata = json!({"name": "a", "labels": {"a": "b"}});
@@ -291,12 +303,15 @@ mod tests {
 
     #[test]
     fn a_time_alone_is_not_written() {
-        let entry = |time: &str, manager: &str| json!([{"manager": manager, "time": time}]);
-        let object = |entries: &Value, phase: &str, revision: &str| {
-            let metadata = json!({"managedFields": entries, "resourceVersion": revision});
-            json!({"metadata": metadata, "spec": {"phase": phase}})
+        let object = |entries: &Value, phase: &str, revision: u64| {
+            let metadata = json!({"name": "a", "managedFields": entries});
+            let mut hub = json!({"metadata": metadata, "spec": {"phase": phase}});
+            let owners = Entries::take(&mut hub);
+            let key = Key::new("g", "pilots", "db", "a").unwrap();
+            Object::new(key, (hub, owners), Revision(revision))
         };
-        let old = object(&entry("1", "a"), "Running", "1");
+        let entry = |time: &str, manager: &str| json!([{"manager": manager, "time": time}]);
+        let old = object(&entry("1", "a"), "Running", 1);
         for (entries, phase, settles) in [
             (entry("2", "a"), "Running", true),
             (entry("2", "a"), "Stopped", false),
@@ -304,11 +319,9 @@ mod tests {
             (json!([]), "Running", false),
             (json!(null), "Running", false),
         ] {
-            let written = object(&entries, phase, "2");
-            let mut next = written.clone();
-            settle(&mut next, &old);
-            let expected = if settles { object(&entry("1", "a"), phase, "2") } else { written };
-            assert_eq!(next, expected);
+            let Object { hub, owners, .. } = object(&entries, phase, 2);
+            let expected = if settles { old.owners.clone() } else { owners.clone() };
+            assert_eq!(settled(owners, &hub, &old), expected, "{entries}");
         }
     }
 }

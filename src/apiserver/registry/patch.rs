@@ -99,13 +99,23 @@ impl Patch {
         }
     }
 
-    /// May it change who owns which field?
-    pub(super) fn names_owners(&self) -> bool {
+    /// Does it look at what the object says of its owners?
+    pub(super) fn looks_at_owners(&self) -> bool {
+        let meets = |pointer: &Pointer| {
+            let own = Pointer::from_static("/metadata/managedFields");
+            pointer.starts_with(own) || own.starts_with(pointer)
+        };
         match self {
-            Self::Json(..) => true,
-            Self::Merge(document) | Self::Strategic(document) => {
-                document.value["metadata"].get("managedFields").is_some()
-            }
+            Self::Json(patch, _) => patch.0.iter().any(|operation| {
+                let from = match operation {
+                    PatchOperation::Copy(copy) => Some(&copy.from),
+                    PatchOperation::Move(mv) => Some(&mv.from),
+                    _ => None,
+                };
+                meets(operation.path()) || from.is_some_and(|from| meets(from))
+            }),
+            // What they say of owners takes the place of all that there was.
+            Self::Merge(_) | Self::Strategic(_) => false,
         }
     }
 
@@ -118,12 +128,15 @@ impl Patch {
                 let mut patched = Document::from(object);
                 patched.duplicates.clone_from(&document.duplicates);
                 patched.numbers.clone_from(&document.numbers);
+                patched.owners.clone_from(&document.owners);
                 Ok(patched)
             }
             Self::Strategic(document) => {
                 strategic::merge(&mut object, &document.value).map_err(refused)?;
                 weight::check(&object).map_err(refused)?;
-                Ok(object.into())
+                let mut patched = Document::from(object);
+                patched.owners.clone_from(&document.owners);
+                Ok(patched)
             }
             Self::Json(patch, _) => {
                 let mut effort = Effort::default();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Apply, Call, Object, Patch, Registry, Understood,
-    apply::Merged,
+    apply::{self, Merged},
     meta, not_understood,
     owners::{self, Owners},
 };
@@ -15,6 +15,7 @@ use crate::{
         decode::Document,
         field::{FieldError, Path, Problem},
         kind::{Kind, Part, Version},
+        ownership::Entries,
         validation::warning,
     },
     apiserver::{
@@ -39,6 +40,10 @@ pub enum Change<'a> {
 }
 
 impl Change<'_> {
+    fn is_apply(&self) -> bool {
+        matches!(self, Self::Apply(_))
+    }
+
     /// Is it as right for another state as for the one that it met?
     fn may_be_tried_again(&self) -> bool {
         match self {
@@ -73,7 +78,8 @@ impl Registry {
                 let (current, stored) = self.stored(&key, name).await?;
                 (current, Some(stored))
             };
-            let next = match self.next(call, name, part, change, &current, options).await {
+            let next = self.next(call, name, part, change, &current, options).await;
+            let (next, mut owners) = match next {
                 Ok(next) => next,
                 Err(error) if stored.is_some() => return Err(error),
                 Err(error) => match self.is_at(&key, current.revision).await {
@@ -84,10 +90,15 @@ impl Registry {
             };
 
             let ends = current.is_deleting() && self.may_end(&next);
-            let bytes = load::work(current.size, || Self::to_bytes(&next));
-            let same = match &stored {
-                Some(stored) => bytes == *stored,
-                None => bytes == Self::to_bytes(&Self::to_stored(&current.hub)),
+            let to_bytes = |owners: Option<&Entries>| {
+                load::work(current.size, || Self::to_bytes(&next, owners))
+            };
+            let mut bytes = to_bytes(owners.as_ref());
+            let same = if let Some(stored) = &stored {
+                bytes == *stored
+            } else {
+                let before = Self::to_stored(&current.hub);
+                bytes == Self::to_bytes(&before, current.owners.as_ref())
             };
             if same && !ends {
                 match stored {
@@ -95,15 +106,25 @@ impl Registry {
                     None => continue,
                 }
             }
-            let Object { revision: read, share, .. } = current;
             if options.dry_run {
-                return Ok(Object { share, ..Object::new(key, next, read) });
+                return Ok(Object {
+                    share: current.share,
+                    ..Object::new(key, (next, owners), current.revision)
+                });
             }
-            let written = if ends {
+            let read = current.revision;
+            let mut written = if ends {
                 self.store.delete(&key, read).await
             } else {
                 self.store.update(&key, read, bytes.clone()).await
             };
+            if matches!(written, Err(storage::Error::TooLarge { .. })) && !change.is_apply() {
+                // Nobody asked for the owners, so the object comes first.
+                owners = None;
+                bytes = to_bytes(None);
+                written = self.store.update(&key, read, bytes.clone()).await;
+            }
+            let (next, share) = ((next, owners), current.share);
             match written {
                 Ok(revision) if ends => {
                     return Ok(Object { share, ..Object::new(key, next, revision) });
@@ -131,7 +152,8 @@ impl Registry {
         Ok((self.object(&entry, share)?, entry.value))
     }
 
-    /// The object as it shall be stored: decoded, merged, admitted, valid, without a revision.
+    /// The object and its owners as they shall be stored: decoded, merged, admitted, valid,
+    /// without a revision.
     async fn next(
         &self,
         call: &mut Call<'_>,
@@ -140,7 +162,7 @@ impl Registry {
         change: Change<'_>,
         current: &Object,
         options: WriteOptions,
-    ) -> Result<Value> {
+    ) -> Result<(Value, Option<Entries>)> {
         let hub = Some(&current.hub);
         let mut managed = None;
         let (weight, understood) = match change {
@@ -155,7 +177,7 @@ impl Registry {
             }
             Change::Apply(apply) => {
                 let shown = self.kind.encode(call.version, &current.hub);
-                let merge = || apply.merge(call, self.kind, part, Some(&current.hub), shown);
+                let merge = || apply.merge(call, self.kind, part, Some(current), shown);
                 let merged = load::work(current.size.max(apply.weight()), merge)?;
                 let Merged { object, managed: fields, warnings } = merged;
                 managed = Some(fields);
@@ -163,11 +185,12 @@ impl Registry {
                 (object.weight, self.decode(call, object, name, hub, options)?)
             }
         };
-        let Understood { hub: mut given, strict, managed: entries } = understood;
+        let Understood { hub: mut given, strict, owners: entries } = understood;
         if !strict.is_empty() {
             return Err(match change {
                 Change::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
-                Change::Patch(_) | Change::Apply(_) => strict_patch_error(self.kind, name, &strict),
+                Change::Patch(_) => strict_patch_error(self.kind, name, &strict),
+                Change::Apply(_) => apply::strict_error(&strict),
             });
         }
         self.check_identity(call, name, &mut given, current)?;
@@ -182,20 +205,21 @@ impl Registry {
         if part == Part::Main && next.get("spec") != current.hub.get("spec") {
             meta::bump_generation(&mut next);
         }
-        if let Some(managed) = managed {
-            owners::write(&mut next, &managed);
-        } else {
-            let owners = Owners::new(self.kind, part, Some(&current.hub));
-            let track = || owners.after_update(call, &mut next, entries.as_ref());
-            load::work(weight, track);
-        }
-        load::work(weight, || owners::settle(&mut next, &current.hub));
+        let track = || match managed {
+            Some(managed) => managed.write(),
+            None => Owners::new(self.kind, part, Some(current)).after_update(
+                call,
+                &next,
+                entries.as_ref(),
+            ),
+        };
+        let owners = load::work(weight, || owners::settled(track(), &next, current));
         let objects = (Some(&next), Some(&current.hub));
         self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
         let validation = load::work(weight, validate);
         self.accept(call, name, validation)?;
-        Ok(next)
+        Ok((next, owners))
     }
 
     /// The object as the version shows it, with the patch applied.
@@ -207,9 +231,8 @@ impl Registry {
         current: &Object,
     ) -> Result<Document> {
         let mut shown = self.kind.encode(call.version, &current.hub);
-        if !patch.names_owners() {
-            // They are often as large as all the rest, and would be understood once more.
-            drop(meta::take(&mut shown, "managedFields"));
+        if let Some(owners) = current.owners.as_ref().filter(|_| patch.looks_at_owners()) {
+            owners.put_into(&mut shown);
         }
         match (patch, call.version) {
             // Beside the object's own fields, an older word for one would contradict it. The

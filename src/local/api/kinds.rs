@@ -205,8 +205,6 @@ impl Kind for Served {
                     let finalizers = old.pointer("/spec/finalizers").cloned();
                     set(&mut new["spec"], "finalizers", finalizers);
                 }
-                let managed = old["metadata"].get("managedFields").cloned();
-                set(&mut new["metadata"], "managedFields", managed);
                 new
             }
             Part::Status => only(&["status"], new),

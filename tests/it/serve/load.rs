@@ -199,6 +199,7 @@ fn hostile_bodies() -> Vec<(&'static str, String, Vec<u16>)> {
     let long = "k".repeat(3000);
     let longest = "k".repeat(2 * MIB);
     let twice: Vec<_> = (0..100_000).map(|key| format!("\"{key}\":0")).collect();
+    let fields: Vec<_> = (0..80_000).map(|at| format!("\"f:{at:05}\":{{}}")).collect();
     let labels: Vec<_> = (0..20_000).map(|key| format!("\"!{key}\":\"\"")).collect();
     let owners: Vec<_> = (0..5000)
         .map(|at| {
@@ -234,6 +235,14 @@ fn hostile_bodies() -> Vec<(&'static str, String, Vec<u16>)> {
             "owners",
             format!(
                 "{{\"metadata\":{{\"name\":\"a\",\"ownerReferences\":{owners}}},\"spec\":{{\"version\":\"5.0.6\",\"nodePools\":[]}}}}"
+            ),
+            vec![422],
+        ),
+        (
+            "entries of owners",
+            format!(
+                "{{\"metadata\":{{\"name\":\"a\",\"labels\":{{\"!\":\"\"}},\"managedFields\":[{{\"manager\":\"m\",\"operation\":\"Update\",\"apiVersion\":\"navigator.jetstack.io/v1beta1\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{{}}}}}]}},\"spec\":{{\"version\":\"5.0.6\",\"nodePools\":[]}}}}",
+                fields.join(",")
             ),
             vec![422],
         ),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{ALPHA, Answer, Server, cassandra, pilots};
 
 impl Server {
-    async fn apply(&self, path: &str, manager: &str, object: &Value) -> Answer {
+    pub(super) async fn apply(&self, path: &str, manager: &str, object: &Value) -> Answer {
         let headers = [("content-type", "application/apply-patch+yaml")];
         let more = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{more}fieldManager={manager}");
@@ -13,7 +13,7 @@ impl Server {
     }
 }
 
-fn pilot(version: &str, spec: &Value) -> Value {
+pub(super) fn pilot(version: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": format!("navigator.jetstack.io/{version}"),
         "kind": "Pilot",
@@ -22,7 +22,7 @@ fn pilot(version: &str, spec: &Value) -> Value {
     })
 }
 
-fn managers(object: &Value) -> Vec<String> {
+pub(super) fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
     let part = |entry: &Value| match text(entry, "subresource").as_str() {
@@ -160,7 +160,26 @@ async fn what_apply_refuses() {
     assert!(status["message"].as_str().unwrap().contains(text), "{status}");
     let older = pilot("v1alpha1", &json!({}));
     let status = server.apply(&path, "me", &older).await.refusal(400, "BadRequest");
-    assert!(status["message"].as_str().unwrap().starts_with("Incorrect version specified"));
+    let text = "invalid object type: navigator.jetstack.io/v1alpha1, Kind=Pilot";
+    assert_eq!(status["message"], text);
+    for (api_version, kind, expected) in [
+        (json!(null), json!("Pilot"), "/, Kind=Pilot"),
+        (json!("v1"), json!("Pilot"), "/v1, Kind=Pilot"),
+        (good["apiVersion"].clone(), json!("Pod"), "navigator.jetstack.io/v1beta1, Kind=Pod"),
+    ] {
+        let mut other = good.clone();
+        other["apiVersion"] = api_version;
+        other["kind"] = kind;
+        let status = server.apply(&path, "me", &other).await.refusal(400, "BadRequest");
+        assert_eq!(status["message"], format!("invalid object type: {expected}"));
+    }
+    let twice = good
+        .to_string()
+        .replace("\"spec\":{", "\"spec\":{\"phase\":\"Stopped\",\"phase\":\"Stopped\",");
+    let strict = format!("{path}?fieldManager=me&fieldValidation=Strict");
+    let status = server.send("PATCH", &strict, &headers, twice).await.refusal(400, "BadRequest");
+    let text = "error strict decoding YAML: duplicate field \"spec.phase\"";
+    assert_eq!(status["message"], text);
     let mut owned = good.clone();
     owned["metadata"]["managedFields"] = json!([]);
     let status = server.apply(&path, "me", &owned).await.refusal(400, "BadRequest");

@@ -1,0 +1,288 @@
+//! `metadata.managedFields` as it stands in JSON, beside the object that it belongs to.
+//!
+//! Owns the way of both into one text and out of it. Entries are often as large as all the rest
+//! and few requests look into them, so they are never a tree: no object that is handled has them
+//! among its fields.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error as _, MapAccess, Visitor},
+    ser::SerializeMap as _,
+};
+use serde_json::{Map, Value, value::RawValue};
+
+const METADATA: &str = "metadata";
+const MANAGED: &str = "managedFields";
+
+/// The text of a list of entries.
+#[derive(Clone, Debug)]
+pub struct Entries(Box<RawValue>);
+
+impl PartialEq for Entries {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+/// One entry, as far as this server knows it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry<'a> {
+    pub(super) manager: Option<String>,
+    pub(super) operation: Option<String>,
+    pub(super) api_version: Option<String>,
+    pub(super) time: Option<String>,
+    pub(super) fields_type: Option<String>,
+    #[serde(borrow, rename = "fieldsV1")]
+    pub(super) fields: Option<&'a RawValue>,
+    pub(super) subresource: Option<String>,
+}
+
+impl Entries {
+    /// What a body holds; nothing for `null`.
+    pub fn from_json(raw: &RawValue) -> Option<Self> {
+        (raw.get() != "null").then(|| Self(raw.to_owned()))
+    }
+
+    pub(super) fn from_written(written: &impl Serialize) -> Self {
+        let raw = serde_json::value::to_raw_value(written);
+        Self(raw.expect("entries have string keys and no failing fields"))
+    }
+
+    /// Takes the entries out of a tree.
+    pub fn take(object: &mut Value) -> Option<Self> {
+        let metadata = object.get_mut(METADATA)?.as_object_mut()?;
+        let entries = metadata.remove(MANAGED).filter(|entries| !entries.is_null())?;
+        Some(Self::from_written(&entries))
+    }
+
+    /// Puts them into a tree, for whoever changes or shows it as one.
+    pub fn put_into(&self, object: &mut Value) {
+        if let Some(metadata) = object.get_mut(METADATA).and_then(Value::as_object_mut) {
+            let tree = serde_json::from_str(self.text()).unwrap_or_default();
+            metadata.insert(MANAGED.to_owned(), tree);
+        }
+    }
+
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// The entries, if this is a list of them.
+    pub(super) fn read(&self) -> Result<Vec<Entry<'_>>, serde_json::Error> {
+        serde_json::from_str(self.text())
+    }
+
+    /// Why this is no list of entries.
+    pub fn check(&self) -> Result<(), String> {
+        self.read().map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Do they ask for a fresh start? An empty list does, and a list of one empty entry.
+    pub fn is_reset(&self) -> bool {
+        let tree = serde_json::from_str::<Vec<Map<String, Value>>>;
+        let short = self.text().bytes().filter(|byte| !byte.is_ascii_whitespace()).take(5);
+        let short: Vec<u8> = short.collect();
+        short.len() < 5 && tree(self.text()).is_ok_and(|list| list.iter().all(Map::is_empty))
+    }
+
+    /// Do both say the same but for the times?
+    pub fn same_but_times(&self, other: &Self) -> bool {
+        let (Ok(own), Ok(others)) = (self.read(), other.read()) else { return false };
+        own.len() == others.len() && own.iter().zip(&others).all(|(own, other)| own.same(other))
+    }
+}
+
+impl Entry<'_> {
+    fn same(&self, other: &Self) -> bool {
+        let Self { manager, operation, api_version, time: _, fields_type, fields, subresource } =
+            self;
+        *manager == other.manager
+            && *operation == other.operation
+            && *api_version == other.api_version
+            && *fields_type == other.fields_type
+            && fields.map(RawValue::get) == other.fields.map(RawValue::get)
+            && *subresource == other.subresource
+    }
+}
+
+/// An object and its entries, out of one text.
+pub fn split(json: &[u8]) -> Result<(Value, Option<Entries>), serde_json::Error> {
+    let Split { object, entries } = serde_json::from_slice(json)?;
+    Ok((object, entries))
+}
+
+/// Writes one text of an object and its entries. It is the same for the same object: names are in
+/// order.
+pub fn join(json: &mut Vec<u8>, object: &Value, entries: Option<&Entries>) {
+    serde_json::to_writer(json, &Joined { object, entries })
+        .expect("a Value has string keys only, and a Vec takes all");
+}
+
+struct Split {
+    object: Value,
+    entries: Option<Entries>,
+}
+
+impl<'de> Deserialize<'de> for Split {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Whole;
+
+        impl<'de> Visitor<'de> for Whole {
+            type Value = Split;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Split, A::Error> {
+                let (mut object, mut entries) = (Map::new(), None);
+                while let Some(name) = fields.next_key::<String>()? {
+                    let value = if name == METADATA {
+                        let raw: &RawValue = fields.next_value()?;
+                        let (metadata, own) = metadata(raw).map_err(A::Error::custom)?;
+                        entries = own;
+                        metadata
+                    } else {
+                        fields.next_value()?
+                    };
+                    object.insert(name, value);
+                }
+                Ok(Split { object: object.into(), entries })
+            }
+        }
+
+        deserializer.deserialize_map(Whole)
+    }
+}
+
+/// Metadata and the entries that were in it.
+fn metadata(raw: &RawValue) -> Result<(Value, Option<Entries>), serde_json::Error> {
+    struct Fields;
+
+    impl<'de> Visitor<'de> for Fields {
+        type Value = (Value, Option<Entries>);
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("metadata")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+            let (mut metadata, mut entries) = (Map::new(), None);
+            while let Some(name) = fields.next_key::<String>()? {
+                if name == MANAGED {
+                    entries = Entries::from_json(fields.next_value()?);
+                } else {
+                    metadata.insert(name, fields.next_value()?);
+                }
+            }
+            Ok((metadata.into(), entries))
+        }
+    }
+
+    if !raw.get().starts_with('{') {
+        return Ok((serde_json::from_str(raw.get())?, None));
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(raw.get());
+    deserializer.deserialize_map(Fields)
+}
+
+struct Joined<'a> {
+    object: &'a Value,
+    entries: Option<&'a Entries>,
+}
+
+impl Serialize for Joined<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (Some(fields), Some(entries)) = (self.object.as_object(), self.entries) else {
+            return self.object.serialize(serializer);
+        };
+        let mut object = serializer.serialize_map(None)?;
+        for (name, value) in fields {
+            match value.as_object().filter(|_| name == METADATA) {
+                Some(metadata) => object.serialize_entry(name, &Metadata { metadata, entries })?,
+                None => object.serialize_entry(name, value)?,
+            }
+        }
+        object.end()
+    }
+}
+
+struct Metadata<'a> {
+    metadata: &'a Map<String, Value>,
+    entries: &'a Entries,
+}
+
+impl Serialize for Metadata<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut all = serializer.serialize_map(None)?;
+        let mut own = Some(self.entries);
+        for (name, value) in self.metadata {
+            if name.as_str() > MANAGED
+                && let Some(entries) = own.take()
+            {
+                all.serialize_entry(MANAGED, &entries.0)?;
+            }
+            all.serialize_entry(name, value)?;
+        }
+        if let Some(entries) = own {
+            all.serialize_entry(MANAGED, &entries.0)?;
+        }
+        all.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_and_its_entries_are_apart_and_come_together_as_they_were() {
+        let entries = json!([{"manager": "m", "fieldsV1": {"f:a": {}}, "later": [1.50, "}"]}]);
+        for (metadata, apart) in [
+            (json!({"labels": {}, "managedFields": entries, "name": "a"}), true),
+            (json!({"managedFields": entries}), true),
+            (json!({"annotations": {}, "managedFields": entries}), true),
+            (json!({"name": "a"}), false),
+            (json!({}), false),
+            (json!(null), false),
+            (json!("text"), false),
+            (json!([{"managedFields": entries}]), false),
+        ] {
+            let object = json!({"kind": "K", "metadata": metadata, "spec": {"managedFields": 1}});
+            let text = object.to_string();
+            let (mut tree, own) = split(text.as_bytes()).unwrap();
+            assert_eq!(own.is_some(), apart, "{text}");
+            assert!(tree["metadata"].get("managedFields").is_none(), "{tree}");
+            assert_eq!(String::from_utf8(join(&tree, own.as_ref())).unwrap(), text);
+            if let Some(own) = own {
+                own.put_into(&mut tree);
+                assert_eq!(tree, object);
+                assert_eq!(Entries::take(&mut tree), Some(own));
+            }
+        }
+        let (_, none) = split(br#"{"metadata":{"managedFields":null}}"#).unwrap();
+        assert_eq!(none, None);
+        assert!(split(b"[]").is_err() && split(b"{} {}").is_err());
+    }
+
+    #[test]
+    fn an_empty_list_asks_for_a_fresh_start() {
+        for (text, reset) in [
+            ("[]", true),
+            ("[ {} ]", true),
+            ("[null]", false),
+            ("[{},{}]", false),
+            ("[{\"manager\":\"a\"}]", false),
+            ("{}", false),
+            ("\"\"", false),
+        ] {
+            let raw: &RawValue = serde_json::from_str(text).unwrap();
+            assert_eq!(Entries::from_json(raw).unwrap().is_reset(), reset, "{text}");
+        }
+    }
+}
