@@ -6,6 +6,7 @@ mod deletion;
 mod discovery;
 mod faults;
 mod lists;
+mod managers;
 mod migration;
 mod negotiation;
 mod objects;

@@ -44,9 +44,13 @@ fn cluster() -> Value {
     })
 }
 
-fn body(method: &str) -> String {
+/// Makes an apply of a patch.
+const APPLY: &str = "?fieldManager=me&force=true";
+
+fn body(method: &str, url: &str) -> String {
     match method {
         "POST" | "PUT" => cluster().to_string(),
+        "PATCH" if url.contains(APPLY) => cluster().to_string(),
         "PATCH" => "{}".into(),
         _ => String::new(),
     }
@@ -58,11 +62,14 @@ async fn served(whole: &Whole) -> Vec<Served> {
     for path in PATHS {
         let url = format!("{BETA}{}", path.replace("{namespace}", "db").replace("{name}", "a"));
         for method in METHODS {
-            for query in ["", "?watch=true&timeoutSeconds=1"] {
+            for query in ["", "?watch=true&timeoutSeconds=1", APPLY] {
+                if query == APPLY && method != "PATCH" {
+                    continue;
+                }
                 let collection = format!("{BETA}/namespaces/db/{PLURAL}");
-                drop(whole.send("jane", "POST", &collection, body("POST")).await);
+                drop(whole.send("jane", "POST", &collection, cluster().to_string()).await);
                 let url = format!("{url}{query}");
-                let code = whole.send("jane", method, &url, body(method)).await.status();
+                let code = whole.send("jane", method, &url, body(method, &url)).await.status();
                 assert_ne!(code, 404, "{method} {url}");
                 if code != 405 {
                     let verb = verb(method, &url);
@@ -178,7 +185,9 @@ async fn a_verb_that_is_served_is_told_counted_and_granted() {
     let operations = served.iter().map(|one| format!("{} {} {}", one.path, one.method, one.verb));
     places.push(("OpenAPI", told(), operations.collect()));
 
-    let labelled = main.iter().map(|verb| label(verb)).collect();
+    // Only here an apply has a name of its own.
+    assert!(served.iter().any(|one| one.url.contains(APPLY)));
+    let labelled = main.iter().map(|verb| label(verb)).chain(["APPLY".to_owned()]).collect();
     places.push(("apiserver_request_total", counted, labelled));
 
     let mut ending = Words::new();
@@ -186,7 +195,10 @@ async fn a_verb_that_is_served_is_told_counted_and_granted() {
     for one in served.iter().filter(|one| one.verb != "watch") {
         let and = if one.url.contains('?') { '&' } else { '?' };
         let url = format!("{}{and}timeout=10ms", one.url);
-        assert_eq!(whole.send(UNANSWERED, one.method, &url, body(one.method)).await.status(), 504);
+        assert_eq!(
+            whole.send(UNANSWERED, one.method, &url, body(one.method, &url)).await.status(),
+            504
+        );
         ending.insert(one.verb.clone());
     }
     let ended = labels(&get(&whole, "/metrics").await, "apiserver_request_terminations_total{");
@@ -206,4 +218,30 @@ async fn a_verb_that_is_served_is_told_counted_and_granted() {
         })
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test]
+async fn who_applies_needs_the_right_to_patch_and_to_create_what_there_is_not() {
+    let whole = Whole::start(
+        |user, request| user == "maker" || request.verb() != "create",
+        Limits::default(),
+    )
+    .await;
+    let url = format!("{BETA}/namespaces/db/{PLURAL}/a{APPLY}");
+    let mut expected = Vec::new();
+    for (user, code) in [("patcher", 403), ("maker", 201), ("patcher", 200)] {
+        let answer = whole.send(user, "PATCH", &url, cluster().to_string()).await;
+        assert_eq!(answer.status(), code, "{user}");
+        expected.push(format!("{user} patch {url} {code}"));
+    }
+    assert_eq!(whole.trail(3).await, expected);
+    let counted = get(&whole, "/metrics").await;
+    for code in [403, 201, 200] {
+        let line = counted.lines().find(|line| {
+            line.starts_with("apiserver_request_total{")
+                && line.contains("verb=\"APPLY\"")
+                && line.contains(&format!("code=\"{code}\""))
+        });
+        assert!(line.is_some_and(|line| line.ends_with(" 1")), "{code}: {line:?}");
+    }
 }

@@ -139,7 +139,8 @@ impl Whole {
         Self { chain, store, proxy, trail, rt, closing, _folder: folder }
     }
 
-    /// A request as the front proxy sends it for `user`; as a stranger's when that is empty.
+    /// A request as the front proxy sends it for `user`; as a stranger's when that is empty. A
+    /// patch that names its manager is an apply.
     pub(crate) fn request(
         &self,
         user: &str,
@@ -148,6 +149,7 @@ impl Whole {
         body: String,
     ) -> Request<Body> {
         let content_type = match method {
+            "PATCH" if path.contains("fieldManager=") => "application/apply-patch+yaml",
             "PATCH" => "application/merge-patch+json",
             _ => "application/json",
         };
