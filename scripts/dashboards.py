@@ -66,7 +66,7 @@ APISERVER = [
         ("By verb", "reqps", [(f"sum by (verb) (rate(apiserver_request_total{{{API}}}[$__rate_interval]))", "{{verb}}")], ""),
         ("By code", "reqps", [(f"sum by (code) (rate(apiserver_request_total{{{API}}}[$__rate_interval]))", "{{code}}")], ""),
         ("How long 99 % take", "s", [(f"histogram_quantile(0.99, sum by (le, verb) (rate(apiserver_request_duration_seconds_bucket{{{API}}}[$__rate_interval])))", "{{verb}}")], ""),
-        ("Events to watchers", "ops", [('sum by (kind) (rate(apiserver_watch_events_total{group="navigator.jetstack.io"}[$__rate_interval]))', "{{kind}}")], ""),
+        ("Events to watchers", "ops", [('sum by (resource) (rate(apiserver_watch_events_total{group="navigator.jetstack.io"}[$__rate_interval]))', "{{resource}}")], ""),
         ("Open watches", "none", [('sum by (resource) (apiserver_longrunning_requests{group="navigator.jetstack.io", component="apiserver"})', "{{resource}}")], ""),
         ("By resource", "reqps", [(f"sum by (resource) (rate(apiserver_request_total{{{API}}}[$__rate_interval]))", "{{resource}}")], ""),
     ]),

@@ -43,7 +43,9 @@ use crate::{
 /// What the API server tells Prometheus.
 pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
     let mut collectors = metrics::Metrics::new().collectors();
-    collectors.extend(storage::timed::StoreMetrics::new().collectors());
+    collectors.extend(storage::timed::StoreMetrics::new().of_etcd().collectors());
+    collectors.extend(health::collectors());
+    collectors.push(Box::new(handlers::objects::Objects::new(Vec::new())));
     collectors.push(build::collector());
     let mut all = handlers::metrics::catalogue(scheme);
     all.extend(described(&collectors));

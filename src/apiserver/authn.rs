@@ -10,7 +10,7 @@ mod token;
 mod trust;
 mod x509;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use tokio::sync::watch;
@@ -110,16 +110,17 @@ impl Authenticator {
         certificates: &Presented,
         headers: &mut HeaderMap,
     ) -> Result<User, Rejected> {
+        let began = Instant::now();
         let trust = Arc::clone(&self.trust.borrow());
         let outcome = self.union(&trust, certificates, headers).await;
         front_proxy::strip(trust.front_proxy.as_ref(), headers);
         headers.remove(AUTHORIZATION);
         let result = match &outcome {
-            Ok(_) => "success",
-            Err(Rejected::Review(_)) => "error",
-            Err(_) => "failure",
+            Ok(user) => Ok(user.name.as_str()),
+            Err(Rejected::Review(_)) => Err("error"),
+            Err(_) => Err("failure"),
         };
-        self.metrics.authentication_attempts.with_label_values(&[result]).inc();
+        self.metrics.authenticated(result, began.elapsed());
         outcome.map(with_authenticated_group)
     }
 
@@ -132,7 +133,7 @@ impl Authenticator {
         headers: &HeaderMap,
     ) -> Result<User, Rejected> {
         let mut rejected = None;
-        match by_certificate(trust, certificates, headers) {
+        match by_certificate(&self.metrics, trust, certificates, headers) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
             Err(error) => rejected = Some(error),
@@ -155,12 +156,18 @@ impl Authenticator {
 
 /// The user whom the front proxy names, or whom the certificate is of. The last rejection counts,
 /// when neither is known.
-fn by_certificate(trust: &Trust, certificates: &Presented, headers: &HeaderMap) -> Identified {
+fn by_certificate(
+    metrics: &Metrics,
+    trust: &Trust,
+    certificates: &Presented,
+    headers: &HeaderMap,
+) -> Identified {
     let vouched = front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers);
     if let Ok(Some(_)) = vouched {
         return vouched;
     }
-    let own = x509::authenticate(trust.client_ca.as_ref(), certificates);
+    let (pool, left) = (trust.client_ca.as_ref(), &metrics.client_certificates);
+    let own = x509::authenticate(pool, certificates, left);
     for error in [&vouched, &own].into_iter().filter_map(|outcome| outcome.as_ref().err()) {
         debug!(error = %chain(error), "Client certificate rejected");
     }

@@ -3,7 +3,7 @@
 
 mod review;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use futures::future::BoxFuture;
 pub use review::AccessReviews;
@@ -58,6 +58,7 @@ impl Authorizer {
     }
 
     pub async fn authorize(&self, user: &User, request: &RequestInfo) -> Ruling {
+        let began = Instant::now();
         let (result, ruling) = match self.decide(user, request).await {
             Ok(Decision::Allow(reason)) => {
                 ("allowed", Ruling { decision: Some("allow"), reason, outcome: Ok(()) })
@@ -74,7 +75,7 @@ impl Authorizer {
                 ("error", Ruling { decision: None, reason, outcome })
             }
         };
-        self.metrics.authorization_attempts.with_label_values(&[result]).inc();
+        self.metrics.authorized(result, began.elapsed());
         ruling
     }
 

@@ -84,6 +84,17 @@ pub struct Listing {
     pub remaining: usize,
 }
 
+/// Numbers about a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub objects: usize,
+    pub revision: u64,
+    /// Times that everything was listed.
+    pub lists: u64,
+    /// Changes since the server began.
+    pub changes: u64,
+}
+
 /// Reads stored bytes; the text says why it could not.
 pub type Decode = dyn Fn(&[u8]) -> Result<Form, String> + Send + Sync;
 
@@ -131,6 +142,13 @@ impl Cache {
 
     pub fn is_ready(&self) -> bool {
         self.read().is_ready()
+    }
+
+    /// What there is to tell of it.
+    pub fn figures(&self) -> Figures {
+        let state = self.read();
+        let (lists, changes) = state.version();
+        Figures { objects: state.len(), revision: state.revision().0, lists, changes }
     }
 
     /// The latest revision that is shown.

@@ -3,10 +3,10 @@
 //! Owns time limit and retries (`apiserver/pkg/util/webhook`): five tries, half a second and
 //! half as much again between them, only for failures that can pass.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::{Api, api::PostParams};
-use prometheus::IntCounterVec;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, core::Collector};
 use rand::Rng;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -15,6 +15,41 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// Seconds.
+const BUCKETS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+
+/// How such questions were answered, by HTTP code, `<error>` for none.
+#[derive(Clone)]
+pub struct Calls {
+    total: IntCounterVec,
+    duration: HistogramVec,
+}
+
+impl Calls {
+    /// `topic` is `authn` or `authz`, `what` what is sent.
+    pub fn new(topic: &str, what: &str) -> Self {
+        let name = format!("apiserver_delegated_{topic}_request");
+        let total = Opts::new(
+            format!("{name}_total"),
+            format!("{what} sent to kube-apiserver, by HTTP code."),
+        );
+        let duration = HistogramOpts::new(
+            format!("{name}_duration_seconds"),
+            format!("Seconds until kube-apiserver answered {what}, by HTTP code."),
+        );
+        Self {
+            total: IntCounterVec::new(total, &["code"]).expect("the metric's name is valid"),
+            duration: HistogramVec::new(duration.buckets(BUCKETS.to_vec()), &["code"])
+                .expect("the metric's name is valid"),
+        }
+    }
+
+    pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let Self { total, duration } = self;
+        vec![Box::new(total.clone()), Box::new(duration.clone())]
+    }
+}
 
 /// No answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,12 +63,8 @@ pub enum CallError {
     Store(#[from] super::storage::Error),
 }
 
-/// Creates a review and returns it answered. `calls` counts by HTTP code, `<error>` for none.
-pub(crate) async fn create<K>(
-    api: &Api<K>,
-    review: &K,
-    calls: &IntCounterVec,
-) -> Result<K, CallError>
+/// Creates a review and returns it answered.
+pub(crate) async fn create<K>(api: &Api<K>, review: &K, calls: &Calls) -> Result<K, CallError>
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
@@ -57,17 +88,20 @@ where
     }
 }
 
-async fn once<K>(api: &Api<K>, review: &K, calls: &IntCounterVec) -> Result<K, kube::Error>
+async fn once<K>(api: &Api<K>, review: &K, calls: &Calls) -> Result<K, kube::Error>
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
+    let asked = Instant::now();
     let answer = api.create(&PostParams::default(), review).await;
     let code = match &answer {
         Ok(_) => "201".to_owned(),
         Err(kube::Error::Api(status)) => status.code.to_string(),
         Err(_) => "<error>".to_owned(),
     };
-    calls.with_label_values(&[code.as_str()]).inc();
+    let seconds = asked.elapsed().as_secs_f64();
+    calls.total.with_label_values(&[code.as_str()]).inc();
+    calls.duration.with_label_values(&[code.as_str()]).observe(seconds);
     answer
 }
 

@@ -13,7 +13,7 @@ use std::{
     mem,
     panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{Router, body::Body, response::IntoResponse};
@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tracing::{debug, error, warn};
 
-pub use deadline::Deadlines;
+pub use deadline::{Deadline, Deadlines};
 pub use inflight::Limits;
 pub use warnings::Warnings;
 
@@ -35,7 +35,7 @@ use super::{
     authz::Authorizer,
     body::guarded,
     metrics::Metrics,
-    operation::{Action, Operation, Verb},
+    operation::Action,
     peer::Peer,
     request_info::RequestInfo,
     status::ApiError,
@@ -200,12 +200,12 @@ impl Chain {
         let Some(limit) = self.deadlines.of(info)? else {
             return self.authenticated(request, incoming, recording).await;
         };
+        request.extensions_mut().insert(Deadline(Instant::now() + limit.after));
         let handled = self.authenticated(request, incoming, recording);
         if let Ok(outcome) = tokio::time::timeout(limit.after, handled).await {
             return outcome;
         }
-        let verb = info.operation.as_ref().and_then(Operation::verb).map_or("other", Verb::as_str);
-        self.metrics.terminations.with_label_values(&[verb]).inc();
+        self.metrics.terminate(info, "504");
         Err(ApiError::timeout(limit.message, 0))
     }
 
@@ -294,9 +294,12 @@ impl Chain {
         info: &RequestInfo,
         authorizer: &Authorizer,
     ) -> Result<User, ApiError> {
+        let began = Instant::now();
         let _seat = self.inflight.enter(user, info)?;
         let _beginning = self.inflight.begin_watch(user, info)?;
-        wanted.authorize(user, authorizer).await
+        let outcome = wanted.authorize(user, authorizer).await;
+        self.metrics.filter("impersonation", began.elapsed());
+        outcome
     }
 
     /// Answers before everything is installed: never 404, which clients take for "gone".

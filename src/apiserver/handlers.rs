@@ -5,6 +5,7 @@
 //! request's extensions; the filters put them there.
 
 pub(super) mod metrics;
+pub(super) mod objects;
 mod read;
 mod watch;
 mod write;
@@ -14,7 +15,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::{Router, body::Body, extract::State as FromState};
 use http::{HeaderMap, Method, Request, Response, request::Parts};
 
-use self::metrics::RequestMetrics;
+use self::{metrics::RequestMetrics, objects::Objects};
 use super::{
     admission::Admit,
     audit::Subject,
@@ -76,6 +77,8 @@ impl AppState {
             rt.tasks().spawn_vital("cache", Arc::clone(registry.cache()).run(rt.shutdown(), ready));
             registries.insert((kind.group(), kind.plural()), Arc::new(registry));
         }
+        let objects = Objects::new(registries.values().cloned().collect());
+        rt.metrics().register(Box::new(objects)).expect("every metric has a name of its own");
         let readiness = rt.readiness().clone();
         let health = Health::new(guard.clone(), Arc::clone(storage), readiness, closing.clone());
         Self(Arc::new(State {
@@ -104,13 +107,13 @@ async fn handle(
     let parse = || Arc::new(RequestInfo::parse(&parts.method, &parts.uri, &parts.headers));
     let info = info.unwrap_or_else(parse);
     let refuse = |error| negotiate::respond_error(&parts.headers, &info.query, &error);
-    let Some(operation) = &info.operation else {
-        return other(&state, &info, &parts.headers).await.unwrap_or_else(refuse);
+    let running = state.requests.begin(&info, &parts.extensions);
+    let outcome = match &info.operation {
+        Some(operation) => resource(&state, &info, operation, &parts, body).await,
+        None => other(&state, &info, &parts.headers).await,
     };
-    let running = state.requests.begin(operation, &info.query);
-    let outcome = resource(&state, &info, operation, &parts, body).await;
     let response = outcome.unwrap_or_else(refuse);
-    running.end(response.status());
+    running.end(&response);
     response
 }
 
@@ -288,8 +291,10 @@ async fn other(state: &State, info: &RequestInfo, headers: &HeaderMap) -> Result
     if let Some(response) = health::respond(&state.health, &info.path, &info.query).await {
         return Ok(response);
     }
-    if info.path == "/metrics" {
-        return Ok(metrics::scrape(&state.metrics));
+    match info.path.as_str() {
+        "/metrics" => return Ok(metrics::scrape(&state.metrics)),
+        "/metrics/slis" => return Ok(metrics::scrape(state.health.metrics())),
+        _ => {}
     }
     state.discovery.respond(&info.path, headers, &info.query)
 }

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http::{HeaderValue, Response, StatusCode, header};
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, core::Collector};
 use tokio::{sync::Mutex, time::Instant};
 use tracing::warn;
 
@@ -45,6 +46,48 @@ impl StoreHealth {
     }
 }
 
+/// Numbers for `/metrics/slis`, under upstream's names.
+struct Slis {
+    registry: Registry,
+    checks: IntGaugeVec,
+    outcomes: IntCounterVec,
+}
+
+impl Slis {
+    fn new() -> Self {
+        let gauge = Opts::new(
+            "kubernetes_healthcheck",
+            "Whether a health check passed when it was last asked for: 1 if so. At /metrics/slis.",
+        );
+        let counter = Opts::new(
+            "kubernetes_healthchecks_total",
+            "Health checks, by outcome. At /metrics/slis.",
+        );
+        let valid = "the metric's name and labels are valid";
+        Self {
+            registry: Registry::new(),
+            checks: IntGaugeVec::new(gauge, &["name", "type"]).expect(valid),
+            outcomes: IntCounterVec::new(counter, &["name", "type", "status"]).expect(valid),
+        }
+    }
+
+    fn collectors(&self) -> [Box<dyn Collector>; 2] {
+        [Box::new(self.checks.clone()), Box::new(self.outcomes.clone())]
+    }
+
+    fn count(&self, check: Check, endpoint: Endpoint, passed: bool) {
+        let (name, type_) = (check.name(), endpoint.name());
+        self.checks.with_label_values(&[name, type_]).set(i64::from(passed));
+        let status = if passed { "success" } else { "error" };
+        self.outcomes.with_label_values(&[name, type_, status]).inc();
+    }
+}
+
+/// For the reference of metrics.
+pub(super) fn collectors() -> [Box<dyn Collector>; 2] {
+    Slis::new().collectors()
+}
+
 /// What the checks look at.
 pub(super) struct Health {
     guard: Guard,
@@ -52,6 +95,7 @@ pub(super) struct Health {
     store: StoreHealth,
     readiness: Readiness,
     shutdown: Shutdown,
+    slis: Slis,
 }
 
 impl Health {
@@ -61,7 +105,16 @@ impl Health {
         readiness: Readiness,
         shutdown: Shutdown,
     ) -> Self {
-        Self { guard, storage, store: StoreHealth::default(), readiness, shutdown }
+        let slis = Slis::new();
+        for collector in slis.collectors() {
+            slis.registry.register(collector).expect("every metric has a name of its own");
+        }
+        Self { guard, storage, store: StoreHealth::default(), readiness, shutdown, slis }
+    }
+
+    /// What `/metrics/slis` shows.
+    pub(super) fn metrics(&self) -> &Registry {
+        &self.slis.registry
     }
 }
 
@@ -70,6 +123,16 @@ enum Endpoint {
     Livez,
     Readyz,
     Healthz,
+}
+
+impl Endpoint {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Livez => "livez",
+            Self::Readyz => "readyz",
+            Self::Healthz => "healthz",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +186,7 @@ pub(super) async fn respond(health: &Health, path: &str, query: &Query) -> Optio
     let checks = Check::ALL.into_iter().filter(|check| check.belongs_to(endpoint));
     if let Some(single) = single {
         let check = checks.into_iter().find(|check| check.name() == single)?;
-        return Some(match run(health, check).await {
+        return Some(match run(health, endpoint, check).await {
             Ok(()) => text(StatusCode::OK, "ok".to_owned()),
             Err(why) => {
                 let body = format!("internal server error: {}\n", shown(check, &why));
@@ -142,7 +205,7 @@ pub(super) async fn respond(health: &Health, path: &str, query: &Query) -> Optio
             lines.push(format!("[+]{} excluded: ok\n", check.name()));
             continue;
         }
-        match run(health, check).await {
+        match run(health, endpoint, check).await {
             Ok(()) => lines.push(format!("[+]{} ok\n", check.name())),
             Err(why) => {
                 lines.push(format!("[-]{} failed: {}\n", check.name(), shown(check, &why)));
@@ -170,7 +233,13 @@ pub(super) async fn respond(health: &Health, path: &str, query: &Query) -> Optio
     Some(text(StatusCode::OK, "ok".to_owned()))
 }
 
-async fn run(health: &Health, check: Check) -> Result<(), String> {
+async fn run(health: &Health, endpoint: Endpoint, check: Check) -> Result<(), String> {
+    let outcome = look(health, check).await;
+    health.slis.count(check, endpoint, outcome.is_ok());
+    outcome
+}
+
+async fn look(health: &Health, check: Check) -> Result<(), String> {
     match check {
         Check::Ping => Ok(()),
         Check::Etcd => health.store.look(&*health.storage).await,

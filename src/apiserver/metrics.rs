@@ -1,21 +1,68 @@
 //! Numbers about requests before they reach a handler. Names are kube-apiserver's, so existing
 //! dashboards and alerts find them. Label values come from small sets (CVE-2020-8552).
 
+mod labels;
+
+use std::{sync::OnceLock, time::Duration};
+
 use prometheus::{
-    IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, core::Collector,
 };
+
+pub use labels::Labels;
+
+use super::{delegate::Calls, request_info::RequestInfo};
+use crate::api::scheme::Scheme;
+
+/// Of authentication and authorization: 1 ms to 16 s.
+const CHECKS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
+];
+const FILTERS: [f64; 13] =
+    [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0];
+/// What is left of a certificate: nothing, half an hour, up to a year.
+const LIFETIMES: [f64; 14] = [
+    0.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21600.0,
+    43200.0,
+    86400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
+
+/// Users that upstream names in metrics; all others are one.
+const NAMED_USERS: [&str; 5] =
+    ["admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"];
 
 /// See each metric's help text.
 pub struct Metrics {
+    /// What labels may name; nothing before it is known.
+    scheme: OnceLock<&'static Scheme>,
     pub inflight: IntGaugeVec,
     pub rejected: IntCounterVec,
-    pub terminations: IntCounterVec,
+    terminations: IntCounterVec,
+    filters: HistogramVec,
     pub panics: IntCounter,
     pub tls_handshake_errors: IntCounter,
-    pub authentication_attempts: IntCounterVec,
-    pub authorization_attempts: IntCounterVec,
-    pub delegated_authn: IntCounterVec,
-    pub delegated_authz: IntCounterVec,
+    users: IntCounterVec,
+    authentication_attempts: IntCounterVec,
+    authentication_duration: HistogramVec,
+    authorization_attempts: IntCounterVec,
+    authorization_duration: HistogramVec,
+    pub delegated_authn: Calls,
+    pub delegated_authz: Calls,
+    /// Seconds that are left of a certificate that somebody authenticates with.
+    pub client_certificates: Histogram,
     pub audit_events: IntCounter,
     pub audit_errors: IntCounterVec,
     pub audit_levels: IntCounterVec,
@@ -28,6 +75,7 @@ impl Metrics {
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         Self {
+            scheme: OnceLock::new(),
             inflight: gauges(
                 "apiserver_current_inflight_requests",
                 "Requests being handled, by kind: readOnly or mutating.",
@@ -40,17 +88,36 @@ impl Metrics {
             ),
             terminations: counters(
                 "apiserver_request_terminations_total",
-                "Requests that ended at their deadline, by verb.",
-                &["verb"],
+                "Requests that ended at their deadline (504) or for want of a seat (429), by verb, \
+                 resource, scope and code.",
+                &[&Labels::NAMES[..], &["code"]].concat(),
+            ),
+            filters: histograms(
+                "apiserver_request_filter_duration_seconds",
+                "Seconds that a request spent in a filter: authentication, impersonation, \
+                 authorization.",
+                &FILTERS,
+                &["filter"],
             ),
             panics: counter("navigator_apiserver_panics_total", "Requests whose handler panicked."),
             tls_handshake_errors: counter(
                 "apiserver_tls_handshake_errors_total",
                 "Connections dropped in the TLS handshake.",
             ),
+            users: counters(
+                "authenticated_user_requests",
+                "Requests by user: one of the few that Kubernetes names, email_id, other.",
+                &["username"],
+            ),
             authentication_attempts: counters(
                 "authentication_attempts",
                 "Requests by outcome of authentication: success, failure, error.",
+                &["result"],
+            ),
+            authentication_duration: histograms(
+                "authentication_duration_seconds",
+                "Seconds that authentication took, by its outcome.",
+                &CHECKS,
                 &["result"],
             ),
             authorization_attempts: counters(
@@ -58,16 +125,22 @@ impl Metrics {
                 "Requests by outcome of authorization: allowed, denied, error.",
                 &["result"],
             ),
-            delegated_authn: counters(
-                "apiserver_delegated_authn_request_total",
-                "TokenReviews sent to kube-apiserver, by HTTP code.",
-                &["code"],
+            authorization_duration: histograms(
+                "authorization_duration_seconds",
+                "Seconds that authorization took, by its outcome.",
+                &CHECKS,
+                &["result"],
             ),
-            delegated_authz: counters(
-                "apiserver_delegated_authz_request_total",
-                "SubjectAccessReviews sent to kube-apiserver, by HTTP code.",
-                &["code"],
-            ),
+            delegated_authn: Calls::new("authn", "TokenReviews"),
+            delegated_authz: Calls::new("authz", "SubjectAccessReviews"),
+            client_certificates: Histogram::with_opts(
+                HistogramOpts::new(
+                    "apiserver_client_certificate_expiration_seconds",
+                    "Seconds that are left of the client certificates that requests come with.",
+                )
+                .buckets(LIFETIMES.to_vec()),
+            )
+            .expect("the metric's name is valid"),
             audit_events: counter(
                 "apiserver_audit_event_total",
                 "Audit events made, for all places that they go to.",
@@ -94,6 +167,44 @@ impl Metrics {
         }
     }
 
+    /// Says what labels may name.
+    pub fn know(&self, scheme: &'static Scheme) {
+        self.scheme.get_or_init(|| scheme);
+    }
+
+    /// A request is ended before a handler has answered it.
+    pub fn terminate(&self, info: &RequestInfo, code: &'static str) {
+        let mut labels = Labels::of(self.scheme.get().copied(), info).values().to_vec();
+        labels.push(code);
+        self.terminations.with_label_values(&labels).inc();
+    }
+
+    /// The user's name, or how authentication failed.
+    pub fn authenticated(&self, outcome: Result<&str, &'static str>, took: Duration) {
+        let result = match outcome {
+            Ok(user) => {
+                let named = NAMED_USERS.into_iter().find(|name| *name == user);
+                let other = if user.contains('@') { "email_id" } else { "other" };
+                self.users.with_label_values(&[named.unwrap_or(other)]).inc();
+                "success"
+            }
+            Err(result) => result,
+        };
+        self.authentication_attempts.with_label_values(&[result]).inc();
+        self.authentication_duration.with_label_values(&[result]).observe(took.as_secs_f64());
+        self.filter("authentication", took);
+    }
+
+    pub fn authorized(&self, result: &'static str, took: Duration) {
+        self.authorization_attempts.with_label_values(&[result]).inc();
+        self.authorization_duration.with_label_values(&[result]).observe(took.as_secs_f64());
+        self.filter("authorization", took);
+    }
+
+    pub fn filter(&self, filter: &'static str, took: Duration) {
+        self.filters.with_label_values(&[filter]).observe(took.as_secs_f64());
+    }
+
     /// Audit events are lost.
     pub fn lost_events(&self, plugin: &str, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -108,38 +219,55 @@ impl Metrics {
 
     pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
         let Self {
+            scheme: _,
             inflight,
             rejected,
             terminations,
+            filters,
             panics,
             tls_handshake_errors,
+            users,
             authentication_attempts,
+            authentication_duration,
             authorization_attempts,
+            authorization_duration,
             delegated_authn,
             delegated_authz,
+            client_certificates,
             audit_events,
             audit_errors,
             audit_levels,
             audit_rejected,
             certificate_expiry,
         } = self;
-        vec![
+        let mut collectors: Vec<Box<dyn Collector>> = vec![
             Box::new(inflight.clone()),
             Box::new(rejected.clone()),
             Box::new(terminations.clone()),
+            Box::new(filters.clone()),
             Box::new(panics.clone()),
             Box::new(tls_handshake_errors.clone()),
+            Box::new(users.clone()),
             Box::new(authentication_attempts.clone()),
+            Box::new(authentication_duration.clone()),
             Box::new(authorization_attempts.clone()),
-            Box::new(delegated_authn.clone()),
-            Box::new(delegated_authz.clone()),
+            Box::new(authorization_duration.clone()),
+            Box::new(client_certificates.clone()),
             Box::new(audit_events.clone()),
             Box::new(audit_errors.clone()),
             Box::new(audit_levels.clone()),
             Box::new(audit_rejected.clone()),
             Box::new(certificate_expiry.clone()),
-        ]
+        ];
+        collectors.extend(delegated_authn.collectors());
+        collectors.extend(delegated_authz.collectors());
+        collectors
     }
+}
+
+fn histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)
+        .expect("the metric's name and labels are valid")
 }
 
 fn counter(name: &str, help: &str) -> IntCounter {

@@ -105,6 +105,7 @@ impl Error {
 /// Serves until SIGTERM, SIGINT or a failure, and ends in order.
 pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result<(), Error> {
     let metrics = Arc::new(Metrics::new());
+    metrics.know(scheme);
     metrics.register(rt.metrics());
     let starting = rt.readiness().add("start");
     let client = client(config.kubeconfig.as_deref()).await?;
@@ -223,7 +224,10 @@ async fn install(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
     )?;
-    let timing = StoreMetrics::new();
+    let timing = match &config.store {
+        Store::Embedded(_) => StoreMetrics::new(),
+        Store::Etcd(_) => StoreMetrics::new().of_etcd(),
+    };
     timing.register(rt.metrics());
     let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);

@@ -68,6 +68,11 @@ impl Key {
         &self.0
     }
 
+    /// Group and resource.
+    pub fn kind(&self) -> [&str; 2] {
+        kind(&self.0)
+    }
+
     /// `<resource>/<namespace>/<name>`, as people name an object to a tool.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(self.as_str(), |(_, name)| name)
@@ -94,9 +99,19 @@ impl Prefix {
         &self.0
     }
 
+    /// Group and resource; that is empty for all of a group.
+    pub fn kind(&self) -> [&str; 2] {
+        kind(&self.0)
+    }
+
     pub fn contains(&self, key: &Key) -> bool {
         key.0.starts_with(&self.0)
     }
+}
+
+fn kind(path: &str) -> [&str; 2] {
+    let mut parts = path.split('/');
+    [parts.next().unwrap_or_default(), parts.next().unwrap_or_default()]
 }
 
 /// One stored object and the revision of its last write.

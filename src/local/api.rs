@@ -142,6 +142,7 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     let (admin, controller) =
         (client(&Identity::Admin).await?, client(&Identity::Controller).await?);
     bootstrap::write(&store).await.map_err(Error::Bootstrap)?;
+    metrics.know(scheme);
     metrics.register(rt.metrics());
 
     // From here on nothing fails, so nothing that was started is left behind.

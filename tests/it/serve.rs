@@ -5,6 +5,7 @@ mod authn;
 mod filters;
 mod impersonation;
 mod load;
+mod metrics;
 mod process;
 mod reviews;
 mod rolling;

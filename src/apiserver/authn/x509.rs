@@ -10,6 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use prometheus::Histogram;
 use rustls::{
     RootCertStore,
     crypto::ring::default_provider,
@@ -98,11 +99,14 @@ fn first_end(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
 }
 
 /// The user of a client certificate: its common name, its organisations as groups. A subject
-/// without a common name is nobody.
-pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented) -> Identified {
+/// without a common name is nobody. `left`: seconds that certificates have yet.
+pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented, left: &Histogram) -> Identified {
     let (Some(pool), Some(leaf)) = (pool, chain.first()) else { return Ok(None) };
     pool.verify(chain).map_err(Rejected::ClientCertificate)?;
     let certificate = parse(leaf)?;
+    if let Some(time) = certificate.validity().time_to_expiration() {
+        left.observe(time.as_seconds_f64());
+    }
     let Some(name) = common_name(&certificate) else { return Ok(None) };
     let organisations = certificate.subject().iter_organization();
     let groups = organisations.filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();

@@ -1,6 +1,6 @@
 //! How long a request may take. Watches may take as long as they like.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::apiserver::{
     operation::{Operation, Verb},
@@ -11,6 +11,10 @@ use crate::apiserver::{
 /// Writes end earlier than reads: whoever waits for one holds nothing else up meanwhile
 /// (kube-apiserver's `requestTimeoutUpperBound`).
 const WRITES: Duration = Duration::from_secs(34);
+
+/// When a request is ended, in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(pub Instant);
 
 /// The server's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -158,6 +158,7 @@ impl Inflight {
     /// The answer to a request for which there is no room.
     pub(super) fn refuse(&self, request: &RequestInfo) -> ApiError {
         self.metrics.rejected.with_label_values(&[self.seats(request).kind]).inc();
+        self.metrics.terminate(request, "429");
         ApiError::too_many_requests("Too many requests, please try again later.", 1)
     }
 

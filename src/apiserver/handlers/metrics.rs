@@ -6,9 +6,11 @@
 use std::time::Instant;
 
 use axum::body::Body;
-use http::{Response, StatusCode, header};
+use http::{Extensions, Response, header};
+use hyper::body::Body as _;
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, core::Collector,
 };
 
 use crate::{
@@ -16,20 +18,27 @@ use crate::{
         kind::{Kind, Version},
         scheme::Scheme,
     },
-    apiserver::{
-        operation::{Action, Operation, Verb},
-        url::Query,
-    },
+    apiserver::{filters::Deadline, metrics::Labels, request_info::RequestInfo},
     runtime::{
         admin,
         catalogue::{Described, described},
     },
 };
 
-const BUCKETS: &[f64] = &[
+const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
+const SLI_SECONDS: [f64; 21] = [
+    0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0,
+    30.0, 45.0, 60.0,
+];
+const WATCH_LIST_SECONDS: [f64; 17] =
+    [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+/// Bytes of a response: 1 kB to 1 GB.
+const RESPONSES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// Bytes of an event: 1 KiB to 128 KiB.
+const EVENTS: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 
 /// What is told of requests.
 pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<Described> {
@@ -40,8 +49,13 @@ pub(super) struct RequestMetrics {
     scheme: &'static Scheme,
     total: IntCounterVec,
     duration: HistogramVec,
+    sli_duration: HistogramVec,
+    sizes: HistogramVec,
+    aborts: IntCounterVec,
     long_running: IntGaugeVec,
     watch_events: IntCounterVec,
+    watch_event_sizes: HistogramVec,
+    watch_lists: HistogramVec,
 }
 
 impl RequestMetrics {
@@ -54,167 +68,211 @@ impl RequestMetrics {
     }
 
     fn new(scheme: &'static Scheme) -> Self {
+        let labels = &Labels::NAMES[..];
+        let with_dry_run = [&labels[..1], &["dry_run"], &labels[1..]].concat();
+        let without_component = &labels[..labels.len() - 1];
+        let event = &["group", "version", "resource"];
         Self {
             scheme,
-            total: IntCounterVec::new(
-                Opts::new(
-                    "apiserver_request_total",
-                    "Requests for resources, by verb, resource, scope and HTTP code.",
-                ),
-                &[
-                    "verb",
-                    "dry_run",
-                    "group",
-                    "version",
-                    "resource",
-                    "subresource",
-                    "scope",
-                    "component",
-                    "code",
-                ],
-            )
-            .expect("the metric's name and labels are valid"),
-            duration: HistogramVec::new(
-                HistogramOpts::new(
-                    "apiserver_request_duration_seconds",
-                    "Seconds until a response began, by verb, resource and scope. Watches are \
-                     left out.",
-                )
-                .buckets(BUCKETS.to_vec()),
-                &[
-                    "verb",
-                    "dry_run",
-                    "group",
-                    "version",
-                    "resource",
-                    "subresource",
-                    "scope",
-                    "component",
-                ],
-            )
-            .expect("the metric's name and labels are valid"),
+            total: counters(
+                "apiserver_request_total",
+                "Requests, by verb, resource, scope and HTTP code.",
+                &[&with_dry_run[..], &["code"]].concat(),
+            ),
+            duration: histograms(
+                "apiserver_request_duration_seconds",
+                "Seconds until a response began, by verb, resource and scope. Watches are left out.",
+                &SECONDS,
+                &with_dry_run,
+            ),
+            sli_duration: histograms(
+                "apiserver_request_sli_duration_seconds",
+                "Seconds until a response began, without what the server is not to blame for; so \
+                 far there is no such thing.",
+                &SLI_SECONDS,
+                labels,
+            ),
+            sizes: histograms(
+                "apiserver_response_sizes",
+                "Bytes of answers to reads, by resource and scope.",
+                &RESPONSES,
+                labels,
+            ),
+            aborts: counters(
+                "apiserver_request_aborts_total",
+                "Requests whose client went away before the answer, by verb, resource and scope.",
+                without_component,
+            ),
             long_running: IntGaugeVec::new(
                 Opts::new("apiserver_longrunning_requests", "Watches that are open."),
-                &["verb", "group", "version", "resource", "scope", "component"],
+                labels,
             )
             .expect("the metric's name and labels are valid"),
-            watch_events: IntCounterVec::new(
-                Opts::new("apiserver_watch_events_total", "Events sent to watchers."),
-                &["group", "version", "kind"],
-            )
-            .expect("the metric's name and labels are valid"),
+            watch_events: counters(
+                "apiserver_watch_events_total",
+                "Events sent to watchers.",
+                event,
+            ),
+            watch_event_sizes: histograms(
+                "apiserver_watch_events_sizes",
+                "Bytes of events sent to watchers.",
+                &EVENTS,
+                event,
+            ),
+            watch_lists: histograms(
+                "apiserver_watch_list_duration_seconds",
+                "Seconds until a watch that asked for the state had sent all of it.",
+                &WATCH_LIST_SECONDS,
+                &["group", "version", "resource", "scope"],
+            ),
         }
     }
 
-    fn collectors(&self) -> Vec<Box<dyn prometheus::core::Collector>> {
-        let Self { scheme: _, total, duration, long_running, watch_events } = self;
+    fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let Self {
+            scheme: _,
+            total,
+            duration,
+            sli_duration,
+            sizes,
+            aborts,
+            long_running,
+            watch_events,
+            watch_event_sizes,
+            watch_lists,
+        } = self;
         vec![
             Box::new(total.clone()),
             Box::new(duration.clone()),
+            Box::new(sli_duration.clone()),
+            Box::new(sizes.clone()),
+            Box::new(aborts.clone()),
             Box::new(long_running.clone()),
             Box::new(watch_events.clone()),
+            Box::new(watch_event_sizes.clone()),
+            Box::new(watch_lists.clone()),
         ]
     }
 
     /// Begins to count a request.
-    pub(super) fn begin(&self, operation: &Operation, query: &Query) -> Running<'_> {
-        let [group, version, resource, subresource] = subject(self.scheme, operation);
-        Running {
-            metrics: self,
-            labels: [
-                verb(operation),
-                if query.text("dryRun").is_empty() { "" } else { "All" },
-                group,
-                version,
-                resource,
-                subresource,
-                scope(operation),
-                "apiserver",
-            ],
+    pub(super) fn begin<'a>(
+        &'a self,
+        info: &'a RequestInfo,
+        extensions: &Extensions,
+    ) -> Running<'a> {
+        let labels = Labels::of(Some(self.scheme), info);
+        let deadline = extensions.get().copied();
+        Running { metrics: self, info, labels, began: Instant::now(), deadline, ended: false }
+    }
+
+    pub(super) fn watch(&self, info: &RequestInfo, kind: &dyn Kind, version: Version) -> Watching {
+        let labels = Labels::of(Some(self.scheme), info);
+        let event = [kind.group(), version.as_str(), kind.plural()];
+        let open = self.long_running.with_label_values(&labels.values());
+        open.inc();
+        let [group, version, resource] = event;
+        Watching {
+            open,
+            events: self.watch_events.with_label_values(&event),
+            sizes: self.watch_event_sizes.with_label_values(&event),
+            lists: self.watch_lists.with_label_values(&[group, version, resource, labels.scope]),
             began: Instant::now(),
         }
     }
+}
 
-    pub(super) fn long_running(&self, operation: &Operation) -> LongRunning {
-        let [group, version, resource, _] = subject(self.scheme, operation);
-        let labels = [verb(operation), group, version, resource, scope(operation), "apiserver"];
-        let gauge = self.long_running.with_label_values(&labels);
-        gauge.inc();
-        LongRunning(gauge)
-    }
+fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    IntCounterVec::new(Opts::new(name, help), labels)
+        .expect("the metric's name and labels are valid")
+}
 
-    pub(super) fn watch_events(&self, kind: &dyn Kind, version: Version) -> IntCounter {
-        self.watch_events.with_label_values(&[kind.group(), version.as_str(), kind.kind()])
-    }
+fn histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)
+        .expect("the metric's name and labels are valid")
 }
 
 /// A request that is being handled.
 pub(super) struct Running<'a> {
     metrics: &'a RequestMetrics,
-    labels: [&'static str; 8],
+    info: &'a RequestInfo,
+    labels: Labels,
     began: Instant,
+    deadline: Option<Deadline>,
+    ended: bool,
 }
 
 impl Running<'_> {
-    pub(super) fn end(self, code: StatusCode) {
-        let labels = self.labels;
-        if labels[0] != "WATCH" {
-            let seconds = self.began.elapsed().as_secs_f64();
-            self.metrics.duration.with_label_values(&labels).observe(seconds);
+    pub(super) fn end(mut self, response: &Response<Body>) {
+        self.ended = true;
+        self.count(response.status().as_str());
+        if matches!(self.labels.verb, "GET" | "LIST")
+            && let Some(bytes) = response.body().size_hint().exact()
+        {
+            #[expect(clippy::cast_precision_loss, reason = "no response has 2^52 bytes")]
+            self.metrics.sizes.with_label_values(&self.labels.values()).observe(bytes as f64);
         }
-        let mut with_code = labels.to_vec();
-        with_code.push(code.as_str());
-        self.metrics.total.with_label_values(&with_code).inc();
+    }
+
+    fn count(&self, code: &str) {
+        let Self { metrics, labels, .. } = self;
+        let with_dry_run = labels.with_dry_run(self.info);
+        if labels.verb != "WATCH" {
+            let seconds = self.began.elapsed().as_secs_f64();
+            metrics.duration.with_label_values(&with_dry_run).observe(seconds);
+            metrics.sli_duration.with_label_values(&labels.values()).observe(seconds);
+        }
+        let [verb, dry_run, group, version, resource, subresource, scope, component] = with_dry_run;
+        let values = [verb, dry_run, group, version, resource, subresource, scope, component, code];
+        metrics.total.with_label_values(&values).inc();
     }
 }
 
-/// Counts an open watch until it is dropped.
-pub(super) struct LongRunning(IntGauge);
-
-impl Drop for LongRunning {
+/// Whoever answered in the handler's place, or went away, has dropped it.
+impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.dec();
+        if self.ended {
+            return;
+        }
+        if std::thread::panicking() {
+            self.count("500");
+        } else if self.deadline.is_some_and(|Deadline(at)| Instant::now() >= at) {
+            self.count("504");
+        } else {
+            let [labels @ .., _component] = self.labels.values();
+            self.metrics.aborts.with_label_values(&labels).inc();
+        }
     }
 }
 
-/// Group, version, resource and subresource, if they are ours.
-fn subject(scheme: &Scheme, operation: &Operation) -> [&'static str; 4] {
-    let kind = scheme.by_resource(&operation.group, &operation.resource);
-    let version = Version::parse(&operation.version);
-    let (Some(kind), Some(version)) = (kind, version) else { return [""; 4] };
-    let others = kind.subresources().iter().map(|other| other.name);
-    let subresource = others.chain(["status"]).find(|known| *known == operation.subresource);
-    [kind.group(), version.as_str(), kind.plural(), subresource.unwrap_or_default()]
+/// An open watch.
+pub(super) struct Watching {
+    open: IntGauge,
+    events: IntCounter,
+    sizes: Histogram,
+    lists: Histogram,
+    began: Instant,
 }
 
-fn verb(operation: &Operation) -> &'static str {
-    if matches!(operation.action, Action::Apply(_)) {
-        return "APPLY";
+impl Watching {
+    pub(super) fn sent(&self, bytes: usize) {
+        self.events.inc();
+        #[expect(clippy::cast_precision_loss, reason = "no event has 2^52 bytes")]
+        self.sizes.observe(bytes as f64);
     }
-    match operation.verb() {
-        Some(Verb::Get) => "GET",
-        Some(Verb::List) => "LIST",
-        Some(Verb::Watch) => "WATCH",
-        Some(Verb::Create) => "POST",
-        Some(Verb::Update) => "PUT",
-        Some(Verb::Patch) => "PATCH",
-        Some(Verb::Delete) => "DELETE",
-        Some(Verb::DeleteCollection) => "DELETECOLLECTION",
-        Some(Verb::Impersonate) | None => "other",
+
+    /// The state that was asked for is sent.
+    pub(super) fn listed(&self) {
+        self.lists.observe(self.began.elapsed().as_secs_f64());
     }
 }
 
-fn scope(operation: &Operation) -> &'static str {
-    if operation.is_named() || operation.verb() == Some(Verb::Create) {
-        "resource"
-    } else if operation.namespace.is_empty() {
-        "cluster"
-    } else {
-        "namespace"
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.open.dec();
     }
 }
 
-/// Every metric of the process.
+/// Every metric of a registry.
 pub(super) fn scrape(registry: &Registry) -> Response<Body> {
     let mut response = Response::new(Body::from(admin::text(registry)));
     let content_type = http::HeaderValue::from_static(prometheus::TEXT_FORMAT);

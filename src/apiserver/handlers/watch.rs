@@ -9,12 +9,11 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use http::{Response, StatusCode, header};
-use prometheus::IntCounter;
 use rand::Rng;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Target, read::selection};
+use super::{Target, metrics::Watching, read::selection};
 use crate::{
     apiserver::{
         cache::{Cached, Encoded, EventType},
@@ -62,8 +61,7 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
         guard: target.guard.clone(),
         shutdown: target.shutdown.clone(),
         first: true,
-        sent: target.requests.watch_events(registry.kind(), target.version),
-        _running: target.requests.long_running(target.operation),
+        metrics: target.requests.watch(target.info, registry.kind(), target.version),
     };
     match events {
         Ok(events) => feed.begin(events),
@@ -121,8 +119,7 @@ struct Feed {
     shutdown: Shutdown,
     /// Nothing was sent yet; the first Table names its columns.
     first: bool,
-    sent: IntCounter,
-    _running: super::metrics::LongRunning,
+    metrics: Watching,
 }
 
 impl Feed {
@@ -144,7 +141,7 @@ impl Feed {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(line) = self.waiting() {
-                self.sent.inc();
+                self.metrics.sent(line.len());
                 return Some(line);
             }
             let events = self.events.as_mut()?;
@@ -184,6 +181,7 @@ impl Feed {
             return Some(self.object_line(EventType::Added, &object));
         }
         if let Some(revision) = self.state_ends.take() {
+            self.metrics.listed();
             return Some(self.bookmark_line(&revision.to_string(), true));
         }
         self.pending.pop_front()

@@ -1,7 +1,7 @@
 //! Any store, with the time that each of its answers took.
 //!
-//! Owns the figures and changes no answer. The names are our own and not kube-apiserver's
-//! `etcd_request_…`: both servers are scraped by one Prometheus, and the store may be no etcd.
+//! Owns the figures and changes no answer. The names are our own, because the store may be no
+//! etcd; when it is one, the same is told under kube-apiserver's names, too.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,6 +18,15 @@ use super::{
 const BUCKETS: &[f64] =
     &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
+/// kube-apiserver's.
+const ETCD_BUCKETS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
+
+/// Of no kind.
+const NO_KIND: [&str; 2] = [""; 2];
+
 /// A question that was given up after less than this says more about who asked.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -26,6 +35,47 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 pub struct StoreMetrics {
     seconds: HistogramVec,
     errors: IntCounterVec,
+    etcd: Option<EtcdMetrics>,
+}
+
+/// The same by kind, under kube-apiserver's names.
+#[derive(Clone)]
+struct EtcdMetrics {
+    seconds: HistogramVec,
+    requests: IntCounterVec,
+    errors: IntCounterVec,
+}
+
+impl EtcdMetrics {
+    fn new() -> Self {
+        let labels = &["operation", "group", "resource"];
+        let seconds = HistogramOpts::new(
+            "etcd_request_duration_seconds",
+            "Seconds until etcd answered, by operation and kind. Not told of the embedded store.",
+        );
+        let counters = |name: &str, help: &str| {
+            IntCounterVec::new(Opts::new(name, help), labels)
+                .expect("the metric's name and labels are valid")
+        };
+        Self {
+            seconds: HistogramVec::new(seconds.buckets(ETCD_BUCKETS.to_vec()), labels)
+                .expect("the metric's name and labels are valid"),
+            requests: counters("etcd_requests_total", "Questions to etcd, by operation and kind."),
+            errors: counters(
+                "etcd_request_errors_total",
+                "Questions that etcd could not answer, by operation and kind.",
+            ),
+        }
+    }
+
+    fn count(&self, operation: &str, [group, resource]: [&str; 2], seconds: f64, failed: bool) {
+        let labels = [operation, group, resource];
+        self.seconds.with_label_values(&labels).observe(seconds);
+        self.requests.with_label_values(&labels).inc();
+        if failed {
+            self.errors.with_label_values(&labels).inc();
+        }
+    }
 }
 
 impl StoreMetrics {
@@ -46,12 +96,26 @@ impl StoreMetrics {
                 .expect("the metric's name and labels are valid"),
             errors: IntCounterVec::new(errors, &["operation"])
                 .expect("the metric's name and labels are valid"),
+            etcd: None,
         }
     }
 
+    /// Figures of an etcd.
+    #[must_use]
+    pub fn of_etcd(self) -> Self {
+        Self { etcd: Some(EtcdMetrics::new()), ..self }
+    }
+
     pub fn collectors(&self) -> Vec<Box<dyn prometheus::core::Collector>> {
-        let Self { seconds, errors } = self;
-        vec![Box::new(seconds.clone()), Box::new(errors.clone())]
+        let Self { seconds, errors, etcd } = self;
+        let mut collectors: Vec<Box<dyn prometheus::core::Collector>> =
+            vec![Box::new(seconds.clone()), Box::new(errors.clone())];
+        if let Some(EtcdMetrics { seconds, requests, errors }) = etcd {
+            collectors.push(Box::new(seconds.clone()));
+            collectors.push(Box::new(requests.clone()));
+            collectors.push(Box::new(errors.clone()));
+        }
+        collectors
     }
 
     pub fn register(&self, registry: &Registry) {
@@ -63,16 +127,23 @@ impl StoreMetrics {
     async fn timed<T>(
         &self,
         operation: &'static str,
+        kind: [&str; 2],
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let mut asked = Asked { metrics: self, operation, at: Instant::now(), answered: false };
         let answer = answer.await;
         asked.answered = true;
-        self.seconds.with_label_values(&[operation]).observe(asked.at.elapsed().as_secs_f64());
-        if let Err(Error::Unavailable { .. } | Error::Corrupt { .. } | Error::Replaced { .. }) =
-            &answer
-        {
+        let seconds = asked.at.elapsed().as_secs_f64();
+        self.seconds.with_label_values(&[operation]).observe(seconds);
+        let failed = matches!(
+            &answer,
+            Err(Error::Unavailable { .. } | Error::Corrupt { .. } | Error::Replaced { .. })
+        );
+        if failed {
             self.errors.with_label_values(&[operation]).inc();
+        }
+        if let Some(etcd) = &self.etcd {
+            etcd.count(operation, kind, seconds, failed);
         }
         answer
     }
@@ -108,15 +179,15 @@ impl Timed {
 
 impl Storage for Timed {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(self.metrics.timed("get", self.store.get(key)))
+        Box::pin(self.metrics.timed("get", key.kind(), self.store.get(key)))
     }
 
     fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(self.metrics.timed("list", self.store.list(prefix, request)))
+        Box::pin(self.metrics.timed("list", prefix.kind(), self.store.list(prefix, request)))
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.metrics.timed("create", self.store.create(key, value)))
+        Box::pin(self.metrics.timed("create", key.kind(), self.store.create(key, value)))
     }
 
     fn update<'a>(
@@ -125,11 +196,11 @@ impl Storage for Timed {
         expected: Revision,
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.metrics.timed("update", self.store.update(key, expected, value)))
+        Box::pin(self.metrics.timed("update", key.kind(), self.store.update(key, expected, value)))
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.metrics.timed("delete", self.store.delete(key, expected)))
+        Box::pin(self.metrics.timed("delete", key.kind(), self.store.delete(key, expected)))
     }
 
     fn watch<'a>(
@@ -137,15 +208,15 @@ impl Storage for Timed {
         prefix: &'a Prefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
-        Box::pin(self.metrics.timed("watch", self.store.watch(prefix, from)))
+        Box::pin(self.metrics.timed("watch", prefix.kind(), self.store.watch(prefix, from)))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.metrics.timed("compact", self.store.compact(revision)))
+        Box::pin(self.metrics.timed("compact", NO_KIND, self.store.compact(revision)))
     }
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        Box::pin(self.metrics.timed("revision", self.store.current_revision()))
+        Box::pin(self.metrics.timed("revision", NO_KIND, self.store.current_revision()))
     }
 
     fn request_progress(&self, revision: Revision) {

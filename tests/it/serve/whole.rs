@@ -96,6 +96,7 @@ impl Whole {
     ) -> Self {
         let (rt, closing) = (Runtime::new(), Shutdown::new());
         let metrics = Arc::new(Metrics::new());
+        metrics.know(crate::scheme());
         metrics.register(rt.metrics());
         let trail = folder.path().join("audit.log");
         let log = Some(LogConfig::new(Target::File(trail.clone())));

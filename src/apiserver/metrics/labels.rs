@@ -1,0 +1,107 @@
+//! What metrics call a request. All values come from small sets: what a client makes up is empty
+//! (CVE-2020-8552).
+
+use http::Method;
+
+use crate::{
+    api::{kind::Version, scheme::Scheme},
+    apiserver::{
+        operation::{Action, Operation, Verb},
+        request_info::RequestInfo,
+    },
+};
+
+/// Said of every request of this server; the aggregator says something else of the same request.
+const COMPONENT: &str = "apiserver";
+
+/// Paths that are counted under their own name, in the place of a subresource, as upstream does.
+const PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
+/// The labels of one request, in upstream's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    pub verb: &'static str,
+    pub group: &'static str,
+    pub version: &'static str,
+    pub resource: &'static str,
+    pub subresource: &'static str,
+    pub scope: &'static str,
+}
+
+impl Labels {
+    /// Names of [`Labels::values`].
+    pub const NAMES: [&str; 7] =
+        ["verb", "group", "version", "resource", "subresource", "scope", "component"];
+
+    pub fn of(scheme: Option<&'static Scheme>, info: &RequestInfo) -> Self {
+        let Some(operation) = &info.operation else {
+            let path = PATHS.iter().find(|known| **known == info.path);
+            let subresource = path.copied().unwrap_or_default();
+            return Self { verb: method(&info.method), subresource, ..Self::default() };
+        };
+        let [group, version, resource, subresource] =
+            scheme.map_or([""; 4], |scheme| subject(scheme, operation));
+        let (verb, scope) = (verb(operation), scope(operation));
+        Self { verb, group, version, resource, subresource, scope }
+    }
+
+    pub fn values(&self) -> [&'static str; 7] {
+        let Self { verb, group, version, resource, subresource, scope } = *self;
+        [verb, group, version, resource, subresource, scope, COMPONENT]
+    }
+
+    /// With `dry_run` behind the verb.
+    pub fn with_dry_run(&self, info: &RequestInfo) -> [&'static str; 8] {
+        let dry_run = if info.query.text("dryRun").is_empty() { "" } else { "All" };
+        let Self { verb, group, version, resource, subresource, scope } = *self;
+        [verb, dry_run, group, version, resource, subresource, scope, COMPONENT]
+    }
+}
+
+/// Group, version, resource and subresource, if they are ours.
+fn subject(scheme: &Scheme, operation: &Operation) -> [&'static str; 4] {
+    let kind = scheme.by_resource(&operation.group, &operation.resource);
+    let version = Version::parse(&operation.version);
+    let (Some(kind), Some(version)) = (kind, version) else { return [""; 4] };
+    let others = kind.subresources().iter().map(|other| other.name);
+    let subresource = others.chain(["status"]).find(|known| *known == operation.subresource);
+    [kind.group(), version.as_str(), kind.plural(), subresource.unwrap_or_default()]
+}
+
+fn verb(operation: &Operation) -> &'static str {
+    if matches!(operation.action, Action::Apply(_)) {
+        return "APPLY";
+    }
+    match operation.verb() {
+        Some(Verb::Get) => "GET",
+        Some(Verb::List) => "LIST",
+        Some(Verb::Watch) => "WATCH",
+        Some(Verb::Create) => "POST",
+        Some(Verb::Update) => "PUT",
+        Some(Verb::Patch) => "PATCH",
+        Some(Verb::Delete) => "DELETE",
+        Some(Verb::DeleteCollection) => "DELETECOLLECTION",
+        Some(Verb::Impersonate) | None => "other",
+    }
+}
+
+fn method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET | Method::HEAD => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
+}
+
+fn scope(operation: &Operation) -> &'static str {
+    if operation.is_named() || operation.verb() == Some(Verb::Create) {
+        "resource"
+    } else if operation.namespace.is_empty() {
+        "cluster"
+    } else {
+        "namespace"
+    }
+}

@@ -1,0 +1,159 @@
+//! Numbers under kube-apiserver's names: those that dashboards and rules of others go by are there,
+//! and nobody can make more of them.
+
+use std::collections::BTreeSet;
+
+use http_body_util::BodyExt;
+use navigator::apiserver::{filters::Limits, request_info::RequestInfo};
+
+use super::whole::{BETA, UNANSWERED, Whole, pilot};
+
+fn everything(_: &str, _: &RequestInfo) -> bool {
+    true
+}
+
+async fn get(whole: &Whole, path: &str) -> String {
+    let response = whole.send("monitoring", "GET", path, String::new()).await;
+    assert_eq!(response.status(), 200, "{path}");
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// All series of a page, without their values.
+fn series(page: &str) -> BTreeSet<String> {
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+}
+
+/// The value of the only series of this metric with these labels.
+fn value(page: &str, metric: &str, labels: &[&str]) -> f64 {
+    let fitting: Vec<_> = page
+        .lines()
+        .filter(|line| {
+            let name = line.split(['{', ' ']).next().unwrap();
+            name == metric && labels.iter().all(|label| line.contains(label))
+        })
+        .collect();
+    let [line] = fitting[..] else { panic!("{metric} {labels:?}: {fitting:#?}\n{page}") };
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test]
+async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
+    let whole = Whole::start(everything, Limits::default()).await;
+    let pilots = format!("{BETA}/namespaces/db/pilots");
+    whole.create("jane", &pilots, &pilot("a")).await;
+    get(&whole, &pilots).await;
+    get(&whole, &format!("{BETA}/pilots")).await;
+    get(&whole, "/readyz").await;
+    let watch = format!(
+        "{pilots}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true\
+         &resourceVersionMatch=NotOlderThan"
+    );
+    let mut watching = whole.send("jane", "GET", &watch, String::new()).await.into_body();
+    for _ in 0..2 {
+        watching.frame().await.unwrap().unwrap();
+    }
+    let late = format!("{pilots}?timeout=10ms");
+    assert_eq!(whole.send(UNANSWERED, "GET", &late, String::new()).await.status(), 504);
+
+    let page = get(&whole, "/metrics").await;
+    let ours = [
+        "group=\"navigator.jetstack.io\"",
+        "version=\"v1beta1\"",
+        "resource=\"pilots\"",
+        "subresource=\"\"",
+        "component=\"apiserver\"",
+    ];
+    let with = |more: &[&'static str]| [&ours[..], more].concat();
+    let create = with(&["verb=\"POST\"", "scope=\"resource\"", "dry_run=\"\""]);
+    let list = with(&["verb=\"LIST\"", "scope=\"namespace\""]);
+    let all = with(&["verb=\"LIST\"", "scope=\"cluster\""]);
+    let sized = |labels: &[&'static str]| [labels, &["le=\"10000\""]].concat();
+    let slow = |labels: &[&'static str]| [labels, &["le=\"30\""]].concat();
+    let watched = with(&["verb=\"WATCH\"", "scope=\"namespace\""]);
+    let kind = &ours[..3];
+    let resource = [ours[0], ours[2]];
+    let rows: Vec<(&str, Vec<&str>, f64)> = vec![
+        ("apiserver_request_total", [&create[..], &["code=\"201\""]].concat(), 1.0),
+        ("apiserver_request_duration_seconds_bucket", slow(&create), 1.0),
+        ("apiserver_request_sli_duration_seconds_bucket", slow(&create[..7]), 1.0),
+        ("apiserver_request_sli_duration_seconds_count", all.clone(), 1.0),
+        ("apiserver_response_sizes_bucket", sized(&list), 1.0),
+        ("apiserver_longrunning_requests", watched, 1.0),
+        ("apiserver_request_terminations_total", [&list[..], &["code=\"504\""]].concat(), 1.0),
+        ("apiserver_watch_events_total", kind.to_vec(), 2.0),
+        ("apiserver_watch_events_sizes_count", kind.to_vec(), 2.0),
+        ("apiserver_watch_list_duration_seconds_count", kind.to_vec(), 1.0),
+        ("apiserver_resource_objects", resource.to_vec(), 1.0),
+        ("apiserver_storage_objects", vec!["resource=\"pilots.navigator.jetstack.io\""], 1.0),
+        ("apiserver_watch_cache_events_received_total", resource.to_vec(), 1.0),
+        ("apiserver_watch_cache_initializations_total", resource.to_vec(), 1.0),
+        ("apiserver_current_inflight_requests", vec!["request_kind=\"mutating\""], 0.0),
+        ("authentication_attempts", vec!["result=\"success\""], 7.0),
+        ("authenticated_user_requests", vec!["username=\"other\""], 7.0),
+        ("authentication_duration_seconds_count", vec!["result=\"success\""], 7.0),
+        ("authorization_attempts_total", vec!["result=\"allowed\""], 6.0),
+        ("authorization_duration_seconds_count", vec!["result=\"allowed\""], 6.0),
+        ("apiserver_request_filter_duration_seconds_count", vec!["filter=\"authorization\""], 6.0),
+    ];
+    for (metric, labels, expected) in rows {
+        let found = value(&page, metric, &labels);
+        assert!((found - expected).abs() < 0.5, "{metric} {labels:?}: {found}\n{page}");
+    }
+    let revision = value(&page, "apiserver_watch_cache_resource_version", &resource);
+    assert!(revision >= 1.0, "{revision}");
+
+    let page = get(&whole, "/metrics/slis").await;
+    let check = ["name=\"informer-sync\"", "type=\"readyz\""];
+    let passed = value(&page, "kubernetes_healthcheck", &check);
+    let counted = [&check[..], &["status=\"success\""]].concat();
+    let count = value(&page, "kubernetes_healthchecks_total", &counted);
+    assert!((passed - 1.0).abs() < 0.5 && (count - 1.0).abs() < 0.5, "{page}");
+}
+
+/// What a client makes up is no label (CVE-2020-8552).
+#[tokio::test]
+async fn a_hundred_thousand_made_up_requests_make_no_series() {
+    const REQUESTS: u32 = 100_000;
+    // More than there are combinations of what follows.
+    const ROUND: u32 = 2 * 7 * 9 * 5;
+    let whole = Whole::start(everything, Limits::default()).await;
+    let send = async |number: u32| {
+        let method = ["GET", "HEAD", "GET", "GET", "MADEUP", "GET", "GET"];
+        let method = method[number as usize % 7];
+        let n = number;
+        let path = match number % 9 {
+            0 => format!("/made-up-{n}"),
+            1 => format!("/apis/group-{n}/v1/things"),
+            2 => format!("/apis/navigator.jetstack.io/v{n}/pilots"),
+            3 => format!("{BETA}/kind-{n}"),
+            4 => format!("{BETA}/namespaces/ns-{n}/pilots"),
+            5 => format!("{BETA}/namespaces/db/pilots/name-{n}"),
+            6 => format!("{BETA}/namespaces/db/pilots/name/sub-{n}"),
+            7 => format!("/api/v1/namespaces/ns-{n}/pods/name/log"),
+            _ => format!("/readyz/check-{n}"),
+        };
+        let query = match number % 5 {
+            0 => format!("?made-up-{n}=1"),
+            1 => format!("?dryRun=made-up-{n}"),
+            2 => format!("?fieldValidation=made-up-{n}"),
+            3 => "?timeout=made-up".to_owned(),
+            _ => String::new(),
+        };
+        let user = if number.is_multiple_of(2) { format!("user-{n}") } else { String::new() };
+        drop(whole.send(&user, method, &format!("{path}{query}"), String::new()).await);
+    };
+    for number in 0..2 * ROUND {
+        send(number).await;
+    }
+    get(&whole, "/metrics").await;
+    let before = series(&get(&whole, "/metrics").await);
+    for number in 2 * ROUND..REQUESTS {
+        send(number).await;
+    }
+    let after = series(&get(&whole, "/metrics").await);
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.is_empty(), "{} series became {}: {new:#?}", before.len(), after.len());
+    assert!(!after.iter().any(|one| one.contains("made-up")), "{after:#?}");
+}
