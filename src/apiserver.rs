@@ -37,6 +37,7 @@ use crate::{
     runtime::{
         build,
         catalogue::{Described, described},
+        process::Process,
     },
 };
 
@@ -47,6 +48,7 @@ pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
     collectors.extend(health::collectors());
     collectors.push(Box::new(handlers::objects::Objects::new(Vec::new())));
     collectors.push(build::collector());
+    collectors.push(Box::new(Process::new()));
     let mut all = handlers::metrics::catalogue(scheme);
     all.extend(described(&collectors));
     all

@@ -8,6 +8,7 @@ pub mod deadline;
 pub mod events;
 pub mod leader;
 pub mod log;
+pub(crate) mod process;
 pub mod readiness;
 pub mod shutdown;
 pub mod signals;

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     api::scheme::Scheme,
     error::chain,
-    runtime::{Runtime, Shutdown, signals},
+    runtime::{Runtime, Shutdown, process::Process, signals},
 };
 
 /// Connections get this long to finish after the last accept. Watches end at once and requests
@@ -107,6 +107,8 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let metrics = Arc::new(Metrics::new());
     metrics.know(scheme);
     metrics.register(rt.metrics());
+    let process = Box::new(Process::new());
+    rt.metrics().register(process).expect("every metric has a name of its own");
     let starting = rt.readiness().add("start");
     let client = client(config.kubeconfig.as_deref()).await?;
     let audit = Trail::open(&config.audit, &metrics, &rt).await?;
