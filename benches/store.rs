@@ -1,8 +1,7 @@
 //! Both stores side by side: what one client waits for, and what many get done together.
 //!
 //! `cargo bench --bench store` prints one row of a Markdown table per operation: the medians,
-//! both stores syncing to the same disk. `cargo bench --bench store -- kills` kills the embedded
-//! store under load instead, a thousand times.
+//! both stores syncing to the same disk.
 
 #![expect(clippy::print_stdout, reason = "prints a table")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed run")]
@@ -12,9 +11,6 @@
 mod etcd_server;
 #[path = "../tests/it/storage/keys.rs"]
 mod keys;
-#[path = "../tests/it/storage/kill.rs"]
-#[allow(dead_code, reason = "the tests use all of it")]
-mod kill;
 
 use std::{
     path::Path,
@@ -35,18 +31,12 @@ const RUNS: usize = 301;
 /// About the size of a Pilot.
 const VALUE: usize = 2_000;
 const OBJECTS: usize = 1_000;
-const KILLS: usize = 1_000;
 
 async fn open(path: &Path) -> Embedded {
     Embedded::open(path, History::default()).await.unwrap()
 }
 
 fn main() {
-    kill::write_if_told();
-    if std::env::args().any(|argument| argument == "kills") {
-        println!("{}", kill::rounds(KILLS, &[]));
-        return;
-    }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();

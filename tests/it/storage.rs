@@ -10,6 +10,7 @@ mod kill;
 mod lossy;
 mod migration;
 mod model;
+pub(crate) mod power;
 mod replaced;
 
 use std::{path::PathBuf, time::Duration};
