@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install test-history testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -77,7 +77,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	$(CARGO) fmt --check
 	$(LINTED) test --no-run --all-targets
 	@# (all targets are those that `cargo test` runs; these are not)
-	$(LINTED) test --no-run --test databases --test inits --test install
+	$(LINTED) test --no-run --test databases --test history --test inits --test install
 
 test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
@@ -87,6 +87,10 @@ test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl ## format, lints, unit, co
 test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etcd ## what Helm and kustomize make of deploy/, beside the manifest; the roles as rendered
 	@scripts/need.sh unshare=util-linux
 	$(LINTED) test --test install
+
+# HISTORY_SEED=7 for one, HISTORY_SEED=1..200 for many. tests/history/planted.sh shows that it finds bugs.
+test-history: deps $(TESTBED)/bin/etcd ## API servers that are killed and cut off, their clients and watchers; 10 histories are judged
+	$(LINTED) test --test history
 
 fuzz: deps ## decodes damaged manifests for 60 s
 	$(LINTED) test --test fuzz -- 60

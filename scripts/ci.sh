@@ -44,7 +44,7 @@ finish() {
   echo; echo "=== seconds"
   sort -t "$(printf '\t')" -k 2,2n "$NAVIGATOR_TIMES" |
     awk -F '\t' 'BEGIN {printf "%7s %7s  %-8s %s\n", "begun", "took", "", "step"} {printf "%7d %7d  %-8s %s\n", $2, $3, $4, $1}'
-  echo; grep -hE '^(test result|fuzz: .* ok$|[0-9]+ scenarios)' "$logs"/{test,fuzz,test-databases}.log 2>/dev/null || true
+  echo; grep -hE '^(test result|fuzz: .* ok$|[0-9]+ (scenarios|histories))' "$logs"/{test,fuzz,test-history,test-databases}.log 2>/dev/null || true
   [ $ended = 0 ] && say "all of it passed" || say "FAILED"
   exit "$ended"
 }
@@ -53,7 +53,7 @@ trap 'exit 130' INT TERM
 
 compile() { step licenses make licenses; step lint make lint; step older make older; }
 prepare() { step testbed make testbed; step images tests/e2e/prepare.sh "$bed"; }
-tests() { step test make test; step test-install make test-install; }
+tests() { step test make test; step test-install make test-install; step test-history make test-history; }
 databases() { step test-databases make test-databases; step test-local make test-local; step quickstart make test-quickstart; step fuzz make fuzz; }
 # What needs no image goes on while that is made.
 here() { tests; databases; }

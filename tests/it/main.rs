@@ -9,6 +9,7 @@ mod cli;
 mod engine;
 mod example;
 mod golden;
+mod history;
 mod install;
 mod local;
 mod manual;

@@ -1,0 +1,97 @@
+//! The API server over a disk that loses what was not synced: this very program, started as
+//! `apiserver` in the place of the real one. All of it is the server's own code, put together as
+//! `navigator apiserver` does; only the disk under the embedded store is another.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use navigator::{
+    apiserver::{
+        admission::{Admit, Plugins, namespace::NamespaceLifecycle, pilot_status::PilotStatus},
+        authn::{self, Authenticator, TokenReviews},
+        authz::{AccessReviews, Authorizer},
+        certs::Serving,
+        filters::{Chain, Deadlines, Installed, Limits},
+        handlers::{self, AppState},
+        identity,
+        metrics::Metrics,
+        serve,
+        storage::{
+            Revision, Storage,
+            embedded::{Embedded, History},
+        },
+    },
+    database, databases,
+    runtime::{Runtime, Shutdown},
+};
+use tokio::net::TcpListener;
+
+use super::power::Power;
+
+const SYNC: Duration = Duration::from_millis(1);
+/// As the other servers of the tests.
+const NAMESPACE: &str = "navigator";
+
+/// Until it is killed.
+pub(crate) async fn serve(arguments: &[String]) {
+    let value = |flag: &str| {
+        let mut values = arguments.iter().filter_map(|argument| argument.strip_prefix(flag));
+        PathBuf::from(values.next().unwrap())
+    };
+    let disk = value("--store-path=");
+    let store = Embedded::on(Power::at(&disk, SYNC).unwrap(), History::default()).unwrap();
+    let store: Arc<dyn Storage> = Arc::new(store);
+
+    let (rt, closing) = (Runtime::new(), Shutdown::new());
+    let scheme = database::scheme(databases::ALL);
+    let metrics = Arc::new(Metrics::new());
+    let starting = rt.readiness().add("start");
+    let config = kube::config::Kubeconfig::read_from(value("--kubeconfig=")).unwrap();
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(config, &options);
+    let client = kube::Client::try_from(config.await.unwrap()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let chain = Arc::new(Chain::new(
+        Limits::default(),
+        Deadlines::default(),
+        None,
+        Arc::clone(&metrics),
+        rt.readiness().clone(),
+        Shutdown::new(),
+    ));
+    let trust = authn::load(&client, &rt).await.unwrap();
+    let mut guard = identity::start(Arc::clone(&store), scheme, &client, NAMESPACE, &rt);
+    guard.until_decided().await;
+    let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
+        Arc::new(NamespaceLifecycle::start(&client, &rt)),
+        Arc::new(PilotStatus::new(NAMESPACE)),
+    ]));
+    let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(&metrics)));
+    let reviews = Arc::new(AccessReviews::new(client, Arc::clone(&metrics)));
+    let state = AppState::start(scheme, &store, &admission, guard, &rt, &closing);
+    chain.install(Installed {
+        authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
+        authorizer: Authorizer::new(reviews, Arc::clone(&metrics)),
+        router: handlers::router(state),
+    });
+    drop(starting);
+    eprintln!("{}", serde_json::json!({"address": address.to_string()}));
+    let tls = serve::server_config(Arc::new(Serving::new(Arc::clone(&metrics))));
+    let tasks = rt.tasks().clone();
+    let serving = serve::serve(listener, tls, chain, metrics, &tasks, closing, Duration::ZERO);
+    futures::future::join(serving, compact_when_told(&*store, &disk.with_extension("compact")))
+        .await;
+}
+
+/// Forgets history up to the revision that a file names.
+async fn compact_when_told(store: &dyn Storage, told: &std::path::Path) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let Ok(text) = std::fs::read_to_string(told) else { continue };
+        let Ok(revision) = text.parse() else { continue };
+        if let Err(error) = store.compact(Revision(revision)).await {
+            eprintln!("compaction: {error}");
+        }
+        std::fs::remove_file(told).unwrap();
+    }
+}

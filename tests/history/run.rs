@@ -1,0 +1,187 @@
+//! One run: the servers are started, clients and watchers set upon them, what is planned breaks,
+//! everybody comes to an end, and the history is judged.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::{
+    check::{self, Asked, Outcome, Violation},
+    clients::Client,
+    plan::{AFTER, Fault, Plan},
+    proxy::Way,
+    recorder::Recorder,
+    servers::Servers,
+    watchers::{self, Watcher},
+};
+
+const CLIENTS: usize = 8;
+/// Answers a second, on the average of the run with all its faults. Below it nothing was tried.
+const ENOUGH: usize = 50;
+/// For everybody to see the end.
+const SETTLE: Duration = Duration::from_secs(30);
+/// After a wipe, for those who still ask.
+const WIPED: Duration = Duration::from_secs(2);
+/// Violations that are printed.
+const SHOWN: usize = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    AsPromised,
+    Wrong,
+    /// Nothing wrong was seen, but hardly anything was tried.
+    Invalid,
+}
+
+/// Is everything as promised? Says what is not.
+pub(crate) async fn run(plan: &Plan) -> Verdict {
+    let Plan { seed, store, faults } = plan;
+    println!("history {seed}: {store:?}, {faults:?}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/history");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(format!("{seed}.jsonl"));
+    let servers = Arc::new(Servers::start(*store).await);
+    let recorder = Arc::new(Recorder::new(&file));
+    let (done, until_done) = watch::channel(false);
+    let (last, until_last) = watch::channel(None);
+
+    let (mut clients, mut watching) = (JoinSet::new(), JoinSet::new());
+    for number in 0..CLIENTS {
+        clients.spawn(Client::new(&servers, &recorder, number, *seed).run(until_done.clone()));
+    }
+    for (number, what) in watchers::all().into_iter().enumerate() {
+        let watcher = Watcher::new(&servers, &recorder, number, what, *seed);
+        watching.spawn(watcher.run(until_last.clone()));
+    }
+    let begun = Instant::now();
+    let mut wrong = Vec::new();
+    let mut wiped = false;
+    for (pause, fault) in faults {
+        sleep(*pause).await;
+        wiped |= *fault == Fault::Wipe;
+        if let Err(why) = break_it(*fault, &servers, &recorder).await {
+            wrong.push(format!("after {fault:?}: {why}"));
+            break;
+        }
+    }
+    sleep(AFTER).await;
+    let rate = rate(&recorder, begun.elapsed());
+    done.send_replace(true);
+    while clients.join_next().await.transpose().unwrap().is_some() {}
+    if wiped {
+        watching.shutdown().await;
+    } else if wrong.is_empty() {
+        wrong.extend(settle(&servers, &recorder, &last, &mut watching, *seed).await.err());
+    }
+    watching.shutdown().await;
+    let history = recorder.finish();
+    let events: usize = history.streams.iter().map(|stream| stream.lines.len()).sum();
+    println!(
+        "  {} operations, {rate} answers a second, {events} events in {} watches",
+        history.operations.len(),
+        history.streams.len()
+    );
+    let judged = Instant::now();
+    let found = check::check(&history);
+    wrong.extend(found.iter().map(ToString::to_string));
+    let took = judged.elapsed();
+    if wrong.is_empty() && rate < ENOUGH {
+        println!("  invalid: {rate} answers a second are too few; {ENOUGH} are needed");
+        return Verdict::Invalid;
+    }
+    if wrong.is_empty() {
+        println!("  as promised; judged in {took:?}");
+        return Verdict::AsPromised;
+    }
+    for line in wrong.iter().take(SHOWN) {
+        println!("  WRONG: {line}");
+    }
+    println!("  {} are wrong in all: {}", wrong.len(), counted(&found));
+    println!("  again with HISTORY_SEED={seed}; recorded in {}", file.display());
+    print!("{}", servers.logs());
+    Verdict::Wrong
+}
+
+/// How often each promise was broken.
+fn counted(found: &[Violation]) -> String {
+    let mut counts = BTreeMap::new();
+    for violation in found {
+        *counts.entry(violation.guarantee).or_insert(0) += 1;
+    }
+    let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{what:?} {count}")).collect();
+    counts.join(", ")
+}
+
+fn rate(recorder: &Recorder, time: Duration) -> usize {
+    recorder.answered() * 1_000 / usize::try_from(time.as_millis()).unwrap()
+}
+
+async fn break_it(fault: Fault, servers: &Arc<Servers>, recorder: &Recorder) -> Result<(), String> {
+    let begin = recorder.now();
+    match fault {
+        Fault::Kill(n) => servers.kill(n).await?,
+        Fault::Stop(n, pause) => {
+            servers.signal(n, Signal::SIGSTOP);
+            sleep(pause).await;
+            servers.signal(n, Signal::SIGCONT);
+        }
+        Fault::Cut(n, pause) | Fault::Stall(n, pause) => {
+            let cut = matches!(fault, Fault::Cut(..));
+            servers.set_way(n, if cut { Way::Cut } else { Way::Stalled });
+            sleep(pause).await;
+            servers.set_way(n, Way::Open);
+        }
+        Fault::KillEtcd => servers.kill_etcd(),
+        Fault::Compact(ago) => {
+            let revision = recorder.highest().saturating_sub(ago).max(1);
+            servers.compact(revision).await?;
+            // What may be forgotten may be so from the begin on.
+            recorder.ended(1_000, begin, Asked::Compact { revision }, Outcome::Done);
+        }
+        Fault::Wipe => {
+            servers.wipe_etcd();
+            recorder.ended(1_000, begin, Asked::Wipe, Outcome::Done);
+            sleep(WIPED).await;
+        }
+    }
+    Ok(())
+}
+
+/// Writes once more, and waits until every watcher has seen it.
+async fn settle(
+    servers: &Arc<Servers>,
+    recorder: &Arc<Recorder>,
+    last: &watch::Sender<Option<u64>>,
+    watching: &mut JoinSet<()>,
+    seed: u64,
+) -> Result<(), String> {
+    let mut client = Client::new(servers, recorder, CLIENTS, seed);
+    let begun = Instant::now();
+    let mut n = 0;
+    let revision = loop {
+        n += 1;
+        let asked = Asked::Create { key: format!("last-{n}"), main: format!("last-{n}") };
+        match client.ask(asked).await {
+            Some(Outcome::Written(version)) => break version.revision,
+            other if begun.elapsed() > SETTLE => {
+                return Err(format!("nothing can be written after {SETTLE:?}: {other:?}"));
+            }
+            _ => sleep(Duration::from_millis(50)).await,
+        }
+    };
+    last.send_replace(Some(revision));
+    let all = async { while watching.join_next().await.transpose().unwrap().is_some() {} };
+    timeout(SETTLE, all).await.map_err(|_| {
+        format!("Reliable: {} watchers have not come to revision {revision}", watching.len())
+    })
+}
