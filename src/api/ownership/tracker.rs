@@ -179,7 +179,6 @@ impl<V: Versions> Tracker<'_, V> {
     ) -> Result<Applied, Error<V::Error>> {
         let manager = self.manager(name, Operation::Apply);
         let Managed { managers, mut times } = managed;
-        let before = managers.get(&manager).cloned();
         let updater = Updater::new(self.versions);
         let (object, mut managers) =
             updater.apply(live, config, self.version, managers, &manager, force)?;
@@ -189,7 +188,8 @@ impl<V: Versions> Tracker<'_, V> {
                 managers.insert(manager.clone(), Owned { version, set });
             }
         }
-        if object.is_some() || managers.get(&manager) != before.as_ref() {
+        // As upstream: who applies what is there already owns it without a time.
+        if object.is_some() {
             times.insert(manager, self.now);
         }
         let object = object.unwrap_or_else(|| live.clone());
@@ -337,6 +337,23 @@ mod tests {
         let other = at(&free, 30).update(&first, &second, managed, "other").unwrap();
         let times: Vec<i64> = other.times.values().copied().collect();
         assert_eq!(times, [10, 30]);
+    }
+
+    /// So kube-apiserver answers (`make test-parity`).
+    #[test]
+    fn who_applies_what_is_there_already_owns_it_without_a_time() {
+        let free = free();
+        let live = head(&json!({"a": 1}));
+        let managed = at(&free, 10).update(&Value::Null, &live, Managed::default(), "m").unwrap();
+        let applied = at(&free, 20).apply(&live, &live, managed, "other", false).unwrap();
+        let entries = applied.managed.write();
+        let times: Vec<(&str, &Value)> = ["m", "other"]
+            .map(|name| {
+                let mut named = entries.as_array().unwrap().iter().filter(|e| e["manager"] == name);
+                (name, &named.next().unwrap()["time"])
+            })
+            .into();
+        assert_eq!(times, [("m", &json!("1970-01-01T00:00:10Z")), ("other", &Value::Null)]);
     }
 
     #[test]

@@ -41,7 +41,15 @@ pub(super) fn scalar_problem(scalar: Scalar, value: Option<&Value>) -> Option<St
         (Scalar::Boolean, _) => "boolean",
         (Scalar::Any, _) => "any scalar",
     };
-    Some(format!("expected {expected}, got {}", text(value)))
+    let got = match (scalar, value) {
+        // Upstream tells the type here, by Go's name.
+        (Scalar::Numeric, Value::String(_)) => "string".to_owned(),
+        (Scalar::Numeric, Value::Bool(_)) => "bool".to_owned(),
+        (Scalar::Numeric, Value::Array(_)) => "[]interface {}".to_owned(),
+        (Scalar::Numeric, Value::Object(_)) => "map[string]interface {}".to_owned(),
+        _ => text(value),
+    };
+    Some(format!("expected {expected}, got {got}"))
 }
 
 struct Check<'a> {

@@ -229,8 +229,8 @@ pub(super) fn without_views(mut shown: Value) -> Value {
         return shown;
     };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        annotations.remove(annotation::SURPLUS);
-        if annotations.is_empty() {
+        // An empty map that stays says that there was one.
+        if annotations.remove(annotation::SURPLUS).is_some() && annotations.is_empty() {
             metadata.remove("annotations");
         }
     }
@@ -299,6 +299,17 @@ mod tests {
             }
         }
         assert!(found > 80, "{found} pairs differ");
+    }
+
+    #[test]
+    fn one_more_annotation_leaves_the_map_with_its_owner() {
+        let kind = Scheme::new(&[]).by_plural("pilots").unwrap();
+        let noted = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        let old = noted(json!({"a": "1"}));
+        let (before, after) = differing(&old, &noted(json!({"a": "1", "b": "2"})));
+        let (before, after) = (without_views(before), without_views(after));
+        let added = compare(kind.merging(Version::V1beta1), &before, &after).unwrap().added;
+        assert_eq!(added, Set::of_fields(&["metadata.annotations.b"]));
     }
 
     #[test]
