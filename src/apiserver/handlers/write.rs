@@ -40,8 +40,10 @@ pub(super) async fn create(
     let read = |bytes: &[u8]| read_body(target.headers, bytes);
     let (document, share) = understand(target, body, read).await?;
     let mut call = target.call();
-    let created = target.registry.create(&mut call, document, options).await?;
+    let created = target.registry.create(&mut call, document, options).await;
+    // A refusal carries them too.
     target.warn(call);
+    let created = created?;
     if let Some(subject) = target.subject {
         subject.set_name(created.name());
     }
@@ -99,10 +101,10 @@ pub(super) async fn apply(
     let name = &target.operation.name;
     let applied = {
         let may_create = || target.may_create().boxed();
-        target.registry.apply(&mut call, name, target.part, &apply, options, may_create).await?
+        target.registry.apply(&mut call, name, target.part, &apply, options, may_create).await
     };
-    let (object, created) = applied;
     target.warn(call);
+    let (object, created) = applied?;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
     respond_written(code, &output, &viewer, &object).await
 }
@@ -128,8 +130,9 @@ async fn change(
     let (output, viewer) = view(target)?;
     let mut call = target.call();
     let name = &target.operation.name;
-    let mut updated = target.registry.update(&mut call, name, target.part, change, options).await?;
+    let updated = target.registry.update(&mut call, name, target.part, change, options).await;
     target.warn(call);
+    let mut updated = updated?;
     let response = respond_written(StatusCode::OK, &output, &viewer, &updated).await?;
     let share = std::mem::take(&mut updated.share);
     drop(updated);

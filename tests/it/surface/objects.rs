@@ -168,6 +168,9 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
         assert_eq!(created["spec"]["nodePool"], "b");
         assert_eq!(answer.warnings.len(), warned, "{mode}: {:?}", answer.warnings);
     }
+    let again = post("b", "Warn").await;
+    again.refusal(409, "AlreadyExists");
+    assert_eq!(again.warnings.len(), 2, "a refusal carries them, too: {:?}", again.warnings);
 }
 
 #[tokio::test]
