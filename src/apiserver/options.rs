@@ -99,12 +99,12 @@ impl ListOptions {
                     };
                 }
                 "timeoutSeconds" if !value.is_empty() => {
-                    let seconds = integer(key, value)?;
+                    let seconds = integer(value)?;
                     let seconds = u64::try_from(seconds).unwrap_or(0).min(LONGEST_TIMEOUT);
                     options.timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
                 }
                 "limit" if !value.is_empty() => {
-                    options.limit = usize::try_from(integer(key, value)?).unwrap_or(0);
+                    options.limit = usize::try_from(integer(value)?).unwrap_or(0);
                 }
                 "continue" => value.clone_into(&mut options.continue_token),
                 "sendInitialEvents" => {
@@ -398,7 +398,7 @@ fn delete_query(query: &Query) -> Result<Value> {
             "propagationPolicy" => options[key] = json!(value),
             "orphanDependents" => options[key] = json!(boolean(value)),
             "gracePeriodSeconds" if !value.is_empty() => {
-                options[key] = json!(integer(key, value)?);
+                options[key] = json!(integer(value)?);
             }
             "dryRun" => dry_run.push(value),
             _ => {}
@@ -431,12 +431,9 @@ fn refuse(kind: &str, errors: &ErrorList) -> Result<()> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", errors)) }
 }
 
-fn integer(key: &str, value: &str) -> Result<i64> {
+fn integer(value: &str) -> Result<i64> {
     value.parse().map_err(|_| {
-        ApiError::bad_request(format!(
-            "unable to decode query parameter {key:?}: strconv.ParseInt: parsing {value:?}: \
-             invalid syntax"
-        ))
+        ApiError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
     })
 }
 

@@ -61,8 +61,15 @@ impl Patch {
             )));
         }
         let weight = document.weight;
-        let patch = serde_json::from_value(document.value)
-            .map_err(|error| ApiError::bad_request(format!("{UNREAD}: {error}")))?;
+        let is_list = document.value.as_array().is_some_and(|all| all.iter().all(Value::is_object));
+        let patch = serde_json::from_value(document.value).map_err(|error| {
+            // What is no operation is found when it is carried out.
+            if is_list {
+                refused(error)
+            } else {
+                ApiError::bad_request(format!("{UNREAD}: {error}"))
+            }
+        })?;
         Ok(Self::Json(patch, weight))
     }
 
@@ -228,7 +235,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_400() {
-        for body in ["{", "{}", "[{\"op\":\"nope\"}]", "[1]"] {
+        let error = Patch::json(b"[{\"op\":\"nope\",\"path\":\"/a\"}]").err().unwrap();
+        assert_eq!(error.code(), 422, "as when a path leads nowhere");
+        for body in ["{", "{}", "[1]"] {
             assert_eq!(Patch::json(body.as_bytes()).err().unwrap().code(), 400, "{body}");
         }
         assert_eq!(Patch::merge(b"[]").err().unwrap().code(), 400);

@@ -235,4 +235,6 @@ async fn selectors_choose() {
     {
         server.get(&format!("{}?{query}", pilots())).await.refusal(400, "BadRequest");
     }
+    let unread = server.get(&format!("{}?limit=x", pilots())).await.refusal(400, "BadRequest");
+    assert_eq!(unread["message"], "strconv.ParseInt: parsing \"x\": invalid syntax");
 }
