@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install test-history testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
+.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install test-history test-parity testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -142,7 +142,7 @@ $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl:
 	tests/testbed/build.sh $(TESTBED) $(@F)
 
 # (and the small programs of a node)
-$(TESTBED)/bin/kube-apiserver:
+$(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager:
 	@scripts/need.sh gcc=gcc python3=python3
 	tests/testbed/build.sh $(TESTBED) $(@F)
 
@@ -159,6 +159,12 @@ test-page: ## the status page in a headless Chromium
 pictures: ## rewrites the pictures of docs/images
 	@scripts/need.sh chromium=chromium python3=python3 /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
 	tests/page/browser.py --pictures docs/images
+
+test-parity: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager ## kubectl on our server beside CRDs on kube-apiserver, and client-go's own machinery; 2 minutes
+	@scripts/need.sh unshare=util-linux setpriv=util-linux ip=iproute2 openssl=openssl python3=python3 gcc=gcc diff=diffutils
+	tests/clientgo/build.sh $(TESTBED)
+	$(LINTED) build --bin navigator
+	NAVIGATOR=$(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator tests/parity/run.py
 
 test-monitoring: ## alerts and dashboards, by promtool
 	@scripts/need.sh python3=python3

@@ -52,7 +52,7 @@ trap finish EXIT
 trap 'exit 130' INT TERM
 
 compile() { step licenses make licenses; step lint make lint; step older make older; }
-prepare() { step testbed make testbed; step images tests/e2e/prepare.sh "$bed"; }
+prepare() { step testbed make testbed; step clientgo tests/clientgo/build.sh "$bed"; step images tests/e2e/prepare.sh "$bed"; }
 tests() { step test make test; step test-install make test-install; step test-history make test-history; }
 databases() { step test-databases make test-databases; step test-local make test-local; step quickstart make test-quickstart; step fuzz make fuzz; }
 # What needs no image goes on while that is made.
@@ -62,7 +62,7 @@ there() { step image nice -n 10 make image; step e2e tests/e2e/run.sh "$bed"; }
 # Behind those tests, and kind to all the rest: it only has to be done before the others are.
 seeing() {
   until grep -q '^test\s' "$NAVIGATOR_TIMES"; do sleep 2; done
-  step monitoring nice -n 15 make test-monitoring; step page nice -n 10 make test-page; step docs nice -n 19 make docs
+  step monitoring nice -n 15 make test-monitoring; step parity nice -n 5 make test-parity; step page nice -n 10 make test-page; step docs nice -n 19 make docs
 }
 
 step deps make deps

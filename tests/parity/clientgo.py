@@ -1,0 +1,84 @@
+"""client-go's own machinery on our server, through the aggregator: tests/clientgo, run with WatchList on and off.
+
+Owns the account that it runs as, the restart that it asks for, and the judgement of the audit trail: that nothing of it was asked
+as system:masters.
+"""
+import json
+import os
+import subprocess
+import threading
+import time
+
+import definitions
+from world import Failed, until
+
+NAMESPACE = "clientgo"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAMESPACE}"
+# kube-apiserver itself, over its loopback: it is of system:masters by design. What its aggregator asks of us by itself, discovery and
+# OpenAPI, it asks as system:kube-aggregator and system:aggregator; that is no request of a client, and not in its trail.
+ITSELF = "system:apiserver"
+WRITING = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
+OBJECTS = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAMESPACE, "namespace": NAMESPACE}},
+    {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": NAMESPACE, "namespace": NAMESPACE}, "rules": [
+        {"apiGroups": [definitions.GROUP], "resources": ["leaderleases"], "verbs": WRITING}]},
+    {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": NAMESPACE, "namespace": NAMESPACE},
+     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAMESPACE},
+     "subjects": [{"kind": "ServiceAccount", "name": NAMESPACE, "namespace": NAMESPACE}]},
+]
+# WatchList, the detector of inconsistencies, and tests: beside all, those again that ask otherwise with WatchList. The detector takes
+# metadata for inconsistent wherever they are served as JSON: items of a list say their kind there, and objects of a watch lose it.
+RUNS = [("false", "true", "."), ("true", "true", "Reflector|DynamicInformer|Restart"), ("true", "false", "MetadataInformer")]
+
+
+def work(world, binary):
+    world.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS}))
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAMESPACE}/token"
+    token = world.ask(path, "POST", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})["status"]["token"]
+    config = world.kubeconfig(NAMESPACE, NAMESPACE, token=token)
+    until("the account's rights", lambda: "yes" in world.kubectl(
+        "auth", "can-i", "list", f"leaderleases.{definitions.GROUP}", "-n", NAMESPACE, f"--as={ACCOUNT}"))
+    begun = (world.folder / "audit.log").stat().st_size
+    restart, over = world.folder / "restart", threading.Event()
+    threading.Thread(target=restarts, args=(world, restart, over), daemon=True).start()
+    for watch_list, detector, only in RUNS:
+        env = {**os.environ, "KUBECONFIG": str(config), "RESTART": str(restart), "KUBE_FEATURE_WatchListClient": watch_list,
+               "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR": detector}
+        since = time.monotonic()
+        done = subprocess.run([binary, "-test.v", "-test.timeout=240s", f"-test.run={only}"], env=env, capture_output=True, text=True)
+        ran = [line for line in done.stdout.splitlines() if line.startswith(("--- ", "    "))]
+        print("\n".join(ran), flush=True)
+        if done.returncode:
+            raise Failed(f"client-go with WatchList={watch_list}:\n{done.stdout[-6000:]}{done.stderr[-6000:]}")
+        world.say(f"client-go with WatchList={watch_list}: {len(ran)} tests in {time.monotonic() - since:.1f} s")
+    over.set()
+    trail(world, begun)
+
+
+def restarts(world, asked, over):
+    """Restarts our server whenever it is asked to, by a file that goes away when it is done."""
+    while not over.wait(0.05):
+        if asked.exists():
+            world.restart_ours()
+            asked.unlink()
+
+
+def trail(world, begun):
+    """Who asked what, by kube-apiserver's audit trail since then and by ours."""
+    with open(world.folder / "audit.log", "rb") as log:
+        log.seek(begun)
+        events = [json.loads(line) for line in log]
+    masters = {event["user"]["username"] for event in events if "system:masters" in event["user"].get("groups", [])}
+    if masters - {ITSELF}:
+        raise Failed(f"asked as system:masters: {masters}")
+    asked = [event for event in events if event["user"]["username"] == ACCOUNT]
+    passed = [event for event in asked if event.get("objectRef", {}).get("apiGroup") == definitions.GROUP]
+    if not passed or any("impersonatedUser" in event for event in asked):
+        raise Failed(f"{len(asked)} requests of {ACCOUNT}, {len(passed)} for our kinds")
+    ours = [json.loads(line) for line in (world.folder / "navigator-audit.log").read_text().splitlines()]
+    mine = [event for event in ours if event["user"]["username"] == ACCOUNT]
+    masters = [event["user"] for event in ours if "system:masters" in event["user"].get("groups", [])]
+    if not mine or masters:
+        raise Failed(f"our trail: {len(mine)} writes of {ACCOUNT}, as system:masters: {masters[:3]}")
+    world.say(f"{len(passed)} requests of {ACCOUNT} for our kinds, {len(mine)} of them writes that our trail knows; none as system:masters")
