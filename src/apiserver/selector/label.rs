@@ -1,5 +1,8 @@
 //! Label selectors: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, `a<1`.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use serde_json::Value;
 
 /// Requirements that must all hold.
@@ -38,6 +41,12 @@ impl Labels {
         Self(labels.into())
     }
 
+    /// The same, of an object of Kubernetes' own.
+    pub fn of_map(labels: Option<&BTreeMap<String, String>>) -> Self {
+        let pairs = labels.into_iter().flatten();
+        Self(pairs.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect())
+    }
+
     fn get(&self, key: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
         Some(&self.0[at].1)
@@ -59,6 +68,26 @@ impl LabelSelector {
             }
         }
         Ok(Self(requirements))
+    }
+
+    /// A selector as objects hold it: `matchLabels` and `matchExpressions`. Absent selects all.
+    pub fn of_object(selector: Option<&meta::LabelSelector>) -> Result<Self, String> {
+        let Some(selector) = selector else { return Ok(Self::default()) };
+        let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
+            Ok(Requirement { key: key.clone(), operator: Operator::In(vec![value.clone()]) })
+        });
+        let expressions = selector.match_expressions.iter().flatten().map(|expression| {
+            let values = || expression.values.clone().unwrap_or_default();
+            let operator = match expression.operator.as_str() {
+                "In" => Operator::In(values()),
+                "NotIn" => Operator::NotIn(values()),
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::Absent,
+                other => return Err(format!("{other:?} is not a valid label selector operator")),
+            };
+            Ok(Requirement { key: expression.key.clone(), operator })
+        });
+        Ok(Self(labels.chain(expressions).collect::<Result<_, String>>()?))
     }
 
     pub fn is_everything(&self) -> bool {
