@@ -346,7 +346,8 @@ mod tests {
         let live = head(&json!({"a": 1}));
         let managed = at(&free, 10).update(&Value::Null, &live, Managed::default(), "m").unwrap();
         let applied = at(&free, 20).apply(&live, &live, managed, "other", false).unwrap();
-        let entries = applied.managed.write();
+        let entries = applied.managed.write().unwrap();
+        let entries: Value = serde_json::from_str(entries.text()).unwrap();
         let times: Vec<(&str, &Value)> = ["m", "other"]
             .map(|name| {
                 let mut named = entries.as_array().unwrap().iter().filter(|e| e["manager"] == name);
