@@ -71,7 +71,7 @@ pub(crate) async fn serve(arguments: &[String]) {
     let state = AppState::start(scheme, &store, &admission, guard, &rt, &closing);
     chain.install(Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
-        authorizer: Authorizer::new(reviews, Arc::clone(&metrics)),
+        authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(&metrics))),
         router: handlers::router(state),
     });
     drop(starting);
