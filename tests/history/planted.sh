@@ -2,18 +2,18 @@
 # planted.sh [NUMBER …]: does `make test-history` find bugs? planted.patch has six of them, one promise broken by each.
 # It is applied to a worktree of HEAD and built once; then, bug by bug, the histories of CI are run one after another
 # until one is wrong. Prints which promises were seen broken, and in which history; fails when a bug is not found.
-# Five minutes, and the build. It shares the folder of what is built, so nothing else is to be built beside it.
+# Two minutes, and the build. It shares the folder of what is built, so nothing else is to be built beside it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-root=$PWD tree=$PWD/.cache/planted
+root=$PWD tree=$(mktemp -d)/navigator # not below this folder, whose settings of cargo would be added to its own
 built=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/debug
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target} NAVIGATOR_TESTBED=${NAVIGATOR_TESTBED:-$root/.testbed}
 unset RUSTC_WORKSPACE_WRAPPER
 
-git worktree remove --force "$tree" 2>/dev/null || rm -rf "$tree"
 git worktree prune
 git worktree add --quiet --detach "$tree" HEAD
-trap 'rm -f "$built/planted" "$built/deps/planted"; git worktree remove --force "$tree"' EXIT
+trap 'rm -f "$built/planted" "$built/deps/planted"; git worktree remove --force "$tree"; rm -r "${tree%/*}"' EXIT
+mkdir "$tree/.cache" && cp .cache/*.jar "$tree/.cache/" # `make deps` has made it
 git -C "$tree" apply "$root/tests/history/planted.patch"
 cd "$tree"
 program=$(cargo test --no-run --test history 2>&1 | tee /dev/stderr | sed -n 's/.*(\(.*\/history-[0-9a-f]*\))$/\1/p')
