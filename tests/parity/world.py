@@ -190,7 +190,8 @@ class World:
         token = self.ask(path, "POST", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}})
         config = self.kubeconfig("navigator", "navigator", token=token["status"]["token"])
         self.begin("navigator", os.environ["NAVIGATOR"], "apiserver", f"--kubeconfig={config}", "--namespace=navigator", "--secure-port=8443",
-                   "--store=embedded", f"--store-path={self.folder}/store", f"--audit-log-path={self.folder}/navigator-audit.log")
+                   "--store=embedded", f"--store-path={self.folder}/store",
+                   f"--audit-policy-file={self.folder}/policy.json", f"--audit-log-path={self.folder}/navigator-audit.log")
 
     def available(self, version):
         conditions = self.ask(f"/apis/apiregistration.k8s.io/v1/apiservices/{version}.{definitions.GROUP}")["status"]["conditions"]
