@@ -29,8 +29,8 @@ PLAIN = [(re.compile(pattern), by) for pattern, by in (
 )]
 # An age takes the place of its column's header.
 AGE = re.compile(r"(?<= )(\d+s|2m\ds?)( *)(?=\s|$)")
-# Whether a watch that is over got so far as to complain of it.
-LATE = 'E LOG] "Failed to watch" err="context deadline exceeded"'
+# Whether a reflector of kubectl's, out of time, got so far as to complain of it.
+LATE = re.compile(r"[EIW] LOG\] .* reflector=.*(context deadline exceeded|very short watch)|[EIW] LOG\] .*context deadline exceeded.* reflector=")
 # Our schemas have names, as those of built-in kinds do; a CRD's have none.
 NAMED = re.compile(r"<((?:\[\]|map\[string\])*)([A-Z]\w*)>")
 
@@ -46,7 +46,7 @@ def plain(line, text):
         text = "\n".join(sorted(text.splitlines()))
     if "--raw" in line and text.startswith("{") and "\n" not in text.strip():
         text = json.dumps(unordered(json.loads(text)), sort_keys=True)
-    kept = [one.rstrip() for one in owners(text.splitlines()) if not one.startswith(LATE)]
+    kept = [one.rstrip() for one in owners(text.splitlines()) if not LATE.match(one)]
     return "\n".join(kept)
 
 
