@@ -47,6 +47,7 @@ pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
     collectors.extend(storage::timed::StoreMetrics::new().of_etcd().collectors());
     collectors.extend(health::collectors());
     collectors.push(Box::new(handlers::objects::Objects::new(Vec::new())));
+    collectors.extend(admission::webhook::AdmissionMetrics::new().collectors());
     collectors.push(build::collector());
     collectors.push(Box::new(Process::new()));
     let mut all = handlers::metrics::catalogue(scheme);

@@ -166,7 +166,8 @@ fn binding(
 }
 
 /// Identity of the API server and what it may do: delegate authentication and authorization, know
-/// namespaces, register itself, and keep its certificate and its store's identity.
+/// namespaces and admission webhooks, register itself, and keep its certificate and its store's
+/// identity.
 fn apiserver_access(settings: &Settings) -> Vec<Value> {
     let (name, namespace) = (names::APISERVER, Some(settings.namespace.as_str()));
     let api_services: Vec<String> =
@@ -174,6 +175,12 @@ fn apiserver_access(settings: &Settings) -> Vec<Value> {
     let api_services: Vec<&str> = api_services.iter().map(String::as_str).collect();
     let cluster_rules = json!([
         rule("", &["namespaces"], &[], &["get", "list", "watch"]),
+        rule(
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            &[],
+            &["get", "list", "watch"],
+        ),
         // Whose clusters a store without a record would have to hold.
         rule("apps", &["statefulsets"], &[], &["list"]),
         rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),

@@ -3,12 +3,17 @@
 
 pub mod namespace;
 pub mod pilot_status;
+pub mod remarks;
+pub mod webhook;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+pub use remarks::Remarks;
+
+use self::webhook::{Timing, Webhooks};
 use super::{authn::User, status::ApiError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +21,19 @@ pub enum Operation {
     Create,
     Update,
     Delete,
+}
+
+impl Operation {
+    pub const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Delete];
+
+    /// As webhooks and metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
 }
 
 /// A write that wants to be admitted. Objects are in hub form.
@@ -42,25 +60,65 @@ pub struct Attributes<'a> {
 pub trait Admit: Send + Sync {
     /// Fails with what the client shall read.
     fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>>;
+
+    /// Those that are asked after the plugins, where there is a cluster that has some.
+    fn webhooks(&self) -> Option<&Webhooks> {
+        None
+    }
 }
 
-/// Plugins, asked one after the other; the first refusal counts.
+/// Plugins, asked one after the other; the first refusal counts. Webhooks come after them.
 #[derive(Clone, Default)]
-pub struct Plugins(Arc<[Arc<dyn Admit>]>);
+pub struct Plugins {
+    plugins: Arc<[Arc<dyn Admit>]>,
+    webhooks: Option<Arc<Webhooks>>,
+}
 
 impl Plugins {
     pub fn new(plugins: Vec<Arc<dyn Admit>>) -> Self {
-        Self(plugins.into())
+        Self { plugins: plugins.into(), webhooks: None }
+    }
+
+    #[must_use]
+    pub fn with_webhooks(self, webhooks: Webhooks) -> Self {
+        Self { webhooks: Some(Arc::new(webhooks)), ..self }
     }
 }
 
 impl Admit for Plugins {
     fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
-            for plugin in self.0.iter() {
+            for plugin in self.plugins.iter() {
                 plugin.admit(attributes).await?;
             }
             Ok(())
+        })
+    }
+
+    fn webhooks(&self) -> Option<&Webhooks> {
+        self.webhooks.as_deref()
+    }
+}
+
+/// A plugin whose time is counted.
+pub struct Counted<P> {
+    plugin: P,
+    timing: Timing,
+}
+
+impl<P: Admit> Counted<P> {
+    pub fn new(plugin: P, timing: Timing) -> Self {
+        Self { plugin, timing }
+    }
+}
+
+impl<P: Admit> Admit for Counted<P> {
+    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let outcome = self.plugin.admit(attributes).await;
+            self.timing.observe(attributes.operation, begun, outcome.is_err());
+            outcome
         })
     }
 }

@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, Request, Response, request::Parts};
 
 use self::{metrics::RequestMetrics, objects::Objects};
 use super::{
-    admission::Admit,
+    admission::{Admit, Remarks},
     audit::Subject,
     authn::User,
     authz::Authorizer,
@@ -130,6 +130,7 @@ struct Target<'a> {
     query: &'a Query,
     warnings: Warnings,
     subject: Option<&'a Subject>,
+    remarks: Remarks,
     guard: &'a Guard,
     shutdown: &'a Shutdown,
     requests: &'a RequestMetrics,
@@ -142,7 +143,9 @@ impl Target<'_> {
             namespace: &self.operation.namespace,
             user: self.user,
             manager: manager_of(self.query, self.headers),
+            field_manager: self.query.text("fieldManager"),
             warnings: Vec::new(),
+            remarks: &self.remarks,
         }
     }
 
@@ -214,6 +217,7 @@ async fn resource(
         query: &info.query,
         warnings: parts.extensions.get::<Warnings>().cloned().unwrap_or_default(),
         subject: parts.extensions.get::<Subject>(),
+        remarks: Remarks::default(),
         guard: &state.guard,
         shutdown: &state.shutdown,
         requests: &state.requests,
@@ -230,27 +234,41 @@ async fn resource(
         return Err(ApiError::no_such_resource());
     }
     state.guard.check()?;
+    let outcome = act(&target, parts, body).await;
+    for text in target.remarks.take_warnings() {
+        target.warnings.add(text);
+    }
+    if let Some(subject) = target.subject {
+        subject.annotate(target.remarks.take_annotations());
+    }
+    outcome
+}
+
+async fn act(target: &Target<'_>, parts: &Parts, body: Body) -> Result<Response<Body>> {
+    let operation = target.operation;
+    let named = operation.is_named();
+    let everywhere = target.registry.kind().is_namespaced() && operation.namespace.is_empty();
     match &operation.action {
-        Action::Watch(options) => watch::watch(&target, given(options)?).await,
-        Action::List(options) => read::list(&target, given(options)?).await,
-        Action::Get(at) => read::get(&target, *given(at)?).await,
+        Action::Watch(options) => watch::watch(target, given(options)?).await,
+        Action::List(options) => read::list(target, given(options)?).await,
+        Action::Get(at) => read::get(target, *given(at)?).await,
         Action::Create(options) if !named && !everywhere => {
-            write::create(&target, *given(options)?, read_body(body).await?).await
+            write::create(target, *given(options)?, read_body(body).await?).await
         }
         Action::Update(options) if named => {
-            write::update(&target, *given(options)?, read_body(body).await?).await
+            write::update(target, *given(options)?, read_body(body).await?).await
         }
         Action::Patch(form, options) if named => {
-            write::patch(&target, *form, options, read_body(body).await?).await
+            write::patch(target, *form, options, read_body(body).await?).await
         }
         Action::Apply(options) if named => {
-            write::apply(&target, options, read_body(body).await?).await
+            write::apply(target, options, read_body(body).await?).await
         }
         Action::Delete if target.part == Part::Main => {
-            write::delete(&target, read_body(body).await?).await
+            write::delete(target, read_body(body).await?).await
         }
         Action::DeleteCollection(options) if !everywhere => {
-            write::delete_collection(&target, given(options)?, read_body(body).await?).await
+            write::delete_collection(target, given(options)?, read_body(body).await?).await
         }
         _ => Err(operation.refusal(&parts.method)),
     }

@@ -5,6 +5,7 @@
 //! kinds lies behind [`Kind`]. No object is overwritten unseen: every write is a
 //! compare-and-swap on the revision that was read.
 
+mod admitted;
 mod apply;
 mod create;
 mod delete;
@@ -32,7 +33,7 @@ pub use update::Change;
 pub use watch::{Events, Initial, Observed};
 
 use super::{
-    admission::{Admit, Attributes, Operation},
+    admission::{Admit, Remarks},
     authn::User,
     cache::{self, Cache, Cached, EventType, Form},
     load::{self, Share},
@@ -43,7 +44,7 @@ use super::{
 use crate::{
     api::{
         decode::Document,
-        kind::{DecodeError, Decoded, Kind, Part, Validation, Version},
+        kind::{DecodeError, Decoded, Kind, Validation, Version},
         ownership::{Entries, join, split},
     },
     error,
@@ -68,8 +69,12 @@ pub struct Call<'a> {
     pub user: &'a User,
     /// Who comes to own the fields that are written.
     pub manager: String,
+    /// The same, as far as the client says it.
+    pub field_manager: &'a str,
     /// What the client shall be told besides the answer.
     pub warnings: Vec<String>,
+    /// What admission has to say, also when the request is refused.
+    pub remarks: &'a Remarks,
 }
 
 /// An object as it is stored now.
@@ -201,30 +206,6 @@ impl Registry {
             }
             _ => Err(refuse(kind, "kind must be a string")),
         }
-    }
-
-    async fn admit(
-        &self,
-        call: &Call<'_>,
-        operation: Operation,
-        part: Part,
-        name: &str,
-        (object, old): (Option<&Value>, Option<&Value>),
-        dry_run: bool,
-    ) -> Result<()> {
-        let attributes = Attributes {
-            operation,
-            user: call.user,
-            group: self.kind.group(),
-            resource: self.kind.plural(),
-            subresource: part.subresource(),
-            namespace: call.namespace,
-            name,
-            object,
-            old,
-            dry_run,
-        };
-        self.admission.admit(attributes).await
     }
 
     /// Refuses with every error, or passes the warnings on.

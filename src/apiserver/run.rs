@@ -10,7 +10,12 @@ use tokio::{net::TcpListener, sync::oneshot};
 use tracing::{info, warn};
 
 use super::{
-    admission::{Admit, Plugins, namespace::NamespaceLifecycle, pilot_status::PilotStatus},
+    admission::{
+        Admit, Counted, Plugins,
+        namespace::{NamespaceLifecycle, Namespaces},
+        pilot_status::PilotStatus,
+        webhook::{AdmissionMetrics, Sorts, Webhooks},
+    },
     audit::{self, Trail},
     authn::{self, Authenticator, TokenReviews},
     authz::{AccessReviews, Authorizer},
@@ -55,10 +60,20 @@ pub struct Config {
     /// Our own CA when absent.
     pub certificate: Option<Files>,
     pub audit: audit::Config,
+    pub admission: AdmissionPlugins,
     pub limits: Limits,
     pub deadlines: Deadlines,
     /// How long to serve on after shutdown was asked for.
     pub shutdown_delay: Duration,
+}
+
+/// Which of the plugins that Kubernetes knows by name are asked.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionPlugins {
+    /// NamespaceLifecycle.
+    pub namespaces: bool,
+    /// MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
+    pub webhooks: Sorts,
 }
 
 /// Where objects are kept.
@@ -234,10 +249,7 @@ async fn install(
     let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     guard.until_decided().await;
-    let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
-        Arc::new(NamespaceLifecycle::start(client, rt)),
-        Arc::new(PilotStatus::new(&config.namespace)),
-    ]));
+    let admission = admission(config, client, rt);
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
     let state = AppState::start(scheme, &store, &admission, guard.clone(), rt, closing);
@@ -247,6 +259,23 @@ async fn install(
         router: handlers::router(state),
     };
     Ok((installed, guard, store))
+}
+
+/// Who has a say about writes, in the order in which they are asked.
+fn admission(config: &Config, client: &kube::Client, rt: &Runtime) -> Arc<dyn Admit> {
+    let AdmissionPlugins { namespaces: lifecycle, webhooks: sorts } = config.admission;
+    let metrics = AdmissionMetrics::new();
+    metrics.register(rt.metrics());
+    let namespaces = Arc::new(Namespaces::start(client, rt));
+    let mut plugins: Vec<Arc<dyn Admit>> = Vec::new();
+    if lifecycle {
+        let timing = metrics.plugin("NamespaceLifecycle", "admit");
+        plugins
+            .push(Arc::new(Counted::new(NamespaceLifecycle::new(Arc::clone(&namespaces)), timing)));
+    }
+    plugins.push(Arc::new(PilotStatus::new(&config.namespace)));
+    let webhooks = Webhooks::start(client, sorts, namespaces, metrics, rt);
+    Arc::new(Plugins::new(plugins).with_webhooks(webhooks))
 }
 
 /// Opens the store. An etcd that does not answer is waited for; while it does, the server is

@@ -4,9 +4,11 @@
 //! (apimachinery `pkg/api/errors/errors.go`). `details.kind` holds the resource, except for
 //! Invalid, where it holds the kind; clients rely on it.
 
+use std::borrow::Cow;
+
 use axum::{body::Body, response::IntoResponse};
 use http::{HeaderValue, Response, StatusCode, header};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::field::{self, ErrorList};
@@ -54,7 +56,7 @@ struct Status {
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
+    reason: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<Details>,
     code: u16,
@@ -66,9 +68,19 @@ struct ListMeta {
     continue_token: Option<String>,
 }
 
+/// `metav1.Status`, as far as somebody else's word counts: a webhook's.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Told {
+    message: Option<String>,
+    reason: Option<String>,
+    details: Option<Details>,
+    code: Option<i32>,
+}
+
 /// `metav1.StatusDetails`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Details {
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
@@ -84,7 +96,8 @@ struct Details {
     retry_after_seconds: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 struct Cause {
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
@@ -117,7 +130,7 @@ impl ApiError {
             metadata: ListMeta::default(),
             status: "Failure",
             message: message.into(),
-            reason,
+            reason: Cow::Borrowed(reason),
             details: None,
             code: code.as_u16(),
         }))
@@ -268,6 +281,24 @@ impl ApiError {
         error
     }
 
+    /// What the admission webhook `hook` refused, in its words; its code where that is an error's.
+    pub fn denied(hook: &str, told: Told) -> Self {
+        let Told { message, reason, details, code } = told;
+        let (message, reason) = (message.unwrap_or_default(), reason.unwrap_or_default());
+        let code = code.and_then(|code| StatusCode::from_u16(code.try_into().ok()?).ok());
+        let code = code.filter(|code| *code >= StatusCode::BAD_REQUEST);
+        let why = if message.is_empty() { &reason } else { &message };
+        let text = if why.is_empty() {
+            format!("admission webhook {hook:?} denied the request without explanation")
+        } else {
+            format!("admission webhook {hook:?} denied the request: {why}")
+        };
+        let mut error = Self::new(code.unwrap_or(StatusCode::BAD_REQUEST), "", text);
+        error.0.reason = Cow::Owned(reason);
+        error.0.details = details;
+        error
+    }
+
     /// 413
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
@@ -345,12 +376,19 @@ impl ApiError {
         StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    pub fn reason(&self) -> &'static str {
-        self.0.reason
+    pub fn reason(&self) -> &str {
+        &self.0.reason
     }
 
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The message, and what it leaves out.
+    pub fn why(&self) -> String {
+        let causes = self.0.details.iter().flat_map(|details| &details.causes);
+        let parts = std::iter::once(&self.0.message).chain(causes.map(|cause| &cause.message));
+        parts.map(String::as_str).collect::<Vec<_>>().join(": ")
     }
 
     /// The Status object: the body of the response, or of a watch's ERROR event.

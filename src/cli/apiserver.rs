@@ -1,5 +1,6 @@
 //! `navigator apiserver`.
 
+mod admission;
 mod audit;
 mod migrate_storage;
 mod store;
@@ -31,8 +32,9 @@ use crate::{
 ///
 /// It reaches kube-apiserver with in-cluster credentials or a kubeconfig and needs there: the
 /// ClusterRole system:auth-delegator; the Role extension-apiserver-authentication-reader in
-/// kube-system; get, list and watch of namespaces; list of StatefulSets; get and patch of its two
-/// APIServices; and in its own namespace get, create and update of ConfigMaps and Secrets.
+/// kube-system; get, list and watch of namespaces and of webhook configurations; list of
+/// StatefulSets; get and patch of its two APIServices; and in its own namespace get, create and
+/// update of ConfigMaps and Secrets.
 ///
 /// Exit codes: 0 ended as asked, 1 failed, 64 unusable arguments or settings, 70 a bug.
 #[derive(Debug, clap::Args)]
@@ -56,6 +58,8 @@ pub(crate) struct Args {
     /// Namespace of this installation, where its Service, Secret and ConfigMap are.
     #[arg(long, env = "NAVIGATOR_NAMESPACE", default_value = names::NAMESPACE)]
     namespace: String,
+    #[command(flatten)]
+    admission: admission::Args,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -200,7 +204,17 @@ fn serve(args: Args, databases: Databases) -> u8 {
 }
 
 fn config(args: Args) -> Result<Config, String> {
-    let Args { task: _, listen, store, kubeconfig, namespace, limits, audit, logging: _ } = args;
+    let Args {
+        task: _,
+        listen,
+        store,
+        kubeconfig,
+        namespace,
+        admission,
+        limits,
+        audit,
+        logging: _,
+    } = args;
     let Listen { bind_address, secure_port, tls_cert_file, tls_private_key_file } = listen;
     let LimitArgs {
         request_timeout,
@@ -226,6 +240,7 @@ fn config(args: Args) -> Result<Config, String> {
             .zip(tls_private_key_file)
             .map(|(certificate, key)| Files { certificate, key }),
         audit: audit.config()?,
+        admission: admission.plugins()?,
         limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
         deadlines: Deadlines { request: request_timeout },
         shutdown_delay: shutdown_delay_duration,

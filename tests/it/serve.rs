@@ -17,4 +17,5 @@ mod store_tools;
 mod trail;
 mod verbs;
 mod watch_prefix;
+mod webhooks;
 mod whole;

@@ -70,6 +70,8 @@ struct Inner {
     /// TokenReviews that wait, while they are held.
     held: usize,
     down: bool,
+    /// A collection that is not shown yet, by the last part of its path.
+    withheld: String,
     /// Our API server, as the aggregator calls it.
     aggregated: Option<Arc<Client>>,
     /// Requests for our group: when, and method with path and query.
@@ -168,6 +170,11 @@ impl Kube {
     /// Answers 503 to everything.
     pub(crate) fn set_down(&self, down: bool) {
         self.lock().down = down;
+    }
+
+    /// Answers 503 to requests for one collection; an empty name shows all again.
+    pub(crate) fn withhold(&self, plural: &str) {
+        plural.clone_into(&mut self.lock().withheld);
     }
 
     /// Requests for our group since then, whatever became of them: method, path and query.
@@ -281,6 +288,9 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
         return status(503, "ServiceUnavailable");
     }
     let plural = path.rsplit('/').next().unwrap_or_default();
+    if kube.lock().withheld == plural {
+        return status(503, "ServiceUnavailable");
+    }
     if path == "/version" {
         let info = json!({
             "major": "1", "minor": "34", "gitVersion": "v1.34.4", "gitCommit": "", "buildDate": "",

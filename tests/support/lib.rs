@@ -9,6 +9,7 @@ pub(crate) mod cgroup;
 pub(crate) mod client;
 pub(crate) mod fleet;
 pub(crate) mod gateway;
+pub(crate) mod hooks;
 pub(crate) mod kube;
 pub(crate) mod loopback;
 pub(crate) mod nodes;

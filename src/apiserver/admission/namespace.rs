@@ -1,9 +1,10 @@
 //! NamespaceLifecycle: nothing is created in a namespace that is missing or going away.
 //!
-//! Reads a reflector of namespaces' metadata; asks kube-apiserver itself when a namespace is
-//! missing there, because the reflector may be behind.
+//! Owns [`Namespaces`], what is known of namespaces: a reflector of their metadata.
+//! kube-apiserver itself is asked when a namespace is missing there, because the reflector may be
+//! behind.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Namespace;
@@ -31,18 +32,21 @@ const LOOKUP: Duration = Duration::from_secs(5);
 const NAMESPACES: Resource<'static> = Resource { group: "", resource: "namespaces" };
 
 /// The plugin.
-pub struct NamespaceLifecycle {
+pub struct NamespaceLifecycle(Arc<Namespaces>);
+
+impl NamespaceLifecycle {
+    pub fn new(namespaces: Arc<Namespaces>) -> Self {
+        Self(namespaces)
+    }
+}
+
+/// What is known of namespaces.
+pub struct Namespaces {
     known: Store<PartialObjectMeta<Namespace>>,
     live: Api<PartialObjectMeta<Namespace>>,
 }
 
-enum Found {
-    Missing,
-    Active,
-    Terminating,
-}
-
-impl NamespaceLifecycle {
+impl Namespaces {
     /// Starts the reflector.
     pub fn start(client: &Client, rt: &Runtime) -> Self {
         let live: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
@@ -70,14 +74,14 @@ impl NamespaceLifecycle {
         Self { known, live }
     }
 
-    async fn find(&self, name: &str) -> Result<Found, ApiError> {
-        let judge = |deleted: bool| if deleted { Found::Terminating } else { Found::Active };
+    /// A namespace's metadata; 404 when there is none.
+    pub async fn find(&self, name: &str) -> Result<Arc<PartialObjectMeta<Namespace>>, ApiError> {
         if let Some(namespace) = self.known.get(&ObjectRef::new(name)) {
-            return Ok(judge(namespace.metadata.deletion_timestamp.is_some()));
+            return Ok(namespace);
         }
         match tokio::time::timeout(LOOKUP, self.live.get_opt(name)).await {
-            Ok(Ok(Some(found))) => Ok(judge(found.metadata.deletion_timestamp.is_some())),
-            Ok(Ok(None)) => Ok(Found::Missing),
+            Ok(Ok(Some(found))) => Ok(Arc::new(found)),
+            Ok(Ok(None)) => Err(ApiError::not_found(NAMESPACES, name)),
             Ok(Err(error)) => {
                 Err(ApiError::internal(format!("failed to look up namespace {name:?}: {error}")))
             }
@@ -94,14 +98,12 @@ impl Admit for NamespaceLifecycle {
             if operation == Operation::Delete || namespace.is_empty() {
                 return Ok(());
             }
-            match (self.find(namespace).await?, operation) {
-                (Found::Missing, _) => Err(ApiError::not_found(NAMESPACES, namespace)),
-                (Found::Terminating, Operation::Create) => {
-                    let resource = Resource { group, resource };
-                    Err(ApiError::namespace_terminating(resource, name, namespace))
-                }
-                _ => Ok(()),
+            let found = self.0.find(namespace).await?;
+            if operation == Operation::Create && found.metadata.deletion_timestamp.is_some() {
+                let resource = Resource { group, resource };
+                return Err(ApiError::namespace_terminating(resource, name, namespace));
             }
+            Ok(())
         })
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Event {
     request_received_timestamp: String,
     stage_timestamp: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: BTreeMap<&'static str, String>,
+    annotations: BTreeMap<Cow<'static, str>, String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -158,15 +158,15 @@ impl Event {
         self.impersonated_user = Some(describe(user));
     }
 
-    pub(super) fn annotate(&mut self, key: &'static str, value: &str) {
-        self.annotations.insert(key, value.to_owned());
+    pub(super) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        self.annotations.insert(key.into(), value.into());
     }
 
     /// Lets the objects go, and says so.
     pub(super) fn truncate(&mut self) {
         self.request_object = None;
         self.response_object = None;
-        self.annotations.insert(TRUNCATED, "true".to_owned());
+        self.annotations.insert(TRUNCATED.into(), "true".to_owned());
     }
 
     /// The line, as of now.
@@ -179,7 +179,7 @@ impl Event {
     /// The same line without objects. The event keeps them.
     pub(super) fn encode_truncated(&mut self) -> Bytes {
         let objects = (self.request_object.take(), self.response_object.take());
-        let before = self.annotations.insert(TRUNCATED, "true".to_owned());
+        let before = self.annotations.insert(TRUNCATED.into(), "true".to_owned());
         let line = self.line();
         (self.request_object, self.response_object) = objects;
         if before.is_none() {

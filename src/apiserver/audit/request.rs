@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     mem,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use axum::body::Body;
@@ -17,7 +17,10 @@ use super::{
     object::{self, Kept, Whole},
     policy::{Decision, Level, Stage},
 };
-use crate::apiserver::{authn::User, body::guarded, request_info::RequestInfo, status::ApiError};
+use crate::apiserver::{
+    admission::remarks::Annotation, authn::User, body::guarded, request_info::RequestInfo,
+    status::ApiError,
+};
 
 /// A request before anybody has looked at it.
 #[derive(Clone, Copy)]
@@ -28,9 +31,16 @@ pub struct Incoming<'a> {
 }
 
 /// What a handler knows about the request's object and the path does not say: a name that the
-/// server generated, or that only the body held. In the extensions of a request that is audited.
+/// server generated, or that only the body held; and what admission has to say. In the extensions
+/// of a request that is audited.
 #[derive(Clone, Debug, Default)]
-pub struct Subject(Arc<OnceLock<Named>>);
+pub struct Subject(Arc<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    named: OnceLock<Named>,
+    annotations: Mutex<Vec<Annotation>>,
+}
 
 #[derive(Debug, Default)]
 struct Named {
@@ -42,14 +52,23 @@ struct Named {
 impl Subject {
     /// The first name counts.
     pub fn set_name(&self, name: &str) {
-        drop(self.0.set(Named { name: name.to_owned(), ..Named::default() }));
+        drop(self.0.named.set(Named { name: name.to_owned(), ..Named::default() }));
     }
 
     /// The object that the client sent.
     pub fn set_sent(&self, object: &Value) {
         let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
         let (name, uid) = (text("name"), text("uid"));
-        drop(self.0.set(Named { name, uid, resource_version: text("resourceVersion") }));
+        drop(self.0.named.set(Named { name, uid, resource_version: text("resourceVersion") }));
+    }
+
+    /// Adds what admission says for the trail.
+    pub fn annotate(&self, annotations: Vec<Annotation>) {
+        self.annotations().extend(annotations);
+    }
+
+    fn annotations(&self) -> MutexGuard<'_, Vec<Annotation>> {
+        self.0.annotations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -218,9 +237,17 @@ impl Audit {
         self.trail.record(&mut self.event, stage).await
     }
 
-    /// Adds what became known of the object meanwhile.
+    /// Adds what became known of the object meanwhile, and what admission said.
     fn name(&mut self) {
-        if let (Some(named), Some(reference)) = (self.subject.0.get(), &mut self.event.object_ref) {
+        let with_request = self.event.level >= Level::Request;
+        for Annotation { key, value, of_request } in self.subject.annotations().drain(..) {
+            if with_request || !of_request {
+                self.event.annotate(key, value);
+            }
+        }
+        if let (Some(named), Some(reference)) =
+            (self.subject.0.named.get(), &mut self.event.object_ref)
+        {
             let Named { name, uid, resource_version } = named;
             for (known, told) in [
                 (&mut reference.name, name),

@@ -2,7 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Object, Registry, Understood, apply, meta, owners::Owners};
+use super::{
+    Call, Object, Registry, Understood,
+    admitted::{Options, Write},
+    apply, meta,
+    owners::Owners,
+};
 use crate::{
     api::{
         decode::{Document, weight},
@@ -93,16 +98,19 @@ impl Registry {
     ) -> Result<Object> {
         meta::begin(&mut hub);
         self.kind.begin(&mut hub);
-        let owners = match managed {
+        let mut owners = match managed {
             Some(managed) => managed.write(),
             None => Owners::new(self.kind, Part::Main, None).after_update(call, &hub, given),
         };
         let name = meta::text(&hub, "name").to_owned();
-        self.admit(call, Operation::Create, Part::Main, &name, (Some(&hub), None), options.dry_run)
-            .await?;
+        let write = Write::new(Operation::Create, &name, Options::Write(options));
+        self.admit_new(call, write, (&mut hub, &mut owners)).await?;
+        let name = meta::text(&hub, "name").to_owned();
         let weight = weight::of(&hub);
         let validation = load::work(weight, || self.kind.validate_create(call.version, &hub));
         self.accept(call, &name, validation)?;
+        let write = Write { name: &name, ..write };
+        self.confirm(call, write, Some((&hub, owners.as_ref()))).await?;
         let key = self.key(call.namespace, &name)?;
         drop(meta::take(&mut hub, "resourceVersion"));
         if options.dry_run {
@@ -115,7 +123,6 @@ impl Registry {
             let share = Share::NONE;
             return Ok(Object { key, hub, owners, revision, size: weight, share, shown: None });
         }
-        let mut owners = owners;
         let mut bytes = Self::to_bytes(&hub, owners.as_ref());
         let mut created = self.store.create(&key, bytes.clone()).await;
         if matches!(created, Err(storage::Error::TooLarge { .. })) && managed.is_none() {
@@ -175,7 +182,7 @@ impl Registry {
     }
 
     /// Status has a way of its own.
-    fn drop_status(&self, call: &mut Call<'_>, hub: &mut Value) {
+    pub(super) fn drop_status(&self, call: &mut Call<'_>, hub: &mut Value) {
         if self.kind.has_status() {
             call.warnings.extend(warning::status_ignored(hub, None));
         }

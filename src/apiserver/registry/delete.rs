@@ -4,7 +4,11 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{Call, Object, Page, Registry, meta};
+use super::{
+    Call, Object, Page, Registry,
+    admitted::{Options, Write},
+    meta,
+};
 use crate::{
     api::kind::Part,
     apiserver::{
@@ -43,7 +47,8 @@ impl Registry {
     ) -> Result<Deleted> {
         let key = self.key(call.namespace, name)?;
         // As in an update: what the cache knows is good for a write that the store compares.
-        let mut known = (!options.dry_run).then(|| self.known(&key)).flatten();
+        let fresh = options.dry_run || self.asks_webhooks(call, Operation::Delete, Part::Main);
+        let mut known = (!fresh).then(|| self.known(&key)).flatten();
         loop {
             let known = known.take();
             let old = known.is_some();
@@ -55,10 +60,10 @@ impl Registry {
                 Err(_) if old => continue,
                 judged => judged?,
             }
-            let objects = (None, Some(&current.hub));
-            let admitted =
-                self.admit(call, Operation::Delete, Part::Main, name, objects, options.dry_run);
-            if let Err(error) = admitted.await {
+            let write = Write::new(Operation::Delete, name, Options::Delete(options));
+            let seen = self.seen(call, Operation::Delete, Part::Main, &current);
+            let write = Write { old: Some(seen.as_ref()), ..write };
+            if let Err(error) = self.admit_delete(call, write).await {
                 let judged_the_latest = !old
                     || self
                         .is_at(&key, current.revision)

@@ -15,6 +15,7 @@ use crate::{
         weight::{self, MAX_DEPTH, MAX_TREE},
     },
     apiserver::{
+        admission::webhook::Unpatched,
         negotiate::unread,
         status::{ApiError, Result},
     },
@@ -40,6 +41,13 @@ pub enum Patch {
 type Weight = usize;
 
 impl Patch {
+    /// A webhook's JSON patch, applied to an object.
+    pub(super) fn of_webhook(patch: &[u8], object: Value) -> Result<Document, Unpatched> {
+        let patch = Self::json(patch);
+        let patch = patch.map_err(|error| Unpatched::Unreadable(error.message().to_owned()))?;
+        patch.apply(object).map_err(|error| Unpatched::Failed(error.why()))
+    }
+
     /// What the patch itself takes in memory.
     pub(super) fn weight(&self) -> usize {
         match self {

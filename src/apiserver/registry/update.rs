@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Apply, Call, Object, Patch, Registry, Understood,
+    admitted::{Options, Write},
     apply::{self, Merged},
     meta, not_understood,
     owners::{self, Owners},
@@ -69,7 +70,8 @@ impl Registry {
         let mut attempt = 1;
         // What the cache knows may be old. A write on it is compared by the store; everything
         // else that it leads to is found out again from the store.
-        let mut known = (!options.dry_run).then(|| self.known(&key)).flatten();
+        let fresh = options.dry_run || self.asks_webhooks(call, Operation::Update, part);
+        let mut known = (!fresh).then(|| self.known(&key)).flatten();
         loop {
             call.warnings.truncate(spoken);
             let (current, stored) = if let Some(known) = known.take() {
@@ -199,12 +201,7 @@ impl Registry {
         }
         call.warnings.extend(meta::dedup_owners(&mut given));
 
-        let mut next = self.kind.merge_update(part, given, &current.hub);
-        meta::keep(&mut next, &current.hub);
-        drop(meta::take(&mut next, "resourceVersion"));
-        if part == Part::Main && next.get("spec") != current.hub.get("spec") {
-            meta::bump_generation(&mut next);
-        }
+        let mut next = self.prepared(part, given, current);
         let track = || match managed {
             Some(managed) => managed.write(),
             None => Owners::new(self.kind, part, Some(current)).after_update(
@@ -213,13 +210,30 @@ impl Registry {
                 entries.as_ref(),
             ),
         };
-        let owners = load::work(weight, || owners::settled(track(), &next, current));
-        let objects = (Some(&next), Some(&current.hub));
-        self.admit(call, Operation::Update, part, name, objects, options.dry_run).await?;
+        let mut owners = load::work(weight, track);
+        let write = Write::new(Operation::Update, name, Options::Write(options));
+        let old = self.seen(call, Operation::Update, part, current);
+        let write = Write { part, old: Some(old.as_ref()), ..write };
+        self.admit_change(call, write, (&mut next, &mut owners), current).await?;
+        // Only now it is known what else changes.
+        let owners = load::work(weight, || owners::settled(owners, &next, current));
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
         let validation = load::work(weight, validate);
         self.accept(call, name, validation)?;
+        self.confirm(call, write, Some((&next, owners.as_ref()))).await?;
         Ok((next, owners))
+    }
+
+    /// What is given through a part, over what is stored: with the server's own fields, and
+    /// without a revision.
+    pub(super) fn prepared(&self, part: Part, given: Value, current: &Object) -> Value {
+        let mut next = self.kind.merge_update(part, given, &current.hub);
+        meta::keep(&mut next, &current.hub);
+        drop(meta::take(&mut next, "resourceVersion"));
+        if part == Part::Main && next.get("spec") != current.hub.get("spec") {
+            meta::bump_generation(&mut next);
+        }
+        next
     }
 
     /// The object as the version shows it, with the patch applied.
@@ -249,7 +263,7 @@ impl Registry {
     }
 
     /// Name, namespace, uid and revision of the body must be those of the object.
-    fn check_identity(
+    pub(super) fn check_identity(
         &self,
         call: &Call<'_>,
         name: &str,

@@ -1,0 +1,85 @@
+//! What admission has to say besides its verdict, also when that is a refusal.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most annotations of one request, and bytes of one value: webhooks are others' programs.
+const MOST: usize = 128;
+const LONGEST: usize = 64 * 1024;
+
+/// Collects what is said about one request. Empty it costs nothing.
+#[derive(Debug, Default)]
+pub struct Remarks(Mutex<Said>);
+
+#[derive(Debug, Default)]
+struct Said {
+    warnings: Vec<String>,
+    annotations: Vec<Annotation>,
+}
+
+/// For the audit trail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    pub key: String,
+    pub value: String,
+    /// It repeats parts of the object, so it belongs only where the request is recorded, too.
+    pub of_request: bool,
+}
+
+impl Remarks {
+    /// Something that the client shall be told.
+    pub fn warn(&self, text: String) {
+        self.lock().warnings.push(text);
+    }
+
+    pub fn annotate(&self, key: String, value: String) {
+        self.add(Annotation { key, value, of_request: false });
+    }
+
+    /// The same, with parts of the object.
+    pub fn annotate_request(&self, key: String, value: String) {
+        self.add(Annotation { key, value, of_request: true });
+    }
+
+    /// The first value of a key counts, as upstream has it.
+    fn add(&self, annotation: Annotation) {
+        let annotations = &mut self.lock().annotations;
+        let is_known = annotations.iter().any(|known| known.key == annotation.key);
+        if !is_known && annotations.len() < MOST && annotation.value.len() <= LONGEST {
+            annotations.push(annotation);
+        }
+    }
+
+    /// All warnings so far; each is told once.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().warnings)
+    }
+
+    /// All annotations so far; each is told once.
+    pub fn take_annotations(&self) -> Vec<Annotation> {
+        std::mem::take(&mut self.lock().annotations)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_value_of_a_key_counts_and_long_ones_do_not() {
+        let remarks = Remarks::default();
+        remarks.annotate("a".into(), "1".into());
+        remarks.annotate("a".into(), "2".into());
+        remarks.annotate("b".into(), "x".repeat(LONGEST + 1));
+        for number in 0..2 * MOST {
+            remarks.annotate(format!("n{number}"), String::new());
+        }
+        let annotations = remarks.take_annotations();
+        assert_eq!(annotations.len(), MOST);
+        assert_eq!((annotations[0].key.as_str(), annotations[0].value.as_str()), ("a", "1"));
+        assert!(annotations.iter().all(|annotation| annotation.key != "b"));
+    }
+}

@@ -1,0 +1,232 @@
+//! How webhooks are called: HTTPS and HTTP/1.1, with connections that are kept for each of them.
+//!
+//! Owns what a webhook may cost: time, bytes of its answer, calls at one time. Sends no
+//! credentials of ours, follows no redirect, and knows no proxy.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
+use kube::client::ConfigExt as _;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use tokio::sync::Semaphore;
+use tower::{ServiceExt as _, util::BoxCloneSyncService};
+
+use crate::{api::decode::MAX_BODY, error::chain};
+
+/// Longest answer: a patch may replace a whole object, in base64.
+const LONGEST_ANSWER: usize = 2 * MAX_BODY;
+/// Calls of one endpoint at one time; more wait, within their own time.
+const CALLS: usize = 64;
+/// Connections that wait for the next call, and for how long.
+const IDLE: usize = 16;
+const IDLE_TIME: Duration = Duration::from_secs(60);
+/// Port of a Service, and of a URL, that names none.
+const PORT: u16 = 443;
+
+/// Where a webhook is, and who vouches for it. Webhooks that have both in common share connections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Endpoint {
+    url: String,
+    /// PEM; empty for whom the system trusts.
+    authorities: Vec<u8>,
+}
+
+/// Calls one endpoint.
+pub(super) struct Client {
+    url: String,
+    transport: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, legacy::Error>,
+    room: Semaphore,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PostError {
+    #[error("Post {url:?}: {}", chain(source))]
+    Connect { url: String, source: legacy::Error },
+    #[error("Post {url:?}: context deadline exceeded")]
+    Timeout { url: String },
+    #[error("the answer was cut off: {0}")]
+    Cut(Box<dyn std::error::Error + Send + Sync>),
+    #[error("the answer has more than {LONGEST_ANSWER} bytes")]
+    TooLong,
+    #[error("the server answered {0}, and redirects are not followed")]
+    Redirect(StatusCode),
+    #[error("the server answered {0}")]
+    Status(StatusCode),
+}
+
+impl PostError {
+    /// As metrics count it.
+    pub(super) fn code(&self) -> u16 {
+        match self {
+            Self::Status(code) => code.as_u16(),
+            _ => StatusCode::SERVICE_UNAVAILABLE.as_u16(),
+        }
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(config: WebhookClientConfig) -> Result<Self, String> {
+        let WebhookClientConfig { ca_bundle, service, url } = config;
+        let url = match (service, url) {
+            (Some(ServiceReference { name, namespace, path, port }), _) => {
+                let path = path.unwrap_or_default();
+                let port = port.unwrap_or_else(|| i32::from(PORT));
+                format!("https://{name}.{namespace}.svc:{port}/{}", path.trim_start_matches('/'))
+            }
+            (None, Some(url)) => url,
+            (None, None) => {
+                return Err("webhook configuration must have either service or URL".to_owned());
+            }
+        };
+        let parsed: Uri = url.parse().map_err(|error| format!("Unparsable URL: {error}"))?;
+        let authority = parsed.authority().map_or("", |authority| authority.as_str());
+        if parsed.scheme_str() != Some("https") || authority.is_empty() || authority.contains('@') {
+            return Err(format!("{url:?} is no https URL without credentials"));
+        }
+        let url = format!("https://{authority}{}", parsed.path());
+        Ok(Self { url, authorities: ca_bundle.unwrap_or_default().0 })
+    }
+}
+
+/// Clients by endpoint; one that no webhook uses any more is gone, with its connections.
+#[derive(Default)]
+pub(super) struct Clients(HashMap<Endpoint, Weak<Client>>);
+
+impl Clients {
+    pub(super) fn client(&mut self, endpoint: Endpoint) -> Result<Arc<Client>, String> {
+        self.0.retain(|_, client| client.strong_count() > 0);
+        if let Some(client) = self.0.get(&endpoint).and_then(Weak::upgrade) {
+            return Ok(client);
+        }
+        let client = Arc::new(Client::new(&endpoint)?);
+        self.0.insert(endpoint, Arc::downgrade(&client));
+        Ok(client)
+    }
+}
+
+impl Client {
+    fn new(endpoint: &Endpoint) -> Result<Self, String> {
+        let mut authorities = Vec::new();
+        for certificate in CertificateDer::pem_slice_iter(&endpoint.authorities) {
+            let certificate = certificate.map_err(|error| format!("caBundle: {error}"))?;
+            authorities.push(certificate.to_vec());
+        }
+        if authorities.is_empty() && !endpoint.authorities.is_empty() {
+            return Err(
+                "unable to load root certificates: unable to parse bytes as PEM block".into()
+            );
+        }
+        let mut config = kube::Config::new(Uri::from_static("https://unused.invalid"));
+        config.root_cert = (!authorities.is_empty()).then_some(authorities);
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        let connector = config.rustls_https_connector_with_connector(connector);
+        let connector = connector
+            .map_err(|error| format!("unable to load root certificates: {}", chain(&error)))?;
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIME)
+            .pool_max_idle_per_host(IDLE)
+            .build(connector);
+        let transport = BoxCloneSyncService::new(client);
+        Ok(Self { url: endpoint.url.clone(), transport, room: Semaphore::new(CALLS) })
+    }
+
+    /// The body of the answer, which comes within `limit` or not at all.
+    pub(super) async fn post(&self, body: Bytes, limit: Duration) -> Result<Bytes, PostError> {
+        let url = format!("{}?timeout={}s", self.url, limit.as_secs());
+        let timed_out = |_| PostError::Timeout { url: url.clone() };
+        tokio::time::timeout(limit, self.exchange(&url, body)).await.map_err(timed_out)?
+    }
+
+    async fn exchange(&self, url: &str, body: Bytes) -> Result<Bytes, PostError> {
+        let _place = self.room.acquire().await;
+        let request = Request::post(url)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, */*")
+            .header(header::USER_AGENT, concat!("navigator-apiserver/", env!("CARGO_PKG_VERSION")))
+            .body(Full::new(body))
+            .expect("the URL was parsed when the webhook became known");
+        let answer = self.transport.clone().oneshot(request).await;
+        let answer = answer.map_err(|source| PostError::Connect { url: url.to_owned(), source })?;
+        let status = answer.status();
+        if status.is_redirection() {
+            return Err(PostError::Redirect(status));
+        }
+        if !status.is_success() {
+            return Err(PostError::Status(status));
+        }
+        let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
+        body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+            if error.is::<LengthLimitError>() { PostError::TooLong } else { PostError::Cut(error) }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(service: Option<ServiceReference>, url: Option<&str>) -> Result<String, String> {
+        let url = url.map(str::to_owned);
+        let config = WebhookClientConfig { ca_bundle: None, service, url };
+        Endpoint::new(config).map(|endpoint| endpoint.url)
+    }
+
+    /// Name resolution, the certificate's name and the Host header all follow the URL.
+    #[test]
+    fn a_service_is_called_by_its_name_in_the_cluster() {
+        let service = |path: Option<&str>, port| ServiceReference {
+            name: "hook".to_owned(),
+            namespace: "db".to_owned(),
+            path: path.map(str::to_owned),
+            port,
+        };
+        let url = |path, port| endpoint(Some(service(path, port)), None).unwrap();
+        assert_eq!(url(None, None), "https://hook.db.svc:443/");
+        assert_eq!(url(Some("/check/all"), Some(8443)), "https://hook.db.svc:8443/check/all");
+    }
+
+    #[test]
+    fn a_url_is_https_and_holds_no_credentials() {
+        assert_eq!(endpoint(None, Some("https://a.b:1/c")).unwrap(), "https://a.b:1/c");
+        assert_eq!(endpoint(None, Some("https://a.b")).unwrap(), "https://a.b/");
+        for url in ["http://a.b/", "https://user:password@a.b/", "file:///etc/passwd", "a b", ""] {
+            assert!(endpoint(None, Some(url)).is_err(), "{url}");
+        }
+        assert!(endpoint(None, None).is_err());
+    }
+
+    #[test]
+    fn webhooks_of_one_endpoint_share_a_client_as_long_as_one_needs_it() {
+        let ca = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
+        let endpoint = |path: &str| Endpoint {
+            url: format!("https://a{path}"),
+            authorities: ca.clone().into_bytes(),
+        };
+        let mut clients = Clients::default();
+        let first = clients.client(endpoint("/")).unwrap();
+        assert!(Arc::ptr_eq(&first, &clients.client(endpoint("/")).unwrap()));
+        let other = clients.client(endpoint("/other")).unwrap();
+        assert!(!Arc::ptr_eq(&first, &other));
+        drop(first);
+        drop(clients.client(endpoint("/other")).unwrap());
+        assert_eq!(clients.0.len(), 1);
+        let damaged = Endpoint { authorities: b"no PEM".to_vec(), ..endpoint("/") };
+        assert!(clients.client(damaged).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! What webhooks there are: both kinds of configurations of the core cluster, watched.
+//!
+//! Nobody can tell what webhooks would say before both were read once; until then writes are
+//! refused. When the watch breaks, what was known counts on.
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+
+use futures::{Stream, StreamExt, stream};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::{
+    Api, Client, Resource,
+    runtime::{WatchStreamExt, watcher, watcher::Event},
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::{
+    client::Clients,
+    hook::{Configuration, Hook},
+};
+use crate::{error::chain, runtime::Runtime};
+
+/// Webhooks that may have a say about our kinds, in the order in which they are asked.
+#[derive(Default)]
+pub(super) struct Webhooks {
+    pub(super) mutating: Vec<Arc<Hook>>,
+    pub(super) validating: Vec<Arc<Hook>>,
+}
+
+impl Webhooks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.mutating.is_empty() && self.validating.is_empty()
+    }
+}
+
+/// The latest webhooks; absent until both kinds were read.
+pub(super) type Latest = watch::Receiver<Option<Arc<Webhooks>>>;
+
+/// Which kinds are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Sorts {
+    pub mutating: bool,
+    pub validating: bool,
+}
+
+enum Change {
+    Mutating(Event<MutatingWebhookConfiguration>),
+    Validating(Event<ValidatingWebhookConfiguration>),
+}
+
+/// Objects of one kind by name.
+struct Known<K> {
+    now: BTreeMap<String, K>,
+    /// A list that is being read.
+    next: BTreeMap<String, K>,
+    is_complete: bool,
+}
+
+/// Follows the configurations of the sorts. Readiness waits until they were read.
+pub(super) fn follow(client: &Client, sorts: Sorts, group: &'static str, rt: &Runtime) -> Latest {
+    let ready = rt.readiness().add("admission-webhooks");
+    let (sender, latest) = watch::channel(None);
+    let mutating = changes(client, sorts.mutating, Change::Mutating);
+    let validating = changes(client, sorts.validating, Change::Validating);
+    let shutdown = rt.shutdown();
+    rt.tasks().spawn("admission-webhooks", async move {
+        let mut changes = stream::select(mutating, validating);
+        let mut ready = Some(ready);
+        let mut clients = Clients::default();
+        let mut mutating = Known::new(!sorts.mutating);
+        let mut validating = Known::new(!sorts.validating);
+        loop {
+            if mutating.is_complete && validating.is_complete {
+                let webhooks = Webhooks {
+                    mutating: mutating.hooks(group, &mut clients),
+                    validating: validating.hooks(group, &mut clients),
+                };
+                sender.send_replace(Some(Arc::new(webhooks)));
+                drop(ready.take());
+            }
+            loop {
+                let change = tokio::select! {
+                    change = changes.next() => change,
+                    () = shutdown.triggered() => return,
+                };
+                let is_news = match change {
+                    Some(Change::Mutating(event)) => mutating.apply(event),
+                    Some(Change::Validating(event)) => validating.apply(event),
+                    None => return,
+                };
+                if is_news {
+                    break;
+                }
+            }
+        }
+    });
+    latest
+}
+
+fn changes<K>(
+    client: &Client,
+    wanted: bool,
+    of: impl Fn(Event<K>) -> Change + Send + 'static,
+) -> stream::BoxStream<'static, Change>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    if !wanted {
+        return stream::pending().boxed();
+    }
+    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+    told(events.default_backoff(), of).boxed()
+}
+
+/// Failures are told; the watch goes on by itself.
+fn told<K>(
+    events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
+    of: impl Fn(Event<K>) -> Change,
+) -> impl Stream<Item = Change> {
+    events.filter_map(move |event| {
+        let event = event.inspect_err(|error| {
+            warn!(error = %chain(error), "Failed to watch webhook configurations; trying again");
+        });
+        std::future::ready(event.ok().map(&of))
+    })
+}
+
+impl<K: Resource + Configuration> Known<K> {
+    fn new(is_complete: bool) -> Self {
+        Self { now: BTreeMap::new(), next: BTreeMap::new(), is_complete }
+    }
+
+    /// Did it change what is known?
+    fn apply(&mut self, event: Event<K>) -> bool {
+        let name = |object: &K| object.meta().name.clone().unwrap_or_default();
+        match event {
+            Event::Init => {
+                self.next.clear();
+                return false;
+            }
+            Event::InitApply(object) => {
+                self.next.insert(name(&object), object);
+                return false;
+            }
+            Event::InitDone => {
+                self.now = std::mem::take(&mut self.next);
+                self.is_complete = true;
+            }
+            Event::Apply(object) => {
+                self.now.insert(name(&object), object);
+            }
+            Event::Delete(object) => {
+                self.now.remove(&name(&object));
+            }
+        }
+        true
+    }
+
+    /// In the order of the configurations' names, as upstream has it.
+    fn hooks(&self, group: &str, clients: &mut Clients) -> Vec<Arc<Hook>> {
+        let mut hooks = Vec::new();
+        let mut first = 0;
+        for configuration in self.now.values() {
+            let (found, count) = configuration.hooks(group, first, clients);
+            hooks.extend(found);
+            first += count;
+        }
+        hooks
+    }
+}

@@ -1,0 +1,222 @@
+//! One webhook, as a configuration names it, with upstream's defaults filled in.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+
+use super::{
+    client::{Client, Clients, Endpoint},
+    matching::Rules,
+};
+use crate::apiserver::selector::LabelSelector;
+
+/// `timeoutSeconds` when absent, and what it may be.
+const TIMEOUT: i32 = 10;
+const SHORTEST: i32 = 1;
+const LONGEST: i32 = 30;
+
+/// What a failed call means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailurePolicy {
+    /// The request fails.
+    Fail,
+    /// As if the webhook had not been there.
+    Ignore,
+}
+
+/// A webhook that may have a say about our kinds.
+pub(super) struct Hook {
+    pub(super) name: String,
+    /// The object that names it.
+    pub(super) configuration: String,
+    /// Its place among all webhooks of its sort; audit annotations name it.
+    pub(super) index: usize,
+    pub(super) rules: Rules,
+    /// Of the namespace. An error where nobody can know what is meant.
+    pub(super) namespaces: Result<LabelSelector, String>,
+    /// Of the old or the new object.
+    pub(super) objects: Result<LabelSelector, String>,
+    pub(super) on_failure: FailurePolicy,
+    /// It says that a dry run leaves no trace.
+    pub(super) takes_dry_runs: bool,
+    pub(super) timeout: Duration,
+    /// Mutating webhooks only: asked once more when a later one changed the object.
+    pub(super) reinvoked: bool,
+    /// It has `matchConditions`, which are CEL.
+    pub(super) has_conditions: bool,
+    /// It understands `admission.k8s.io/v1`.
+    pub speaks_v1: bool,
+    /// How it is reached, or why it cannot be.
+    pub(super) client: Result<Arc<Client>, String>,
+}
+
+/// What both sorts of webhooks say.
+struct Said {
+    name: String,
+    client_config: WebhookClientConfig,
+    rules: Option<Vec<RuleWithOperations>>,
+    match_policy: Option<String>,
+    match_conditions: Option<Vec<MatchCondition>>,
+    namespace_selector: Option<meta::LabelSelector>,
+    object_selector: Option<meta::LabelSelector>,
+    failure_policy: Option<String>,
+    side_effects: String,
+    timeout_seconds: Option<i32>,
+    reinvocation_policy: Option<String>,
+    admission_review_versions: Vec<String>,
+}
+
+/// A configuration of either sort.
+pub(super) trait Configuration {
+    /// Its webhooks that may mean something of `group`, numbered from `first`, and how many it
+    /// has.
+    fn hooks(&self, group: &str, first: usize, clients: &mut Clients) -> (Vec<Arc<Hook>>, usize);
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn hooks(&self, group: &str, first: usize, clients: &mut Clients) -> (Vec<Arc<Hook>>, usize) {
+        let webhooks = self.webhooks.clone().unwrap_or_default();
+        hooks(&self.metadata, webhooks, group, first, clients)
+    }
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn hooks(&self, group: &str, first: usize, clients: &mut Clients) -> (Vec<Arc<Hook>>, usize) {
+        let webhooks = self.webhooks.clone().unwrap_or_default();
+        hooks(&self.metadata, webhooks, group, first, clients)
+    }
+}
+
+fn hooks(
+    metadata: &meta::ObjectMeta,
+    webhooks: Vec<impl Into<Said>>,
+    group: &str,
+    first: usize,
+    clients: &mut Clients,
+) -> (Vec<Arc<Hook>>, usize) {
+    let configuration = metadata.name.as_deref().unwrap_or_default();
+    let count = webhooks.len();
+    let numbered = (first..).zip(webhooks);
+    let hooks = numbered.filter_map(|(index, webhook)| {
+        Hook::new(webhook.into(), configuration, index, group, clients).map(Arc::new)
+    });
+    (hooks.collect(), count)
+}
+
+impl Hook {
+    /// `None` when its rules mean nothing of the group.
+    fn new(
+        said: Said,
+        configuration: &str,
+        index: usize,
+        group: &str,
+        clients: &mut Clients,
+    ) -> Option<Self> {
+        let Said {
+            name,
+            client_config,
+            rules,
+            match_policy,
+            match_conditions,
+            namespace_selector,
+            object_selector,
+            failure_policy,
+            side_effects,
+            timeout_seconds,
+            reinvocation_policy,
+            admission_review_versions,
+        } = said;
+        let rules = Rules::new(rules.unwrap_or_default(), match_policy.as_deref());
+        if !rules.are_about(group) {
+            return None;
+        }
+        let timeout = timeout_seconds.unwrap_or(TIMEOUT).clamp(SHORTEST, LONGEST);
+        Some(Self {
+            name,
+            configuration: configuration.to_owned(),
+            index,
+            rules,
+            namespaces: LabelSelector::of_object(namespace_selector.as_ref()),
+            objects: LabelSelector::of_object(object_selector.as_ref()),
+            on_failure: match failure_policy.as_deref() {
+                Some("Ignore") => FailurePolicy::Ignore,
+                _ => FailurePolicy::Fail,
+            },
+            takes_dry_runs: matches!(side_effects.as_str(), "None" | "NoneOnDryRun"),
+            timeout: Duration::from_secs(u64::from(timeout.unsigned_abs())),
+            reinvoked: reinvocation_policy.as_deref() == Some("IfNeeded"),
+            has_conditions: match_conditions.is_some_and(|conditions| !conditions.is_empty()),
+            speaks_v1: admission_review_versions.iter().any(|version| version == "v1"),
+            client: Endpoint::new(client_config).and_then(|endpoint| clients.client(endpoint)),
+        })
+    }
+}
+
+impl From<MutatingWebhook> for Said {
+    fn from(webhook: MutatingWebhook) -> Self {
+        let MutatingWebhook {
+            admission_review_versions,
+            client_config,
+            failure_policy,
+            match_conditions,
+            match_policy,
+            name,
+            namespace_selector,
+            object_selector,
+            reinvocation_policy,
+            rules,
+            side_effects,
+            timeout_seconds,
+        } = webhook;
+        Self {
+            name,
+            client_config,
+            rules,
+            match_policy,
+            match_conditions,
+            namespace_selector,
+            object_selector,
+            failure_policy,
+            side_effects,
+            timeout_seconds,
+            reinvocation_policy,
+            admission_review_versions,
+        }
+    }
+}
+
+impl From<ValidatingWebhook> for Said {
+    fn from(webhook: ValidatingWebhook) -> Self {
+        let ValidatingWebhook {
+            admission_review_versions,
+            client_config,
+            failure_policy,
+            match_conditions,
+            match_policy,
+            name,
+            namespace_selector,
+            object_selector,
+            rules,
+            side_effects,
+            timeout_seconds,
+        } = webhook;
+        Self {
+            name,
+            client_config,
+            rules,
+            match_policy,
+            match_conditions,
+            namespace_selector,
+            object_selector,
+            failure_policy,
+            side_effects,
+            timeout_seconds,
+            reinvocation_policy: None,
+            admission_review_versions,
+        }
+    }
+}

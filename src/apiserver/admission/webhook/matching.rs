@@ -1,0 +1,205 @@
+//! Which requests a webhook's rules mean, and in which version it wants to see them.
+//!
+//! Pure. Asked for every write, so nothing is allocated here.
+
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+
+use crate::{api::kind::Version, apiserver::admission::Operation};
+
+/// What a request is about, as rules see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject<'a> {
+    pub(super) operation: Operation,
+    pub(super) group: &'a str,
+    /// The version of the request.
+    pub(super) version: Version,
+    /// All versions in which the same objects are served.
+    pub(super) versions: &'a [Version],
+    pub(super) resource: &'a str,
+    /// Empty for the object itself.
+    pub(super) subresource: &'a str,
+    pub(super) is_namespaced: bool,
+}
+
+/// Rules of one webhook.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    /// `matchPolicy: Equivalent`: rules about another version of the same objects count, too.
+    equivalent: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    /// Resource and subresource.
+    resources: Vec<(String, String)>,
+    scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Scope {
+    All,
+    Namespaced,
+    Cluster,
+    /// One that nobody knows matches nothing.
+    Unknown,
+}
+
+impl Rules {
+    pub(super) fn new(rules: Vec<RuleWithOperations>, match_policy: Option<&str>) -> Self {
+        Self {
+            rules: rules.into_iter().map(Rule::new).collect(),
+            equivalent: match_policy != Some("Exact"),
+        }
+    }
+
+    /// Can they mean anything of this group?
+    pub(super) fn are_about(&self, group: &str) -> bool {
+        self.rules.iter().any(|rule| any(&rule.groups, group))
+    }
+
+    /// The version in which the webhook wants to be asked: that of the request when a rule names
+    /// it, else that of the first rule which names another. `None` when it is not to be asked.
+    pub(super) fn version(&self, subject: Subject<'_>) -> Option<Version> {
+        if self.rules.iter().any(|rule| rule.matches(subject, subject.version)) {
+            return Some(subject.version);
+        }
+        if !self.equivalent {
+            return None;
+        }
+        let others = || subject.versions.iter().copied().filter(|other| *other != subject.version);
+        let mut rules = self.rules.iter();
+        rules.find_map(|rule| others().find(|version| rule.matches(subject, *version)))
+    }
+}
+
+impl Rule {
+    fn new(rule: RuleWithOperations) -> Self {
+        let RuleWithOperations { api_groups, api_versions, operations, resources, scope } = rule;
+        let resources = resources.unwrap_or_default().into_iter().map(|text| {
+            let (resource, subresource) = text.split_once('/').unwrap_or((&text, ""));
+            (resource.to_owned(), subresource.to_owned())
+        });
+        Self {
+            operations: operations.unwrap_or_default(),
+            groups: api_groups.unwrap_or_default(),
+            versions: api_versions.unwrap_or_default(),
+            resources: resources.collect(),
+            scope: match scope.as_deref() {
+                None | Some("*") => Scope::All,
+                Some("Namespaced") => Scope::Namespaced,
+                Some("Cluster") => Scope::Cluster,
+                Some(_) => Scope::Unknown,
+            },
+        }
+    }
+
+    fn matches(&self, subject: Subject<'_>, version: Version) -> bool {
+        let scope = match self.scope {
+            Scope::All => true,
+            Scope::Namespaced => subject.is_namespaced,
+            Scope::Cluster => !subject.is_namespaced,
+            Scope::Unknown => false,
+        };
+        let is = |own: &str, asked: &str| own == "*" || own == asked;
+        scope
+            && any(&self.operations, subject.operation.as_str())
+            && any(&self.groups, subject.group)
+            && any(&self.versions, version.as_str())
+            && self.resources.iter().any(|(resource, subresource)| {
+                is(resource, subject.resource) && is(subresource, subject.subresource)
+            })
+    }
+}
+
+fn any(own: &[String], asked: &str) -> bool {
+    own.iter().any(|own| own == "*" || own == asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(operation: &str, group: &str, version: &str, resource: &str) -> RuleWithOperations {
+        let list = |text: &str| Some(text.split(' ').map(str::to_owned).collect());
+        RuleWithOperations {
+            operations: list(operation),
+            api_groups: list(group),
+            api_versions: list(version),
+            resources: list(resource),
+            scope: None,
+        }
+    }
+
+    const SUBJECT: Subject<'static> = Subject {
+        operation: Operation::Update,
+        group: "navigator.jetstack.io",
+        version: Version::V1beta1,
+        versions: &[Version::V1beta1, Version::V1alpha1],
+        resource: "pilots",
+        subresource: "",
+        is_namespaced: true,
+    };
+
+    #[test]
+    fn operations_groups_and_resources_match_as_upstream_has_it() {
+        let ours = "navigator.jetstack.io";
+        let status = Subject { subresource: "status", ..SUBJECT };
+        for (operation, group, resource, main, sub) in [
+            ("UPDATE", ours, "pilots", true, false),
+            ("CREATE UPDATE", ours, "x pilots", true, false),
+            ("*", "*", "*", true, false),
+            ("CREATE", "*", "*", false, false),
+            ("CONNECT DELETE", "*", "*/*", false, false),
+            ("*", "apps", "*/*", false, false),
+            ("*", "apps *", "*/*", true, true),
+            ("*", "*", "*/status", false, true),
+            ("*", "*", "pilots/status", false, true),
+            ("*", "*", "pilots/*", true, true),
+            ("*", "*", "pilots/scale", false, false),
+            ("*", "*", "others/*", false, false),
+            ("update", ours, "pilots", false, false),
+        ] {
+            let rules = Rules::new(vec![rule(operation, group, "*", resource)], None);
+            let found = (rules.version(SUBJECT).is_some(), rules.version(status).is_some());
+            assert_eq!(found, (main, sub), "{operation} {group} {resource}");
+        }
+    }
+
+    #[test]
+    fn equivalent_rules_choose_the_version_and_exact_ones_do_not() {
+        let of = |versions: &[&str], policy| {
+            let rules = versions.iter().map(|version| rule("*", "*", version, "*")).collect();
+            Rules::new(rules, policy).version(SUBJECT)
+        };
+        assert_eq!(of(&["v1alpha1"], None), Some(Version::V1alpha1));
+        assert_eq!(of(&["v1alpha1"], Some("Equivalent")), Some(Version::V1alpha1));
+        assert_eq!(of(&["v1alpha1"], Some("Exact")), None);
+        assert_eq!(of(&["v1alpha1", "v1beta1"], None), Some(Version::V1beta1));
+        assert_eq!(of(&["v1alpha1", "*"], Some("Exact")), Some(Version::V1beta1));
+        assert_eq!(of(&["v9"], None), None);
+        let elsewhere = Rules::new(vec![rule("*", "apps", "v1alpha1", "*")], None);
+        assert_eq!(elsewhere.version(SUBJECT), None);
+        assert!(!elsewhere.are_about(SUBJECT.group));
+    }
+
+    #[test]
+    fn a_scope_is_that_of_the_resource() {
+        let of = |scope: &str, is_namespaced| {
+            let rule =
+                RuleWithOperations { scope: Some(scope.to_owned()), ..rule("*", "*", "*", "*") };
+            Rules::new(vec![rule], None).version(Subject { is_namespaced, ..SUBJECT }).is_some()
+        };
+        for (scope, namespaced, cluster) in [
+            ("*", true, true),
+            ("Namespaced", true, false),
+            ("Cluster", false, true),
+            ("?", false, false),
+        ] {
+            assert_eq!((of(scope, true), of(scope, false)), (namespaced, cluster), "{scope}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Numbers about admission, under upstream's names.
+//!
+//! Names of webhooks are labels: they come from objects that only administrators write. A code
+//! above 600 counts as 600.
+
+use std::time::Instant;
+
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector,
+};
+
+use super::hook::Hook;
+use crate::apiserver::admission::Operation;
+
+const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+const HIGHEST_CODE: u16 = 600;
+
+/// Which sort of webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Mutating,
+    Validating,
+}
+
+impl Sort {
+    /// Upstream calls the second one otherwise here than in other labels.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Mutating => "admit",
+            Self::Validating => "validating",
+        }
+    }
+
+    /// What a key of the audit trail begins with when a call failed and was ignored.
+    pub(super) fn failed_open(self) -> &'static str {
+        match self {
+            Self::Mutating => "failed-open.mutating.webhook.admission.k8s.io",
+            Self::Validating => "failed-open.validating.webhook.admission.k8s.io",
+        }
+    }
+}
+
+/// See each metric's help text.
+pub struct AdmissionMetrics {
+    steps: HistogramVec,
+    plugins: HistogramVec,
+    webhooks: HistogramVec,
+    requests: IntCounterVec,
+    rejections: IntCounterVec,
+    fail_open: IntCounterVec,
+    unevaluated: IntCounterVec,
+}
+
+/// One plugin's or step's time: looked up once, since every write is counted.
+pub struct Timing([[Histogram; 2]; 3]);
+
+impl Timing {
+    fn new(family: &HistogramVec, labels: &[&str]) -> Self {
+        Self(Operation::ALL.map(|operation| {
+            ["false", "true"].map(|rejected| {
+                let mut labels = labels.to_vec();
+                labels.extend([operation.as_str(), rejected]);
+                family.with_label_values(&labels)
+            })
+        }))
+    }
+
+    pub fn observe(&self, operation: Operation, begun: Instant, rejected: bool) {
+        let at = Operation::ALL.iter().position(|own| *own == operation).unwrap_or_default();
+        self.0[at][usize::from(rejected)].observe(begun.elapsed().as_secs_f64());
+    }
+}
+
+impl AdmissionMetrics {
+    /// Metrics that nobody scrapes yet; see [`AdmissionMetrics::register`].
+    #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
+    pub fn new() -> Self {
+        Self {
+            steps: histograms(
+                "apiserver_admission_step_admission_duration_seconds",
+                "Seconds that a step of admission took, by type (admit, validate) and operation.",
+                &["type", "operation", "rejected"],
+                BUCKETS,
+            ),
+            plugins: histograms(
+                "apiserver_admission_controller_admission_duration_seconds",
+                "Seconds that an admission plugin took, by name, type and operation.",
+                &["name", "type", "operation", "rejected"],
+                BUCKETS,
+            ),
+            webhooks: histograms(
+                "apiserver_admission_webhook_admission_duration_seconds",
+                "Seconds that a call of an admission webhook took, by name, type and operation.",
+                &["name", "type", "operation", "rejected"],
+                WEBHOOK_BUCKETS,
+            ),
+            requests: counters(
+                "apiserver_admission_webhook_request_total",
+                "Calls of admission webhooks, by name, type, operation and HTTP code.",
+                &["name", "type", "operation", "code", "rejected"],
+            ),
+            rejections: counters(
+                "apiserver_admission_webhook_rejection_count",
+                "Requests refused because of an admission webhook, by name, type and operation. \
+                 error_type is calling_webhook_error, apiserver_internal_error or no_error.",
+                &["name", "type", "operation", "error_type", "rejection_code"],
+            ),
+            fail_open: counters(
+                "apiserver_admission_webhook_fail_open_count",
+                "Calls of admission webhooks that failed and were ignored, by name and type.",
+                &["name", "type"],
+            ),
+            unevaluated: counters(
+                "apiserver_admission_match_condition_evaluation_errors_total",
+                "Webhooks whose matchConditions were not evaluated, by name, type and operation.",
+                &["name", "kind", "type", "operation"],
+            ),
+        }
+    }
+
+    pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let Self { steps, plugins, webhooks, requests, rejections, fail_open, unevaluated } = self;
+        vec![
+            Box::new(steps.clone()),
+            Box::new(plugins.clone()),
+            Box::new(webhooks.clone()),
+            Box::new(requests.clone()),
+            Box::new(rejections.clone()),
+            Box::new(fail_open.clone()),
+            Box::new(unevaluated.clone()),
+        ]
+    }
+
+    pub fn register(&self, registry: &Registry) {
+        for collector in self.collectors() {
+            registry.register(collector).expect("every metric has a name of its own");
+        }
+    }
+
+    /// `name` is a plugin's; `type` is `admit` or `validate`.
+    pub fn plugin(&self, name: &str, step: &str) -> Timing {
+        Timing::new(&self.plugins, &[name, step])
+    }
+
+    pub fn step(&self, step: &str) -> Timing {
+        Timing::new(&self.steps, &[step])
+    }
+
+    pub(super) fn answered(
+        &self,
+        hook: &Hook,
+        sort: Sort,
+        operation: Operation,
+        begun: Instant,
+        (code, rejected): (u16, bool),
+    ) {
+        let (name, sort, operation) = (hook.name.as_str(), sort.label(), operation.as_str());
+        let rejected = if rejected { "true" } else { "false" };
+        let labels = [name, sort, operation, rejected];
+        self.webhooks.with_label_values(&labels).observe(begun.elapsed().as_secs_f64());
+        let code = code.min(HIGHEST_CODE).to_string();
+        self.requests.with_label_values(&[name, sort, operation, &code, rejected]).inc();
+    }
+
+    pub(super) fn rejected(
+        &self,
+        hook: &Hook,
+        sort: Sort,
+        operation: Operation,
+        error: &str,
+        code: u16,
+    ) {
+        let code = code.min(HIGHEST_CODE).to_string();
+        let labels = [hook.name.as_str(), sort.label(), operation.as_str(), error, &code];
+        self.rejections.with_label_values(&labels).inc();
+    }
+
+    pub(super) fn failed_open(&self, hook: &Hook, sort: Sort) {
+        self.fail_open.with_label_values(&[hook.name.as_str(), sort.label()]).inc();
+    }
+
+    pub(super) fn unevaluated(&self, hook: &Hook, sort: Sort, operation: Operation) {
+        let labels = [hook.name.as_str(), "webhook", sort.label(), operation.as_str()];
+        self.unevaluated.with_label_values(&labels).inc();
+    }
+}
+
+fn histograms(name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)
+        .expect("the metric's name and labels are valid")
+}
+
+fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    IntCounterVec::new(Opts::new(name, help), labels).expect("the metric's name is valid")
+}

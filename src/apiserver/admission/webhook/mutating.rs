@@ -1,0 +1,153 @@
+//! Webhooks that may change what shall be stored: one after the other, each sees what the one
+//! before it made.
+
+use std::{collections::BTreeSet, time::Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    Asked, Unpatched, Webhooks,
+    call::{Failure, Shown},
+    configurations,
+    hook::Hook,
+    metrics::Sort,
+};
+use crate::{
+    api::{kind::Version, ownership::Entries},
+    apiserver::{
+        load,
+        status::{ApiError, Result},
+    },
+};
+
+const SORT: Sort = Sort::Mutating;
+
+impl Webhooks {
+    /// Asks all of them, and once more those that wish it when a later one changed the object.
+    /// Says whether the object, in hub form, is another now.
+    pub(super) async fn mutate_by(
+        &self,
+        webhooks: &configurations::Webhooks,
+        asked: &Asked<'_>,
+        mut object: Option<&mut Value>,
+    ) -> Result<bool> {
+        let weight = asked.weight(object.as_deref());
+        let mut changed = false;
+        // To be asked again, if somebody changes the object after them.
+        let mut earlier = BTreeSet::new();
+        let mut again = BTreeSet::new();
+        for round in 0..2 {
+            if round == 1 && again.is_empty() {
+                break;
+            }
+            // Of the version in which the last one was asked, unless it changed the object.
+            let mut kept: Option<(Version, Shown)> = None;
+            let reinvoked = std::mem::take(&mut again);
+            for hook in &webhooks.mutating {
+                if round == 1 && !reinvoked.contains(&hook.index) {
+                    continue;
+                }
+                let wanted = self.wanted(hook, asked, object.as_deref(), SORT).await?;
+                let Some(version) = wanted else { continue };
+                let shown = match kept.take() {
+                    Some((known, shown)) if known == version => shown,
+                    _ => {
+                        let show = || Shown::new(asked, version, object.as_deref());
+                        load::work(weight, show)
+                    }
+                };
+                let begun = Instant::now();
+                let answer = Self::ask(hook, asked, version, &shown, SORT).await;
+                let outcome = answer.and_then(|patch| {
+                    let patched = patch_object(hook, asked, version, &shown, &patch, &mut object)?;
+                    Ok((patched, patch))
+                });
+                let (patched, patch, failure) = match outcome {
+                    Ok((patched, patch)) => (patched, patch, None),
+                    Err(failure) => (false, Vec::new(), Some(failure)),
+                };
+                annotate(hook, asked, round, patched, &patch);
+                if patched {
+                    changed = true;
+                    again.append(&mut earlier);
+                } else {
+                    kept = Some((version, shown));
+                }
+                if hook.reinvoked {
+                    earlier.insert(hook.index);
+                }
+                self.judge(hook, asked, SORT, (begun, round), failure)?;
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// Says whether the object is another with the patch.
+fn patch_object(
+    hook: &Hook,
+    asked: &Asked<'_>,
+    version: Version,
+    shown: &Shown,
+    patch: &[u8],
+    object: &mut Option<&mut Value>,
+) -> Result<bool, Failure> {
+    let is_empty = serde_json::from_slice::<Vec<Value>>(patch).is_ok_and(|all| all.is_empty());
+    if patch.is_empty() || is_empty {
+        return Ok(false);
+    }
+    let (Some(current), Some(before)) = (object.as_deref_mut(), shown.object()) else {
+        return Err(Failure::Wrong(ApiError::internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for \
+             this operation",
+            hook.name
+        ))));
+    };
+    let weight = asked.weight(Some(&before)) + patch.len();
+    let apply = || {
+        let mut patched = (asked.patch)(patch, before)?;
+        let owners = patched.owners.take().or_else(|| Entries::take(&mut patched.value));
+        let mut read = asked.kind.decode(version, patched, Some(current));
+        if let (Ok(read), Some(owners)) = (&mut read, owners) {
+            owners.put_into(&mut read.hub);
+        }
+        read.map_err(|error| {
+            let why = match error {
+                crate::api::kind::DecodeError::Malformed(text) => text,
+                crate::api::kind::DecodeError::Invalid(errors) => {
+                    crate::api::field::aggregate(&errors)
+                }
+            };
+            Unpatched::Failed(format!("what the patch makes cannot be read: {why}"))
+        })
+    };
+    let decoded = load::work(weight, apply).map_err(|error| match error {
+        Unpatched::Unreadable(why) => {
+            Failure::bad_answer(format!("received undecodable patch in webhook response: {why}"))
+        }
+        Unpatched::Failed(why) => {
+            let text = format!("failed to apply the patch of webhook {:?}: {why}", hook.name);
+            Failure::Wrong(ApiError::internal(text))
+        }
+    })?;
+    if decoded.hub == *current {
+        return Ok(false);
+    }
+    *current = decoded.hub;
+    Ok(true)
+}
+
+/// For the audit trail, in upstream's form.
+fn annotate(hook: &Hook, asked: &Asked<'_>, round: usize, mutated: bool, patch: &[u8]) {
+    let Hook { name, configuration, index, .. } = hook;
+    let key = |what: &str| format!("{what}.webhook.admission.k8s.io/round_{round}_index_{index}");
+    let mut value = json!({"configuration": configuration, "webhook": name, "mutated": mutated});
+    asked.remarks.annotate(key("mutation"), value.to_string());
+    if let Ok(patch @ Value::Array(_)) = serde_json::from_slice(patch) {
+        value = json!({
+            "configuration": configuration, "webhook": name, "patch": patch,
+            "patchType": "JSONPatch",
+        });
+        asked.remarks.annotate_request(key("patch"), value.to_string());
+    }
+}

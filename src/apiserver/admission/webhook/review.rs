@@ -1,0 +1,283 @@
+//! `AdmissionReview` of `admission.k8s.io/v1`: the question, and what an answer must be.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+
+use super::Asked;
+use crate::{
+    api::kind::Version,
+    apiserver::{
+        authn::User,
+        status::{ApiError, Told},
+    },
+};
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    request: Question<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'a> {
+    uid: &'a str,
+    kind: GroupVersionKind<'a>,
+    resource: GroupVersionResource<'a>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    sub_resource: &'a str,
+    request_kind: GroupVersionKind<'a>,
+    request_resource: GroupVersionResource<'a>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    request_sub_resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    operation: &'static str,
+    user_info: UserInfo<'a>,
+    object: Option<&'a RawValue>,
+    old_object: Option<&'a RawValue>,
+    dry_run: bool,
+    options: Value,
+}
+
+#[derive(Serialize)]
+struct GroupVersionKind<'a> {
+    group: &'a str,
+    version: &'static str,
+    kind: &'a str,
+}
+
+#[derive(Serialize)]
+struct GroupVersionResource<'a> {
+    group: &'a str,
+    version: &'static str,
+    resource: &'a str,
+}
+
+#[derive(Serialize)]
+struct UserInfo<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    username: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, Vec<String>>,
+}
+
+/// The question about a write. `version` is the one in which the objects are shown.
+pub(super) fn question(
+    asked: &Asked<'_>,
+    uid: &str,
+    version: Version,
+    object: Option<&RawValue>,
+    old: Option<&RawValue>,
+) -> Bytes {
+    let (group, kind, resource) = (asked.kind.group(), asked.kind.kind(), asked.kind.plural());
+    let of_kind = |version: Version| GroupVersionKind { group, version: version.as_str(), kind };
+    let of_resource =
+        |version: Version| GroupVersionResource { group, version: version.as_str(), resource };
+    let subresource = asked.part.subresource();
+    let User { name, uid: user_uid, groups, extra } = asked.user;
+    let review = Review {
+        kind: KIND,
+        api_version: API_VERSION,
+        request: Question {
+            uid,
+            kind: of_kind(version),
+            resource: of_resource(version),
+            sub_resource: subresource,
+            request_kind: of_kind(asked.version),
+            request_resource: of_resource(asked.version),
+            request_sub_resource: subresource,
+            name: asked.name,
+            namespace: asked.namespace,
+            operation: asked.operation.as_str(),
+            user_info: UserInfo { username: name, uid: user_uid.as_deref(), groups, extra },
+            object,
+            old_object: old,
+            dry_run: asked.dry_run,
+            options: (asked.options)(),
+        },
+    };
+    serde_json::to_vec(&review).expect("a review has string keys only").into()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reviewed {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    api_version: String,
+    response: Option<Response>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    allowed: bool,
+    status: Option<Told>,
+    patch: Option<String>,
+    patch_type: Option<String>,
+    audit_annotations: Option<BTreeMap<String, String>>,
+    warnings: Option<Vec<String>>,
+}
+
+/// What a webhook said.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Why not, where it does not allow the request.
+    pub(super) denied: Option<ApiError>,
+    /// A JSON patch; empty for none.
+    pub(super) patch: Vec<u8>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reads the answer of the webhook `hook`, or says what is wrong with it.
+pub(super) fn answer(body: &[u8], hook: &str, uid: &str, mutating: bool) -> Result<Answer, String> {
+    let reviewed: Reviewed = serde_json::from_slice(body)
+        .map_err(|error| format!("failed to call webhook: couldn't decode the answer: {error}"))?;
+    let invalid = |why: &str| Err(format!("received invalid webhook response: {why}"));
+    let Reviewed { kind, api_version, response } = reviewed;
+    let Some(response) = response else { return invalid("webhook response was absent") };
+    let Response { uid: echoed, allowed, status, patch, patch_type, audit_annotations, warnings } =
+        response;
+    if echoed != uid {
+        return invalid(&format!("expected response.uid={uid:?}, got {echoed:?}"));
+    }
+    if (kind.as_str(), api_version.as_str()) != (KIND, API_VERSION) {
+        let got = match api_version.split_once('/') {
+            Some((group, version)) => format!("{group}/{version}"),
+            None => format!("/{api_version}"),
+        };
+        return invalid(&format!(
+            "expected webhook response of {API_VERSION}, Kind={KIND}, got {got}, Kind={kind}"
+        ));
+    }
+    let patch = match patch {
+        Some(patch) => match BASE64_STANDARD.decode(patch) {
+            Ok(patch) => patch,
+            Err(error) => return invalid(&format!("response.patch is no base64: {error}")),
+        },
+        None => Vec::new(),
+    };
+    match (mutating, patch.is_empty(), patch_type.as_deref()) {
+        (_, true, None) | (true, false, Some("JSONPatch")) => {}
+        (true, false, None) => {
+            return invalid("webhook returned response.patch but not response.patchType");
+        }
+        (true, true, Some(_)) => {
+            return invalid("webhook returned response.patchType but not response.patch");
+        }
+        (true, false, Some("")) => {
+            return invalid("webhook returned invalid response.patchType of \"\"");
+        }
+        (true, false, Some(other)) => return Err(format!("unsupported patch type {other:?}")),
+        (false, false, _) => return invalid("validating webhook may not return response.patch"),
+        (false, true, Some(_)) => {
+            return invalid("validating webhook may not return response.patchType");
+        }
+    }
+    Ok(Answer {
+        denied: (!allowed).then(|| ApiError::denied(hook, status.unwrap_or_default())),
+        patch,
+        annotations: audit_annotations.unwrap_or_default(),
+        warnings: warnings.unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(response: &Value, mutating: bool) -> Result<Answer, String> {
+        let review = json!({"kind": KIND, "apiVersion": API_VERSION, "response": response});
+        answer(review.to_string().as_bytes(), "n", "1", mutating)
+    }
+
+    #[test]
+    fn an_answer_is_of_this_question_and_of_this_version() {
+        assert!(read(&json!({"uid": "1", "allowed": true}), false).unwrap().denied.is_none());
+        let wrong = read(&json!({"uid": "2", "allowed": true}), false).unwrap_err();
+        assert!(wrong.ends_with("expected response.uid=\"1\", got \"2\""), "{wrong}");
+        for review in [
+            json!({"kind": KIND, "apiVersion": API_VERSION}),
+            json!({"response": {"uid": "1", "allowed": true}}),
+            json!({"kind": KIND, "apiVersion": "admission.k8s.io/v1beta1", "response": {"uid": "1"}}),
+            json!({"kind": "Status", "apiVersion": "v1", "response": {"uid": "1", "allowed": true}}),
+            json!([]),
+        ] {
+            assert!(answer(review.to_string().as_bytes(), "n", "1", true).is_err(), "{review}");
+        }
+    }
+
+    #[test]
+    fn only_a_mutating_webhook_patches_and_it_says_how() {
+        let patch = BASE64_STANDARD.encode("[]");
+        let of = |patch: Value, kind: Value, mutating| {
+            let response = json!({"uid": "1", "allowed": true, "patch": patch, "patchType": kind});
+            read(&response, mutating)
+        };
+        assert_eq!(of(json!(patch), json!("JSONPatch"), true).unwrap().patch, b"[]");
+        assert!(of(Value::Null, Value::Null, false).is_ok());
+        for (patch, kind, mutating) in [
+            (json!(patch), Value::Null, true),
+            (Value::Null, json!("JSONPatch"), true),
+            (json!(patch), json!("MergePatch"), true),
+            (json!(patch), json!(""), true),
+            (json!("no base64"), json!("JSONPatch"), true),
+            (json!(patch), json!("JSONPatch"), false),
+            (Value::Null, json!("JSONPatch"), false),
+        ] {
+            assert!(
+                of(patch.clone(), kind.clone(), mutating).is_err(),
+                "{patch} {kind} {mutating}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_denial_is_at_least_400_and_says_whose_it_is() {
+        let denied = |status: Value| {
+            let answer = read(&json!({"uid": "1", "allowed": false, "status": status}), false);
+            answer.unwrap().denied.unwrap().to_value()
+        };
+        let text = "admission webhook \"n\" denied the request";
+        for (status, code, reason, message) in [
+            (Value::Null, 400, Value::Null, format!("{text} without explanation")),
+            (json!({"code": 200}), 400, Value::Null, format!("{text} without explanation")),
+            (json!({"code": 403, "message": "no"}), 403, Value::Null, format!("{text}: no")),
+            (json!({"reason": "Odd"}), 400, json!("Odd"), format!("{text}: Odd")),
+            (
+                json!({"code": 422, "reason": "Invalid", "message": "x"}),
+                422,
+                json!("Invalid"),
+                format!("{text}: x"),
+            ),
+        ] {
+            let told = denied(status);
+            assert_eq!((&told["code"], &told["reason"]), (&json!(code), &reason), "{told}");
+            assert_eq!(told["message"], json!(message));
+            assert_eq!(told["status"], "Failure");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Webhooks that only say yes or no: all at one time. The first refusal counts.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use serde_json::Value;
+
+use super::{Asked, Webhooks, call::Shown, configurations, metrics::Sort};
+use crate::apiserver::{load, status::Result};
+
+const SORT: Sort = Sort::Validating;
+
+impl Webhooks {
+    pub(super) async fn validate_by(
+        &self,
+        webhooks: &configurations::Webhooks,
+        asked: &Asked<'_>,
+        object: Option<&Value>,
+    ) -> Result<()> {
+        let weight = asked.weight(object);
+        let mut shown = BTreeMap::new();
+        let mut wanted = Vec::new();
+        for hook in &webhooks.validating {
+            let Some(version) = self.wanted(hook, asked, object, SORT).await? else { continue };
+            let show = || Shown::new(asked, version, object);
+            shown.entry(version).or_insert_with(|| load::work(weight, show));
+            wanted.push((hook, version));
+        }
+        let calls = wanted.into_iter().map(async |(hook, version)| {
+            let begun = Instant::now();
+            let answer = Self::ask(hook, asked, version, &shown[&version], SORT).await;
+            self.judge(hook, asked, SORT, (begun, 0), answer.err())
+        });
+        // None is left half-way, so each is counted.
+        let mut calls: FuturesUnordered<_> = calls.collect();
+        let mut outcome = Ok(());
+        while let Some(judged) = calls.next().await {
+            outcome = outcome.and(judged);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,306 @@
+//! Where admission has its say in a write: plugins and mutating webhooks before an object is made
+//! ready to be stored, validating webhooks after it was found valid.
+
+use std::{borrow::Cow, time::Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::{Call, Object, Patch, Registry, meta};
+use crate::{
+    api::{
+        kind::Part,
+        ownership::{Entries, Managed},
+        validation::warning,
+    },
+    apiserver::{
+        admission::{Attributes, Operation, webhook::Asked},
+        options::{DeleteOptions, FieldValidation, Propagation, WriteOptions},
+        status::Result,
+    },
+};
+
+/// What the server writes into a new object after mutating webhooks have seen it.
+const BEGUN: [&str; 3] = ["uid", "creationTimestamp", "generation"];
+
+/// A write that wants to be admitted.
+#[derive(Clone, Copy)]
+pub(super) struct Write<'a> {
+    pub(super) operation: Operation,
+    pub(super) part: Part,
+    pub(super) name: &'a str,
+    /// What is stored.
+    pub(super) old: Option<&'a Value>,
+    pub(super) options: Options<'a>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Options<'a> {
+    Write(WriteOptions),
+    Delete(&'a DeleteOptions),
+}
+
+impl<'a> Write<'a> {
+    pub(super) fn new(operation: Operation, name: &'a str, options: Options<'a>) -> Self {
+        Self { operation, part: Part::Main, name, old: None, options }
+    }
+}
+
+impl Options<'_> {
+    fn dry_run(self) -> bool {
+        match self {
+            Self::Write(options) => options.dry_run,
+            Self::Delete(options) => options.dry_run,
+        }
+    }
+
+    /// As an object of `meta.k8s.io/v1`. A patch counts as an update.
+    fn to_value(self, operation: Operation, manager: &str) -> Value {
+        let mut options = Map::new();
+        let mut set = |name: &str, value: Value| {
+            let is_empty = value.is_null() || value == "";
+            if !is_empty {
+                options.insert(name.to_owned(), value);
+            }
+        };
+        let kind = match operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+        };
+        set("kind", json!(kind));
+        set("apiVersion", json!("meta.k8s.io/v1"));
+        if self.dry_run() {
+            set("dryRun", json!(["All"]));
+        }
+        match self {
+            Self::Write(WriteOptions { dry_run: _, field_validation }) => {
+                set("fieldManager", json!(manager));
+                set(
+                    "fieldValidation",
+                    json!(match field_validation {
+                        FieldValidation::Ignore => "Ignore",
+                        FieldValidation::Warn => "Warn",
+                        FieldValidation::Strict => "Strict",
+                    }),
+                );
+            }
+            Self::Delete(options) => {
+                let DeleteOptions {
+                    dry_run: _,
+                    uid,
+                    resource_version,
+                    propagation,
+                    orphan_dependents,
+                    grace_period,
+                } = options;
+                set("gracePeriodSeconds", json!(grace_period));
+                set("orphanDependents", json!(orphan_dependents));
+                let policy = propagation.map(|propagation| match propagation {
+                    Propagation::Orphan => "Orphan",
+                    Propagation::Background => "Background",
+                    Propagation::Foreground => "Foreground",
+                });
+                set("propagationPolicy", json!(policy));
+                let mut preconditions = Map::new();
+                for (name, value) in [("uid", uid), ("resourceVersion", resource_version)] {
+                    if let Some(value) = value {
+                        preconditions.insert(name.to_owned(), json!(value));
+                    }
+                }
+                if !preconditions.is_empty() {
+                    set("preconditions", json!(preconditions));
+                }
+            }
+        }
+        options.into()
+    }
+}
+
+impl Registry {
+    /// Admits a new object, which webhooks may have changed then.
+    pub(super) async fn admit_new(
+        &self,
+        call: &mut Call<'_>,
+        write: Write<'_>,
+        (hub, owners): (&mut Value, &mut Option<Entries>),
+    ) -> Result<()> {
+        let begun = BEGUN.map(|name| (name, meta::take(hub, name)));
+        if self.admit_with(call, write, hub, owners).await? {
+            meta::settle_namespace(hub, self.kind, call.namespace)?;
+            drop(meta::take(hub, "resourceVersion"));
+            self.drop_status(call, hub);
+            call.warnings.extend(meta::dedup_owners(hub));
+        }
+        for (name, value) in begun {
+            drop(meta::take(hub, name));
+            if let Some(value) = value {
+                meta::fields(hub).insert(name.to_owned(), value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Admits what an object shall be from now on, which webhooks may have changed then.
+    pub(super) async fn admit_change(
+        &self,
+        call: &mut Call<'_>,
+        write: Write<'_>,
+        (next, owners): (&mut Value, &mut Option<Entries>),
+        current: &Object,
+    ) -> Result<()> {
+        let revision = json!(current.revision.to_string());
+        meta::fields(next).insert("resourceVersion".into(), revision);
+        if !self.admit_with(call, write, next, owners).await? {
+            drop(meta::take(next, "resourceVersion"));
+            return Ok(());
+        }
+        self.check_identity(call, write.name, next, current)?;
+        if write.part == Part::Main && self.kind.has_status() {
+            call.warnings.extend(warning::status_ignored(next, Some(&current.hub)));
+        }
+        call.warnings.extend(meta::dedup_owners(next));
+        *next = self.prepared(write.part, std::mem::take(next), current);
+        Ok(())
+    }
+
+    /// Admits an object, with its owners where webhooks may look at it.
+    async fn admit_with(
+        &self,
+        call: &mut Call<'_>,
+        write: Write<'_>,
+        hub: &mut Value,
+        owners: &mut Option<Entries>,
+    ) -> Result<bool> {
+        if !self.asks_webhooks(call, write.operation, write.part) {
+            return self.admit(call, write, Some(hub)).await;
+        }
+        if let Some(owners) = owners.as_ref() {
+            owners.put_into(hub);
+        }
+        let before = hub["metadata"].get("managedFields").cloned();
+        let changed = self.admit(call, write, Some(hub)).await?;
+        if hub["metadata"].get("managedFields") == before.as_ref() {
+            drop(meta::take(hub, "managedFields"));
+            return Ok(changed);
+        }
+        let found = Entries::take(hub);
+        let valid = found.as_ref().map_or(Ok(()), |found| Managed::read(found).map(drop));
+        match valid {
+            Ok(()) => *owners = found,
+            // A webhook that left no sense in the owners of fields leaves them as they were.
+            Err(why) => call.warnings.push(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be \
+                 caused by an outdated mutating admission controller; please fix your requests: \
+                 {why}"
+            )),
+        }
+        Ok(changed)
+    }
+
+    /// What is stored, with its owners where webhooks may look at it.
+    pub(super) fn seen<'o>(
+        &self,
+        call: &Call<'_>,
+        operation: Operation,
+        part: Part,
+        stored: &'o Object,
+    ) -> Cow<'o, Value> {
+        if self.asks_webhooks(call, operation, part) {
+            Cow::Owned(with_owners(&stored.hub, stored.owners.as_ref()))
+        } else {
+            Cow::Borrowed(&stored.hub)
+        }
+    }
+
+    /// May webhooks be asked about such a write? Then it begins with what the store holds: nobody
+    /// outside shall judge what is no more, or be asked twice for it.
+    pub(super) fn asks_webhooks(&self, call: &Call<'_>, operation: Operation, part: Part) -> bool {
+        let webhooks = self.admission.webhooks();
+        webhooks.is_some_and(|webhooks| webhooks.may_mean(self.kind, call.version, operation, part))
+    }
+
+    /// Asks plugins and mutating webhooks; says whether they changed the object.
+    async fn admit(
+        &self,
+        call: &Call<'_>,
+        write: Write<'_>,
+        object: Option<&mut Value>,
+    ) -> Result<bool> {
+        let begun = Instant::now();
+        let attributes = Attributes {
+            operation: write.operation,
+            user: call.user,
+            group: self.kind.group(),
+            resource: self.kind.plural(),
+            subresource: write.part.subresource(),
+            namespace: call.namespace,
+            name: write.name,
+            object: object.as_deref(),
+            old: write.old,
+            dry_run: write.options.dry_run(),
+        };
+        let admitted = self.admission.admit(attributes).await;
+        let Some(webhooks) = self.admission.webhooks() else { return admitted.map(|()| false) };
+        let outcome = match admitted {
+            Ok(()) => {
+                let options = || write.options.to_value(write.operation, call.field_manager);
+                let asked = self.asked(call, write, &options);
+                webhooks.mutate(&asked, object).await
+            }
+            Err(refused) => Err(refused),
+        };
+        webhooks.admitted(write.operation, begun, outcome.is_err());
+        outcome
+    }
+
+    /// Asks validating webhooks about what was found valid.
+    pub(super) async fn confirm(
+        &self,
+        call: &Call<'_>,
+        write: Write<'_>,
+        object: Option<(&Value, Option<&Entries>)>,
+    ) -> Result<()> {
+        let Some(webhooks) = self.admission.webhooks() else { return Ok(()) };
+        let options = || write.options.to_value(write.operation, call.field_manager);
+        let asked = self.asked(call, write, &options);
+        let asks = self.asks_webhooks(call, write.operation, write.part);
+        let object = object.filter(|_| asks).map(|(hub, owners)| with_owners(hub, owners));
+        webhooks.validate(&asked, object.as_ref()).await
+    }
+
+    /// The same for a deletion, with all that comes before.
+    pub(super) async fn admit_delete(&self, call: &Call<'_>, write: Write<'_>) -> Result<()> {
+        self.admit(call, write, None).await?;
+        self.confirm(call, write, None).await
+    }
+
+    fn asked<'a>(
+        &self,
+        call: &'a Call<'_>,
+        write: Write<'a>,
+        options: &'a (dyn Fn() -> Value + Send + Sync),
+    ) -> Asked<'a> {
+        Asked {
+            operation: write.operation,
+            kind: self.kind,
+            version: call.version,
+            part: write.part,
+            namespace: call.namespace,
+            name: write.name,
+            user: call.user,
+            old: write.old,
+            dry_run: write.options.dry_run(),
+            options,
+            patch: Patch::of_webhook,
+            remarks: call.remarks,
+        }
+    }
+}
+
+fn with_owners(hub: &Value, owners: Option<&Entries>) -> Value {
+    let mut whole = hub.clone();
+    if let Some(owners) = owners {
+        owners.put_into(&mut whole);
+    }
+    whole
+}

@@ -1,0 +1,91 @@
+//! Which admission plugins are asked: `--enable-admission-plugins` and its opposite.
+
+use crate::apiserver::{admission::webhook::Sorts, run::AdmissionPlugins};
+
+const NAMESPACES: &str = "NamespaceLifecycle";
+const MUTATING: &str = "MutatingAdmissionWebhook";
+const VALIDATING: &str = "ValidatingAdmissionWebhook";
+const ALL: [&str; 3] = [NAMESPACES, MUTATING, VALIDATING];
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Admission")]
+#[group(skip)]
+pub(super) struct Args {
+    /// Admission plugins to ask, by name, separated by commas. All are asked anyway, so this only
+    /// checks the names: NamespaceLifecycle, MutatingAdmissionWebhook and
+    /// ValidatingAdmissionWebhook.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "NAVIGATOR_ENABLE_ADMISSION_PLUGINS",
+        value_delimiter = ','
+    )]
+    enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to ask, by name, separated by commas.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "NAVIGATOR_DISABLE_ADMISSION_PLUGINS",
+        value_delimiter = ','
+    )]
+    disable_admission_plugins: Vec<String>,
+}
+
+impl Args {
+    pub(super) fn plugins(self) -> Result<AdmissionPlugins, String> {
+        let Self { enable_admission_plugins: enabled, disable_admission_plugins: disabled } = self;
+        for (flag, names) in
+            [("--enable-admission-plugins", &enabled), ("--disable-admission-plugins", &disabled)]
+        {
+            if let Some(name) = names.iter().find(|name| !ALL.contains(&name.as_str())) {
+                let known = ALL.join(", ");
+                return Err(format!("{flag}: there is no plugin {name:?}; known are {known}"));
+            }
+        }
+        if let Some(name) = enabled.iter().find(|name| disabled.contains(name)) {
+            return Err(format!("admission plugin {name:?} is both enabled and disabled"));
+        }
+        let is_on = |name: &str| !disabled.iter().any(|own| own == name);
+        Ok(AdmissionPlugins {
+            namespaces: is_on(NAMESPACES),
+            webhooks: Sorts { mutating: is_on(MUTATING), validating: is_on(VALIDATING) },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plugins(enabled: &[&str], disabled: &[&str]) -> Result<AdmissionPlugins, String> {
+        let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let args = Args {
+            enable_admission_plugins: list(enabled),
+            disable_admission_plugins: list(disabled),
+        };
+        args.plugins()
+    }
+
+    #[test]
+    fn all_plugins_are_on_but_those_that_are_turned_off() {
+        let shown = |plugins: AdmissionPlugins| {
+            let AdmissionPlugins { namespaces, webhooks: Sorts { mutating, validating } } = plugins;
+            [namespaces, mutating, validating]
+        };
+        assert_eq!(plugins(&[], &[]).map(shown), Ok([true; 3]));
+        assert_eq!(plugins(&[VALIDATING], &[MUTATING]).map(shown), Ok([true, false, true]));
+        assert_eq!(plugins(&[], &ALL).map(shown), Ok([false; 3]));
+    }
+
+    #[test]
+    fn unknown_and_contradicting_names_are_refused() {
+        for (enabled, disabled) in [
+            (vec!["PodSecurity"], vec![]),
+            (vec![], vec!["ValidatingAdmissionPolicy"]),
+            (vec![MUTATING], vec![MUTATING]),
+            (vec![""], vec![]),
+        ] {
+            assert!(plugins(&enabled, &disabled).is_err(), "{enabled:?} {disabled:?}");
+        }
+    }
+}
