@@ -129,13 +129,15 @@ impl Rows {
                 "" => definition["description"] = (*text).into(),
                 // Older versions of a type have fewer fields.
                 field => {
-                    if let Some(schema) = definition["properties"].get_mut(field) {
+                    let properties = definition.get_mut("properties");
+                    if let Some(schema) = properties.and_then(|all| all.get_mut(field)) {
                         schema["description"] = (*text).into();
                     }
                 }
             }
         }
-        let Some(properties) = definition["properties"].as_object_mut() else { return };
+        // Enums have none, and asking by index would leave a null.
+        let Some(Value::Object(properties)) = definition.get_mut("properties") else { return };
         for (property, schema) in properties {
             let is = |row: (&str, &str)| is_type(row.0) && row.1 == property;
             if let Some(row) = enums.iter().find(|row| is((row.0, row.1))) {

@@ -96,3 +96,30 @@ fn lease_is_served_in_v1beta1_only() {
     };
     assert!(served(Version::V1beta1) && !served(Version::V1alpha1));
 }
+
+/// `null` is no schema and no part of one.
+#[test]
+fn nothing_in_the_documents_is_null() {
+    fn nulls(place: &str, value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Null => found.push(place.to_owned()),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    nulls(&format!("{place}/{name}"), value, found);
+                }
+            }
+            Value::Array(items) => {
+                for item in items {
+                    nulls(&format!("{place}/-"), item, found);
+                }
+            }
+            _ => {}
+        }
+    }
+    let all = Version::ALL.map(|version| v3(scheme(), version));
+    for document in all.iter().chain([&v2(scheme())]) {
+        let mut found = Vec::new();
+        nulls("", document, &mut found);
+        assert_eq!(found, [""; 0]);
+    }
+}
