@@ -8,6 +8,7 @@
 
 pub mod foreign;
 mod paths;
+pub mod protobuf;
 
 use serde_json::{Map, Value, json};
 

@@ -5,7 +5,7 @@
 
 mod documents;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use super::{
-    negotiate::{Output, accept_text, clauses, gzip, takes_gzip},
+    negotiate::{Clause, Output, accept_text, clauses, gzip, takes_gzip},
     status::{ApiError, Result},
     url::Query,
 };
@@ -21,6 +21,11 @@ use crate::api::{GROUP, kind::Version, openapi, scheme::Scheme};
 
 /// Aggregated discovery keeps its parameters, or clients read it as another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+const JSON: &str = "application/json";
+/// OpenAPI of version 3, and the older name that clients may ask for it by.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+const OLDER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 /// Every document, by path.
 pub(super) struct Discovery {
@@ -34,17 +39,35 @@ pub(super) struct Discovery {
 /// A document as it is sent.
 struct Document {
     value: Value,
-    bytes: Vec<u8>,
-    gzipped: Vec<u8>,
-    /// SHA-512 in upper-case hex.
+    json: Packed,
+    /// Made for the first client that asks; absent where there is no such form.
+    protobuf: Option<OnceLock<Packed>>,
+    /// SHA-512 of the JSON in upper-case hex, whatever the form.
     hash: String,
+}
+
+/// Bytes as clients take them.
+struct Packed {
+    plain: Vec<u8>,
+    gzipped: Vec<u8>,
+}
+
+impl Packed {
+    fn new(plain: Vec<u8>) -> Self {
+        Self { gzipped: gzip([plain.as_slice()]), plain }
+    }
 }
 
 impl Document {
     fn new(value: Value) -> Self {
-        let bytes = value.to_string().into_bytes();
-        let hash = format!("{:X}", Sha512::digest(&bytes));
-        Self { gzipped: gzip([bytes.as_slice()]), value, bytes, hash }
+        let json = value.to_string().into_bytes();
+        let hash = format!("{:X}", Sha512::digest(&json));
+        Self { json: Packed::new(json), protobuf: None, value, hash }
+    }
+
+    /// One of OpenAPI's version 3.
+    fn spec(value: Value) -> Self {
+        Self { protobuf: Some(OnceLock::new()), ..Self::new(value) }
     }
 
     fn etag(&self) -> String {
@@ -77,14 +100,14 @@ impl Discovery {
         let mut paths = BTreeMap::new();
         for version in Version::ALL {
             let name = format!("apis/{}", version.api_version());
-            let document = Document::new(openapi::v3(scheme, version));
+            let document = Document::spec(openapi::v3(scheme, version));
             paths.insert(name.clone(), document.hash.clone());
             specs.insert(format!("/openapi/v3/{name}"), document);
         }
         for (group, versions) in groups.iter().filter(|(group, _)| *group != GROUP) {
             for version in versions {
                 let name = documents::path(group, *version);
-                let document = Document::new(openapi::foreign::v3(scheme, group, *version));
+                let document = Document::spec(openapi::foreign::v3(scheme, group, *version));
                 paths.insert(name.clone(), document.hash.clone());
                 specs.insert(format!("/openapi/v3/{name}"), document);
             }
@@ -150,30 +173,42 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 fn aggregated_response(document: &Document, headers: &HeaderMap) -> Response<Body> {
-    let mut response = tagged(document, headers, AGGREGATED);
+    let mut response = tagged(document, &document.json, headers, AGGREGATED);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     response
 }
 
-/// OpenAPI in JSON. A stale `hash` gets the document of today: the Go server would redirect.
+/// OpenAPI in the first form that the client names and there is. A stale `hash` gets the document
+/// of today: the Go server would redirect.
 fn openapi_response(
     document: &Document,
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Response<Body>> {
     let accept = accept_text(headers);
-    let acceptable = accept.trim().is_empty()
-        || clauses(&accept).iter().any(|clause| {
-            matches!(clause.media_type, "application/json" | "*/*" | "application/*")
-        });
-    if !acceptable {
-        return Err(ApiError::not_acceptable(
-            "only the following media types are accepted: application/json",
-        ));
-    }
-    let mut response = tagged(document, headers, "application/json");
+    let named = |clause: &Clause<'_>| match (clause.media_type, &document.protobuf) {
+        (JSON | "*/*" | "application/*", _) => Some((JSON, &document.json)),
+        (PROTOBUF | OLDER_PROTOBUF, Some(made)) => {
+            let make = || Packed::new(openapi::protobuf::v3(&document.value));
+            Some((PROTOBUF, made.get_or_init(make)))
+        }
+        _ => None,
+    };
+    let found = if accept.trim().is_empty() {
+        Some((JSON, &document.json))
+    } else {
+        clauses(&accept).iter().find_map(named)
+    };
+    let Some((content_type, packed)) = found else {
+        let protobuf =
+            document.protobuf.as_ref().map_or(String::new(), |_| format!(", {PROTOBUF}"));
+        return Err(ApiError::not_acceptable(format!(
+            "only the following media types are accepted: {JSON}{protobuf}"
+        )));
+    };
+    let mut response = tagged(document, packed, headers, content_type);
     let headers = response.headers_mut();
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
     if query.text("hash") == document.hash {
@@ -190,7 +225,12 @@ fn openapi_response(
 }
 
 /// A document with its ETag; 304 when the client has it.
-fn tagged(document: &Document, headers: &HeaderMap, content_type: &'static str) -> Response<Body> {
+fn tagged(
+    document: &Document,
+    packed: &Packed,
+    headers: &HeaderMap,
+    content_type: &'static str,
+) -> Response<Body> {
     let etag = document.etag();
     let known = headers.get_all(header::IF_NONE_MATCH).iter();
     let known = known.filter_map(|value| value.to_str().ok());
@@ -210,9 +250,9 @@ fn tagged(document: &Document, headers: &HeaderMap, content_type: &'static str) 
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         fields.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        *response.body_mut() = Body::from(document.gzipped.clone());
+        *response.body_mut() = Body::from(packed.gzipped.clone());
     } else {
-        *response.body_mut() = Body::from(document.bytes.clone());
+        *response.body_mut() = Body::from(packed.plain.clone());
     }
     response
 }

@@ -85,6 +85,8 @@ async fn each_version_lists_its_resources() {
         list["resources"][0]["storageVersionHash"].clone()
     };
     assert_eq!(of(BETA).await, of(ALPHA).await, "one stored form");
+    // The first eight bytes of the SHA-256 of navigator.jetstack.io/v1beta1/CassandraCluster.
+    assert_eq!(of(BETA).await, "c9PKC/NN7+4=");
 }
 
 #[tokio::test]
@@ -148,6 +150,22 @@ async fn openapi_is_found_by_its_hash_and_never_redirects() {
         assert!(answer.headers["expires"].to_str().unwrap().ends_with(" GMT"));
         let document = answer.expect(200);
         assert!(document["openapi"].as_str().unwrap().starts_with("3.0"));
+        let protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+        for accept in [protobuf, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"] {
+            let packed = server.get_as(url, accept).await;
+            assert_eq!(
+                (packed.code, &packed.headers["content-type"]),
+                (200, &protobuf.parse().unwrap())
+            );
+            assert_eq!(packed.headers["etag"], answer.headers["etag"], "one document, one tag");
+            assert_eq!(packed.headers["vary"], "Accept");
+            // Field 1 is a text: the version of OpenAPI.
+            assert_eq!(&packed.body[..7], b"\x0a\x053.0.0", "{accept}");
+        }
+        let both = format!("application/json;q=0.5,{protobuf}");
+        assert_eq!(server.get_as(url, &both).await.headers["content-type"], protobuf);
+        server.get_as(url, "text/html").await.refusal(406, "NotAcceptable");
+        server.get_as("/openapi/v3", protobuf).await.refusal(406, "NotAcceptable");
         let stale = server.get(&format!("/openapi/v3/apis/{GROUP}/{version}?hash=00")).await;
         assert_eq!(stale.expect(200), document);
         assert!(stale.headers.get("expires").is_none());
