@@ -2,6 +2,7 @@
 
 mod audit;
 mod authn;
+mod certs;
 mod filters;
 mod impersonation;
 mod load;

@@ -12,6 +12,7 @@ mod negotiation;
 mod objects;
 mod patches;
 mod refusals;
+mod revisions;
 mod samples;
 mod versions;
 mod watches;

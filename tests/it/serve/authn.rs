@@ -13,6 +13,7 @@ use navigator::apiserver::{
     metrics::Metrics,
     peer::Presented,
 };
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::support::pki::{Ca, Identity, Odd};
@@ -205,6 +206,22 @@ async fn extras_are_lower_case_and_decoded() {
     assert_eq!(user.extra("authentication.kubernetes.io/pod-name"), Some("p"));
     assert_eq!(user.extra["scopes"], ["a", "b"]);
     assert!(headers.is_empty(), "{headers:?}");
+}
+
+#[tokio::test]
+async fn a_client_certificate_names_a_user_and_itself() {
+    let authenticator = authenticator(&config(&WORLD));
+    let identity = WORLD.clients.issue("jane", &["dev"]);
+    let digest = Sha256::digest(&identity.chain[0]);
+    let hex: String = digest.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let presented = Presented::new(identity.chain);
+    let user = authenticator.authenticate(&presented, &mut HeaderMap::new()).await.unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_deref()), ("jane", None));
+    let credential = user.extra("authentication.kubernetes.io/credential-id");
+    assert_eq!(credential, Some(format!("X509SHA256={hex}").as_str()));
+    // Without a common name it is nobody's, and who shows it is not anonymous either.
+    let nameless = WORLD.clients.issue("", &["dev"]);
+    assert_eq!(who(&authenticator, Some(&nameless), "").await, "-");
 }
 
 #[tokio::test]

@@ -132,6 +132,30 @@ async fn one_http2_connection_carries_many_users_each_with_their_own_rights() {
     assert_eq!(world.kube.reviews("SubjectAccessReview"), 2, "equal questions are asked once");
 }
 
+/// The limits that kube-apiserver has for aggregated servers.
+#[tokio::test]
+async fn http2_begins_with_the_limits_of_the_server() {
+    let world = World::new().await;
+    let server = world.start("store", &[]);
+    let mut stream = server.stranger().connect_http2().await;
+    // Preface and settings of a client without wishes.
+    let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    stream.write_all(hello).await.unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], 4, "a frame of settings comes first: {head:?}");
+    let mut body = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
+    stream.read_exact(&mut body).await.unwrap();
+    let told = |id: u8| {
+        let entry = body.chunks_exact(6).find(|entry| entry[..2] == [0, id]);
+        entry.map(|entry| u32::from_be_bytes(*entry.last_chunk().unwrap()))
+    };
+    assert_eq!(told(3), Some(1000), "streams at one time");
+    assert_eq!(told(4), Some(256 * 1024), "window of a stream");
+    assert_eq!(told(5), Some(256 * 1024), "bytes of a frame");
+    assert_eq!(told(6), Some(1024 * 1024), "bytes of a request's head");
+}
+
 #[tokio::test]
 async fn an_etcd_that_does_not_answer_is_waited_for() {
     let world = World::new().await;

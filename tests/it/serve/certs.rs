@@ -1,0 +1,133 @@
+//! The listener's TLS, shaken by hand without a network: versions, protocols, whose certificates,
+//! and a serving certificate that is renewed in its files.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use navigator::{
+    apiserver::{
+        certs::{Serving, files::Files},
+        metrics::Metrics,
+        serve::server_config,
+    },
+    runtime::{Shutdown, Tasks},
+};
+use rustls::{
+    ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+    version::{TLS12, TLS13},
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::support::pki::{Ca, Identity};
+
+const NAME: &str = "navigator-apiserver.navigator.svc";
+
+/// What the two agreed upon: version, protocol.
+type Agreed = (ProtocolVersion, Option<Vec<u8>>);
+
+struct Asked<'a> {
+    version: &'static SupportedProtocolVersion,
+    protocols: &'a [&'a str],
+    identity: Option<&'a Identity>,
+}
+
+const PLAINLY: Asked<'_> = Asked { version: &TLS13, protocols: &["h2"], identity: None };
+
+/// Shakes hands with a server that trusts this CA of its certificate.
+async fn shake(serving: &Arc<Serving>, ca: &Ca, asked: &Asked<'_>) -> Result<Agreed, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[asked.version])
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match asked.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            builder.with_client_auth_cert(identity.chain.clone(), identity.key()).unwrap()
+        }
+    };
+    config.alpn_protocols = asked.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let (client, server) = tokio::io::duplex(64 * 1024);
+    let acceptor = TlsAcceptor::from(server_config(Arc::clone(serving) as _));
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = ServerName::try_from(NAME).unwrap();
+    let (server, client) = tokio::join!(acceptor.accept(server), connector.connect(name, client));
+    let client = client.map_err(|error| error.to_string())?;
+    server.map_err(|error| error.to_string())?;
+    let (_, connection) = client.get_ref();
+    let protocol = connection.alpn_protocol().map(<[u8]>::to_vec);
+    Ok((connection.protocol_version().unwrap(), protocol))
+}
+
+#[tokio::test]
+async fn both_versions_and_both_protocols_are_spoken_with_whatever_certificate() {
+    let ca = Ca::new("serving-ca");
+    let pem = ca.serving(&[NAME.to_owned()]);
+    let serving = Arc::new(Serving::new(Arc::new(Metrics::new())));
+    serving.swap(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
+    // Who that is each request finds out; the handshake takes anybody.
+    let stranger = Ca::new("strange-ca").issue("jane", &[]);
+    for (version, agreed) in
+        [(&TLS12, ProtocolVersion::TLSv1_2), (&TLS13, ProtocolVersion::TLSv1_3)]
+    {
+        for identity in [None, Some(&stranger)] {
+            for (protocols, protocol) in [
+                (&["h2"][..], Some("h2")),
+                (&["http/1.1"], Some("http/1.1")),
+                (&["http/1.1", "h2"], Some("h2")),
+                (&[], None),
+            ] {
+                let asked = Asked { version, protocols, identity };
+                let found = shake(&serving, &ca, &asked).await;
+                let protocol = protocol.map(|name| name.as_bytes().to_vec());
+                assert_eq!(found, Ok((agreed, protocol)), "{version:?} {protocols:?}");
+            }
+        }
+    }
+}
+
+/// The server's clock is the test's here, so that minutes take no time.
+#[tokio::test(start_paused = true)]
+async fn a_renewed_pair_is_served_and_a_bad_one_leaves_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let files = Files { certificate: path("tls.crt"), key: path("tls.key") };
+    let write = |ca: &Ca, folder: &Path| {
+        let pem = ca.serving(&[NAME.to_owned()]);
+        fs::write(folder.join("tls.crt"), pem.certificate).unwrap();
+        fs::write(folder.join("tls.key"), pem.key).unwrap();
+    };
+    let cas = ["first", "second", "third"].map(Ca::new);
+    write(&cas[0], folder.path());
+    let serving = Arc::new(Serving::new(Arc::new(Metrics::new())));
+    let shutdown = Shutdown::new();
+    let contents = files.load(&serving).await.unwrap();
+    let tasks = Tasks::new(shutdown.clone());
+    tasks.spawn("certificate", files.follow(Arc::clone(&serving), contents, shutdown.clone()));
+    shake(&serving, &cas[0], &PLAINLY).await.unwrap();
+
+    let until_served = async |ca: &Ca| {
+        let mut last = String::new();
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            match shake(&serving, ca, &PLAINLY).await {
+                Ok(_) => return,
+                Err(error) => last = error,
+            }
+        }
+        panic!("not served within half an hour: {last}");
+    };
+    write(&cas[1], folder.path());
+    until_served(&cas[1]).await;
+    // The key of another certificate.
+    fs::write(path("tls.key"), cas[2].serving(&[NAME.to_owned()]).key).unwrap();
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        shake(&serving, &cas[1], &PLAINLY).await.unwrap();
+    }
+    write(&cas[2], folder.path());
+    until_served(&cas[2]).await;
+    shutdown.trigger();
+}
