@@ -1,5 +1,7 @@
 //! Pages of `docs/` that list what the code knows: nothing is missing, and nothing is made up.
 
+mod conformance;
+
 use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
