@@ -79,7 +79,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	@# (all targets are those that `cargo test` runs; these are not)
 	$(LINTED) test --no-run --test databases --test history --test inits --test install
 
-test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl ## format, lints, unit, conformance, HTTP surface, process tests
+test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
 	@# (most of these wait for a process: three times as many as cores)
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(LINTED) test

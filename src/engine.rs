@@ -6,3 +6,4 @@ pub mod heap;
 pub mod rbac;
 pub mod revision;
 pub mod settings;
+pub mod stored_object;

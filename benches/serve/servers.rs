@@ -17,13 +17,13 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpSocket, time::sleep};
+use tokio::time::sleep;
 
 use super::{
     client::{Ask, Client, Door, JSON, Protocol},
     clock::on_processor,
     kinds::{Kind, NAMESPACE, definition},
-    support::{pki::Identity, server::World},
+    support::{kube_apiserver, pki::Identity, port::Port, server::World},
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -102,23 +102,6 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// A free port that nobody else gets as long as this is held; a server may share it, because
-/// both say so.
-struct Port {
-    _held: TcpSocket,
-    address: SocketAddr,
-}
-
-impl Port {
-    fn reserve() -> Self {
-        let held = TcpSocket::new_v4().unwrap();
-        held.set_reuseport(true).unwrap();
-        held.bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let address = held.local_addr().unwrap();
-        Self { _held: held, address }
-    }
-}
-
 impl Process {
     fn spawn(name: &str, folder: &Path, program: &Path, args: &[String]) -> Self {
         let log = folder.join(format!("{name}.log"));
@@ -190,11 +173,7 @@ impl Bed {
     pub(crate) async fn new(programs: Programs) -> Self {
         let world = World::new().await;
         let master = world.client_ca.issue("bench", &["system:masters"]);
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let serving = world.client_ca.serving(&names);
-        fs::write(world.path("tls.crt"), &serving.certificate).unwrap();
-        fs::write(world.path("tls.key"), &serving.key).unwrap();
-        fs::write(world.path("ca.crt"), &world.client_ca.pem).unwrap();
+        kube_apiserver::write_certificates(world.folder.path(), &world.client_ca);
         Self { world, programs, master }
     }
 
@@ -256,17 +235,17 @@ impl Bed {
         let port = Port::reserve();
         let (program, mut args) = match which {
             Which::Etcd | Which::Embedded => (&self.programs.navigator, self.ours(which, store)),
-            Which::Crd => (&self.programs.kube_apiserver, self.kube_apiserver(store)),
+            Which::Crd => (
+                &self.programs.kube_apiserver,
+                kube_apiserver::arguments(store.url(), self.world.folder.path()),
+            ),
             Which::Sample => (&self.programs.sample_apiserver, self.sample_apiserver(store)),
         };
-        args.push(format!("--tls-cert-file={}", self.world.path("tls.crt")));
-        args.push(format!("--tls-private-key-file={}", self.world.path("tls.key")));
-        args.push("--bind-address=127.0.0.1".to_owned());
+        args.extend(kube_apiserver::serving(self.world.folder.path()));
         if which.is_ours() {
             args.push("--secure-port=0".to_owned());
         } else {
-            args.push(format!("--secure-port={}", port.address.port()));
-            args.push("--permit-port-sharing".to_owned());
+            args.extend(kube_apiserver::at(&port));
         }
         let began = Instant::now();
         let mut process = Process::spawn(which.word(), store.folder.path(), program, &args);
@@ -295,21 +274,6 @@ impl Bed {
             args.push(format!("--store-path={}", store.path("store")));
         }
         args
-    }
-
-    fn kube_apiserver(&self, store: &Store) -> Vec<String> {
-        // Of its service accounts: nobody here has a token of one.
-        let (key, public) = (self.world.path("tls.key"), self.world.path("tls.crt"));
-        vec![
-            format!("--etcd-servers={}", store.url()),
-            format!("--client-ca-file={}", self.world.path("ca.crt")),
-            format!("--service-account-key-file={public}"),
-            format!("--service-account-signing-key-file={key}"),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-            "--authorization-mode=RBAC".to_owned(),
-            "--endpoint-reconciler-type=none".to_owned(),
-        ]
     }
 
     fn sample_apiserver(&self, store: &Store) -> Vec<String> {

@@ -8,8 +8,12 @@ pub(crate) mod cgroup;
 pub(crate) mod client;
 #[path = "../../tests/support/kube.rs"]
 pub(crate) mod kube;
+#[path = "../../tests/support/kube_apiserver.rs"]
+pub(crate) mod kube_apiserver;
 #[path = "../../tests/support/pki.rs"]
 pub(crate) mod pki;
+#[path = "../../tests/support/port.rs"]
+pub(crate) mod port;
 #[path = "../../tests/support/server.rs"]
 pub(crate) mod server;
 #[path = "../../tests/support/wait.rs"]

@@ -10,7 +10,7 @@ use super::{
     admission::{Admit, Plugins},
     registry::{Migrated, Registry},
     run::Store,
-    storage::{self, Storage, embedded, etcd},
+    storage::{self, Storage, embedded, etcd, kubernetes},
 };
 use crate::api::scheme::Scheme;
 
@@ -21,6 +21,8 @@ pub enum Error {
     Embedded(#[from] embedded::OpenError),
     #[error("the connection to etcd cannot be set up")]
     Etcd(#[from] etcd::ConnectError),
+    #[error("the connection to the store cannot be set up")]
+    Kubernetes(#[from] kubernetes::ConnectError),
     #[error("failed to migrate {resource}")]
     Store { resource: &'static str, source: storage::Error },
 }
@@ -50,5 +52,6 @@ async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
             Arc::new(embedded::Embedded::open_present(path, history).await?)
         }
         Store::Etcd(config) => Arc::new(etcd::Etcd::connect(config).await?),
+        Store::Kubernetes(config) => Arc::new(kubernetes::Kubernetes::connect(config).await?),
     })
 }

@@ -30,7 +30,7 @@ use super::{
     metrics::Metrics,
     serve,
     storage::{
-        Storage, embedded, etcd,
+        Storage, embedded, etcd, kubernetes,
         timed::{StoreMetrics, Timed},
     },
 };
@@ -83,6 +83,8 @@ pub enum Store {
     Embedded(PathBuf),
     /// In etcd; any number of replicas.
     Etcd(etcd::Config),
+    /// In the Kubernetes API; any number of replicas.
+    Kubernetes(kubernetes::Config),
 }
 
 /// Why the API server ended.
@@ -106,6 +108,8 @@ pub enum Error {
     Embedded(#[from] embedded::OpenError),
     #[error("the connection to etcd cannot be set up")]
     Etcd(#[from] etcd::ConnectError),
+    #[error("the connection to the store cannot be set up")]
+    KubernetesStore(#[from] kubernetes::ConnectError),
     #[error("only a new process can serve the store: {0}")]
     Store(String),
 }
@@ -113,7 +117,10 @@ pub enum Error {
 impl Error {
     /// Did settings fail before anything was touched?
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Kubernetes(_) | Self::Audit(_) | Self::Files(_))
+        matches!(
+            self,
+            Self::Kubernetes(_) | Self::KubernetesStore(_) | Self::Audit(_) | Self::Files(_)
+        )
     }
 }
 
@@ -278,14 +285,15 @@ fn admission(config: &Config, client: &kube::Client, rt: &Runtime) -> Arc<dyn Ad
     Arc::new(Plugins::new(plugins).with_webhooks(webhooks))
 }
 
-/// Opens the store. An etcd that does not answer is waited for; while it does, the server is
-/// not ready and says why.
+/// Opens the store. An etcd, or a kube-apiserver, that does not answer is waited for; while it
+/// does, the server is not ready and says why.
 async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
     let config = match store {
         Store::Embedded(path) => {
             let history = embedded::History::default();
             return Ok(Arc::new(embedded::Embedded::open(path, history).await?));
         }
+        Store::Kubernetes(config) => return Ok(Arc::new(open_kubernetes(config, rt).await?)),
         Store::Etcd(config) => config,
     };
     let store = etcd::Etcd::connect(config).await?;
@@ -299,6 +307,19 @@ async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
         compacted.compact_periodically(etcd::COMPACTION_INTERVAL, shutdown).await;
     });
     Ok(Arc::new(store))
+}
+
+async fn open_kubernetes(
+    config: &kubernetes::Config,
+    rt: &Runtime,
+) -> Result<kubernetes::Kubernetes, Error> {
+    let store = kubernetes::Kubernetes::connect(config).await?;
+    let _waiting = rt.readiness().add("kubernetes-store");
+    while let Err(error) = store.establish().await {
+        warn!(error = %chain(&error), "Failed to open the store in Kubernetes; trying again");
+        tokio::time::sleep(STORE_RETRY).await;
+    }
+    Ok(store)
 }
 
 async fn client(kubeconfig: Option<&std::path::Path>) -> Result<kube::Client, Error> {

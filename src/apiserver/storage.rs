@@ -6,6 +6,7 @@
 
 pub mod embedded;
 pub mod etcd;
+pub mod kubernetes;
 pub mod timed;
 
 use std::{fmt, pin::Pin};

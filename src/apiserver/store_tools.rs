@@ -17,7 +17,7 @@ pub use self::{
 };
 use super::{
     run::Store,
-    storage::{self, Entry, Key, PageRequest, Prefix, Storage, embedded, etcd},
+    storage::{self, Entry, Key, PageRequest, Prefix, Storage, embedded, etcd, kubernetes},
 };
 use crate::api::{GROUP, scheme::Scheme};
 
@@ -31,9 +31,11 @@ pub enum Error {
     Embedded(#[from] embedded::OpenError),
     #[error("the connection to etcd cannot be set up")]
     Etcd(#[from] etcd::ConnectError),
+    #[error("the connection to the store cannot be set up")]
+    Kubernetes(#[from] kubernetes::ConnectError),
     #[error("failed to read or write the store")]
     Store(#[from] storage::Error),
-    #[error("there is no store of ours in this etcd, under this prefix")]
+    #[error("there is no store of ours there, under this prefix of etcd or in this namespace")]
     NoStore,
     #[error("failed to write the export")]
     Write(#[source] std::io::Error),
@@ -45,7 +47,10 @@ pub enum Error {
     CutShort { objects: usize },
     #[error("the store holds objects already; import into an empty one")]
     NotEmpty,
-    #[error("etcd holds the store {found:?}, the export is of {exported:?}; use another prefix")]
+    #[error(
+        "the store {found:?} is there, the export is of {exported:?}; use another prefix or \
+         namespace"
+    )]
     OtherStore { found: String, exported: String },
     #[error(
         "{key:?} cannot be read: {why}. Nothing was imported; to leave out what cannot be read, \
@@ -113,6 +118,7 @@ async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
             Arc::new(embedded::Embedded::open_present(path, history).await?)
         }
         Store::Etcd(config) => Arc::new(etcd::Etcd::connect(config).await?),
+        Store::Kubernetes(config) => Arc::new(kubernetes::Kubernetes::connect(config).await?),
     })
 }
 

@@ -34,7 +34,8 @@ use crate::{
 /// ClusterRole system:auth-delegator; the Role extension-apiserver-authentication-reader in
 /// kube-system; get, list and watch of namespaces and of webhook configurations; list of
 /// StatefulSets; get and patch of its two APIServices; and in its own namespace get, create and
-/// update of ConfigMaps and Secrets.
+/// update of ConfigMaps and Secrets. With `--store kubernetes` it also needs all of its
+/// StoredObjects.
 ///
 /// Exit codes: 0 ended as asked, 1 failed, 64 unusable arguments or settings, 70 a bug.
 #[derive(Debug, clap::Args)]
@@ -44,6 +45,7 @@ use crate::{
   navigator apiserver --store embedded --store-path /var/lib/navigator
   navigator apiserver --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379 \\
     --etcd-cafile ca.crt --etcd-certfile tls.crt --etcd-keyfile tls.key
+  navigator apiserver --store kubernetes --store-namespace navigator
   navigator apiserver --kubeconfig ~/.kube/config --store-path ./store --audit-log-path -")]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::faulty::Faulty;
-use crate::storage::{Scratch, connect, etcd_server};
+use crate::storage::{Scratch, connect, etcd_server, kube_apiserver};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -264,6 +264,11 @@ async fn consistent_reads_share_a_question() {
     cache.cache.catch_up().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_kubernetes() {
+    catches_up(Arc::new(kube_apiserver::shared().store("cache-catch-up").await)).await;
+}
+
 async fn events_in_order(store: Arc<dyn Storage>) {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.catch_up().await.unwrap();
@@ -291,6 +296,11 @@ async fn a_watcher_sees_every_change_in_order_on_embedded() {
 async fn a_watcher_sees_every_change_in_order_on_etcd() {
     let server = etcd_server::shared();
     events_in_order(Arc::new(connect(server.url(), "cache-events").await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_sees_every_change_in_order_on_kubernetes() {
+    events_in_order(Arc::new(kube_apiserver::shared().store("cache-events").await)).await;
 }
 
 #[tokio::test]
@@ -381,6 +391,11 @@ async fn a_watch_goes_on_after_a_restart_on_embedded() {
 async fn a_watch_goes_on_after_a_restart_on_etcd() {
     let server = etcd_server::shared();
     goes_on_after_a_restart(Arc::new(connect(server.url(), "cache-restart").await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_after_a_restart_on_kubernetes() {
+    goes_on_after_a_restart(Arc::new(kube_apiserver::shared().store("cache-restart").await)).await;
 }
 
 #[tokio::test]

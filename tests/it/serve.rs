@@ -13,6 +13,7 @@ mod rolling;
 mod seats;
 mod store;
 mod store_docs;
+mod store_kubernetes;
 mod store_migration;
 mod store_tools;
 mod trail;

@@ -59,6 +59,15 @@ impl Ca {
         Pem { certificate, key: key.serialize_pem() }
     }
 
+    /// For a client that reads files.
+    pub(crate) fn client(&self, name: &str, organisations: &[&str]) -> Pem {
+        let key = KeyPair::generate().unwrap();
+        let mut params = named(name, organisations);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pem { certificate, key: key.serialize_pem() }
+    }
+
     pub(crate) fn issue_odd(&self, name: &str, organisations: &[&str], odd: Odd) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = named(name, organisations);

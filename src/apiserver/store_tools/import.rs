@@ -19,7 +19,7 @@ use crate::{
     api::{GROUP, scheme::Scheme},
     apiserver::{
         run::Store,
-        storage::{Entry, Key, PageRequest, Prefix, Revision, Storage, embedded, etcd},
+        storage::{Entry, Key, PageRequest, Prefix, Revision, Storage, embedded, etcd, kubernetes},
     },
 };
 
@@ -65,14 +65,20 @@ pub async fn import(
 }
 
 async fn make(store: &Store, head: &Head) -> Result<Arc<dyn Storage>, Error> {
+    let why = format!("it was imported from an export of revision {}", head.revision);
     Ok(match store {
-        Store::Embedded(path) => {
-            let why = format!("it was imported from an export of revision {}", head.revision);
-            Arc::new(embedded::Embedded::make(path, &head.store, &why).await?)
-        }
+        Store::Embedded(path) => Arc::new(embedded::Embedded::make(path, &head.store, &why).await?),
         Store::Etcd(config) => {
             let store = etcd::Etcd::connect(config).await?;
             let found = store.establish_as(&head.store).await?;
+            if found != head.store {
+                return Err(Error::OtherStore { found, exported: head.store.clone() });
+            }
+            Arc::new(store)
+        }
+        Store::Kubernetes(config) => {
+            let store = kubernetes::Kubernetes::connect(config).await?;
+            let found = store.establish_as(&head.store, &why).await?;
             if found != head.store {
                 return Err(Error::OtherStore { found, exported: head.store.clone() });
             }

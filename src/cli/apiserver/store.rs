@@ -4,7 +4,13 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use crate::apiserver::{run::Store, storage::etcd};
+use crate::{
+    api::names,
+    apiserver::{
+        run::Store,
+        storage::{etcd, kubernetes},
+    },
+};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
@@ -52,6 +58,18 @@ pub(super) struct Args {
     /// Key of the client certificate for etcd, PEM.
     #[arg(long, value_name = "FILE", env = "NAVIGATOR_ETCD_KEYFILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
+    /// Namespace in whose StoredObjects objects are kept, with `--store kubernetes`.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "NAVIGATOR_STORE_NAMESPACE",
+        default_value = names::NAMESPACE
+    )]
+    store_namespace: String,
+    /// File that says how to reach the kube-apiserver that keeps objects; in-cluster credentials
+    /// when absent.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_STORE_KUBECONFIG")]
+    store_kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,6 +78,8 @@ enum Kind {
     Embedded,
     /// An etcd cluster; any number of replicas.
     Etcd,
+    /// The Kubernetes API itself; any number of replicas.
+    Kubernetes,
 }
 
 impl Args {
@@ -74,10 +94,23 @@ impl Args {
             etcd_cafile,
             etcd_certfile,
             etcd_keyfile,
+            store_namespace: namespace,
+            store_kubeconfig: kubeconfig,
         } = self;
-        if store == Kind::Embedded {
-            let path = store_path.ok_or("--store-path: is needed with --store embedded")?;
-            return Ok(Store::Embedded(path));
+        match store {
+            Kind::Embedded => {
+                let path = store_path.ok_or("--store-path: is needed with --store embedded")?;
+                return Ok(Store::Embedded(path));
+            }
+            Kind::Kubernetes => {
+                if namespace.is_empty() || namespace.contains('/') {
+                    return Err(format!(
+                        "--store-namespace: {namespace:?} is no name of a namespace"
+                    ));
+                }
+                return Ok(Store::Kubernetes(kubernetes::Config { kubeconfig, namespace }));
+            }
+            Kind::Etcd => {}
         }
         for server in &etcd_servers {
             if server.starts_with("https://") && etcd_cafile.is_none() {

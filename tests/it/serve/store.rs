@@ -24,17 +24,18 @@ use crate::{
 };
 
 const GROUP: &str = "/apis/navigator.jetstack.io/v1beta1";
-const KINDS: [&str; 4] = ["cassandraclusters", "elasticsearchclusters", "leaderleases", "pilots"];
+pub(super) const KINDS: [&str; 4] =
+    ["cassandraclusters", "elasticsearchclusters", "leaderleases", "pilots"];
 const RECORD: &str = "/api/v1/namespaces/navigator/configmaps/navigator-store";
 
 /// Answers after the store was lost, each of which might mislead.
 const ENOUGH: usize = 500;
 
-fn namespaced(kind: &str) -> String {
+pub(super) fn namespaced(kind: &str) -> String {
     format!("{GROUP}/namespaces/db/{kind}")
 }
 
-fn object(kind: &str, name: &str) -> String {
+pub(super) fn object(kind: &str, name: &str) -> String {
     let (kind, spec) = match kind {
         "pilots" => ("Pilot", json!({})),
         "leaderleases" => ("LeaderLease", json!({})),
@@ -61,16 +62,17 @@ fn object(kind: &str, name: &str) -> String {
 }
 
 fn request(method: &str, path: &str, body: String) -> Request<String> {
+    let patch = if method == "PATCH" { "merge-patch+" } else { "" };
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header("X-Remote-User", "root")
         .header("X-Remote-Group", "system:masters")
-        .header("content-type", "application/json");
+        .header("content-type", format!("application/{patch}json"));
     request.body(body).unwrap()
 }
 
-async fn send(client: &Client, method: &str, path: &str, body: String) -> Reply {
+pub(super) async fn send(client: &Client, method: &str, path: &str, body: String) -> Reply {
     client.send(request(method, path, body)).await.unwrap()
 }
 

@@ -1,12 +1,16 @@
 //! What every store promises, as cases that run against each of them.
 //!
 //! A case panics where a store breaks the promise in its name. Cases tolerate other writers of
-//! other keys, so that they may share a store; those of [`compaction`] need one of their own.
+//! other keys, so that they may share a store; those of [`compaction`] and [`advance`] need one of their own.
 //! Add a case to its file and its name to the list here: every store gets it. The intents are
 //! those of upstream's suite (apiserver `storage/testing`).
 
+mod advance;
 mod compaction;
 mod lists;
+mod lives;
+mod pages;
+mod replays;
 mod watches;
 mod writes;
 
@@ -38,6 +42,16 @@ macro_rules! conformance {
                 async fn $case() {
                     let etcd = $etcd;
                     let store = crate::storage::connect(etcd.url(), stringify!($case)).await;
+                    crate::storage::conformance::$group::$case(&store).await;
+                }
+            )* })*
+        }
+        mod on_kubernetes {
+            $(mod $group { $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    let server = crate::storage::kube_apiserver::shared();
+                    let store = server.store(stringify!($case)).await;
                     crate::storage::conformance::$group::$case(&store).await;
                 }
             )* })*
@@ -126,6 +140,63 @@ conformance! {
         a_page_that_waited_too_long_is_told,
         everything_can_be_compacted,
     }
+    lives on crate::storage::etcd_server::shared() => {
+        a_key_lives_many_lives,
+        deleting_twice_is_not_found,
+        an_update_at_the_revision_of_the_deletion_is_not_found,
+        a_deletion_at_the_revision_of_an_earlier_life_conflicts,
+        a_second_life_knows_nothing_of_the_first,
+        of_concurrent_deletions_one_wins,
+        of_an_update_and_a_deletion_at_one_revision_one_wins,
+        of_a_creation_and_a_deletion_none_is_lost,
+        a_value_grows_and_shrinks,
+        a_value_that_is_no_text_is_kept_through_all,
+        names_that_differ_in_case_are_two_keys,
+        the_longest_names_of_kubernetes_are_kept,
+        any_character_that_a_key_may_hold_is_kept,
+        the_latest_revision_never_goes_back,
+        a_reader_never_sees_an_older_value_again,
+        births_and_deaths_are_counted,
+    }
+    pages on crate::storage::etcd_server::shared() => {
+        a_list_of_a_group_shows_all_its_resources,
+        a_key_before_the_range_hides_nothing,
+        a_page_may_begin_after_a_key_that_never_was,
+        a_limit_beyond_the_range_shows_all,
+        pages_of_one_object_show_one_moment,
+        two_lists_are_paged_side_by_side,
+        a_list_at_the_latest_revision_is_that_of_now,
+        a_list_of_the_past_stays_as_it_was,
+        a_list_shows_the_latest_life_of_a_key,
+        what_a_list_shows_can_be_updated_at_its_revision,
+        a_list_while_others_write_shows_one_moment,
+        large_values_are_listed_whole,
+    }
+    replays on crate::storage::etcd_server::shared() => {
+        a_watch_of_a_group_sees_all_its_resources,
+        watchers_of_two_ranges_see_their_own,
+        a_watch_from_now_sees_nothing_of_before,
+        an_empty_value_comes_in_an_event,
+        any_byte_comes_in_an_event,
+        an_update_with_the_same_value_is_an_event,
+        several_lives_are_replayed_in_order,
+        a_watch_from_a_deletion_goes_on_after_it,
+        a_watch_from_between_knows_the_values_then,
+        history_is_the_same_for_everyone,
+        every_watcher_reports_progress,
+        a_watcher_that_is_behind_reports_events_before_progress,
+    }
+    advance on crate::storage::etcd_server::Server::start() => {
+        an_advance_leaves_every_revision_behind,
+        an_advance_keeps_the_latest_values,
+        an_advance_forgets_the_history,
+        an_advance_keeps_the_id,
+        after_an_advance_a_watch_goes_on_from_there,
+        the_oldest_revision_moves_with_each_compaction,
+        writes_go_on_after_compaction,
+        a_watch_that_reads_history_outlives_compaction_behind_it,
+        the_future_can_be_compacted_once_it_came,
+    }
 }
 
 #[test]
@@ -140,6 +211,8 @@ fn every_case_that_is_written_runs() {
     }
     let files = std::fs::read_dir(folder).unwrap().count();
     assert_eq!(files, RUN.len(), "groups of cases");
+    let cases: usize = RUN.iter().map(|(_, cases)| cases.len()).sum();
+    assert!(cases >= 100, "{cases} cases");
 }
 
 /// Far longer than any store needs; a machine under load must not fail a case.

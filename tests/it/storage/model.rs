@@ -13,6 +13,7 @@ use proptest::{
 use super::{
     Scratch, connect, etcd_server,
     keys::{key, pilots},
+    kube_apiserver,
 };
 
 /// Something that a client does. Keys are few, so that histories are deep.
@@ -199,4 +200,11 @@ fn random_histories_on_etcd_are_those_of_the_model() {
     let server = etcd_server::shared();
     let store = runtime.block_on(connect(server.url(), "model"));
     check(24, &store, &runtime);
+}
+
+#[test]
+fn random_histories_on_kubernetes_are_those_of_the_model() {
+    let runtime = runtime();
+    let store = runtime.block_on(kube_apiserver::shared().store("model"));
+    check(4, &store, &runtime);
 }

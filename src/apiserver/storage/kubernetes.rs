@@ -1,0 +1,302 @@
+//! A store in the Kubernetes API itself, for any number of API servers and for people who want
+//! neither a volume nor an etcd of their own.
+//!
+//! Owns one object of Kubernetes for each key. Revisions are Kubernetes' own: all its objects of
+//! one etcd share one order. Nothing is retried here that may have been done, except that a
+//! deletion has two steps: a write that says that the object is deleted, which has a revision, and
+//! its removal, which has none that kube-apiserver tells.
+
+mod ask;
+mod connect;
+mod identity;
+mod lists;
+mod object;
+mod standing;
+mod watch;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch as latest};
+use tracing::debug;
+
+pub use self::connect::{Config, ConnectError};
+use self::{ask::unavailable, lists::Listing, object::Stored, standing::Standing};
+use super::{
+    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
+    WatchStream,
+};
+use crate::{
+    engine::stored_object::{GROUP, PLURAL, VERSION},
+    error::chain,
+};
+
+/// A kube-apiserver whose etcd lost its leader answers again within a few seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// As of etcd.
+const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
+/// Requests on their way at one time: more than one etcd works on at once, and fewer than
+/// kube-apiserver gives to one of many clients.
+const TOGETHER: usize = 32;
+/// Others that create and delete one key while it is created.
+const TRIES: usize = 20;
+
+/// The store in Kubernetes. Cheap to clone.
+#[derive(Clone)]
+pub struct Kubernetes {
+    client: kube::Client,
+    /// Path of all our objects.
+    base: String,
+    standing: Arc<Standing>,
+    shared: Arc<Shared>,
+    /// The latest revision that somebody waits for watches to reach.
+    wanted: latest::Sender<Revision>,
+}
+
+/// What all clones share.
+struct Shared {
+    turns: Semaphore,
+    /// The oldest revision that is told of.
+    floor: AtomicU64,
+    /// Creations and deletions that were acknowledged.
+    births_and_deaths: AtomicU64,
+    /// The last write for the sake of progress.
+    beat: tokio::sync::Mutex<Revision>,
+    /// The list that somebody reads on in.
+    kept: Mutex<Option<Arc<Listing>>>,
+}
+
+impl Kubernetes {
+    /// Reads credentials. Talks to nobody yet: a kube-apiserver that cannot be reached is
+    /// [`Error::Unavailable`] for each request.
+    pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
+        let client = connect::client(config).await?;
+        let namespace = &config.namespace;
+        Ok(Self {
+            client,
+            base: format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"),
+            standing: Arc::default(),
+            shared: Arc::new(Shared {
+                turns: Semaphore::new(TOGETHER),
+                floor: AtomicU64::new(0),
+                births_and_deaths: AtomicU64::new(0),
+                beat: tokio::sync::Mutex::default(),
+                kept: Mutex::default(),
+            }),
+            wanted: latest::Sender::default(),
+        })
+    }
+
+    /// What is under a key, whatever it is. An absent object may be another store's, and so may
+    /// an absent definition: the caller asks.
+    async fn stored(&self, key: &Key) -> Result<Option<Stored>> {
+        let answer = self.read(&path(key), ANSWER_WITHIN).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let stored: Stored = answer.read()?;
+        let held = stored.key()?;
+        if held == *key {
+            return Ok(Some(stored));
+        }
+        let (held, key) = (held.as_str(), key.as_str());
+        Err(Error::Corrupt { reason: format!("{held:?} is where {key:?} belongs") })
+    }
+
+    /// The revision of a write that was acknowledged. One that is not later than all that was
+    /// seen before is a sign of loss.
+    async fn acknowledged(&self, asked: Revision, written: Revision) -> Result<Revision> {
+        if let Some(sign) = self.standing.went_back(Revision(asked.0 + 1), written) {
+            return Err(self.refused(sign).await);
+        }
+        self.standing.reached(written);
+        Ok(written)
+    }
+
+    async fn put_new(&self, key: &Key, value: &[u8]) -> Result<Revision> {
+        let asked = self.identified().await?;
+        let object = object::live(key, value, None);
+        for _ in 0..TRIES {
+            let answer = self.write(Method::POST, "", &object).await?;
+            if answer.status != StatusCode::CONFLICT {
+                return self.acknowledged(asked, answer.revision()?).await;
+            }
+            match self.stored(key).await? {
+                Some(there) if !there.deleted => {
+                    self.verify(ANSWER_WITHIN).await?;
+                    return Err(Error::Exists(key.clone()));
+                }
+                Some(left) => self.purge(key, left.revision()?).await,
+                None => {}
+            }
+        }
+        Err(unavailable("others create and delete the object all the time"))
+    }
+
+    /// A write in place of what was written at `expected`.
+    async fn change(&self, key: &Key, expected: Revision, object: &Value) -> Result<Revision> {
+        // Revision 0 would mean "any" to Kubernetes, so it is looked at instead.
+        if expected > Revision(0) {
+            let asked = self.identified().await?;
+            let answer = self.write(Method::PUT, &path(key), object).await?;
+            match answer.status {
+                // Not there, not at that revision, or deleted, which is final.
+                StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
+                }
+                _ => return self.acknowledged(asked, answer.revision()?).await,
+            }
+        }
+        Err(match Storage::get(self, key).await? {
+            // Seen, never inferred: what is there now may be what was expected.
+            Some(entry) if entry.revision == expected => {
+                unavailable("kube-apiserver refused a write without a reason")
+            }
+            Some(entry) => Error::Conflict { key: key.clone(), expected, actual: entry.revision },
+            None => Error::NotFound(key.clone()),
+        })
+    }
+
+    /// Removes what is left of a deletion. What stays is taken for deleted all the same.
+    async fn purge(&self, key: &Key, at: Revision) {
+        let options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"resourceVersion": at.to_string()},
+            "propagationPolicy": "Background",
+        });
+        match self.write(Method::DELETE, &path(key), &options).await {
+            Ok(_) => {}
+            Err(error) => debug!(error = %chain(&error), "Failed to remove a deleted object"),
+        }
+    }
+}
+
+fn path(key: &Key) -> String {
+    format!("/{}", object::name(key))
+}
+
+fn sized(error: Error, size: usize) -> Error {
+    match error {
+        Error::TooLarge { .. } => Error::TooLarge { size },
+        error => error,
+    }
+}
+
+impl Storage for Kubernetes {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(async move {
+            let stored = self.stored(key).await?;
+            // After the answer: a store that was replaced before it shows by now.
+            self.verify(ANSWER_WITHIN).await?;
+            stored.filter(|stored| !stored.deleted).map(|stored| stored.entry()).transpose()
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.list_page(prefix, request))
+    }
+
+    fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            let created = self.put_new(key, &value).await;
+            let created = created.map_err(|error| sized(error, value.len()))?;
+            self.shared.births_and_deaths.fetch_add(1, Ordering::SeqCst);
+            Ok(created)
+        })
+    }
+
+    fn update<'a>(
+        &'a self,
+        key: &'a Key,
+        expected: Revision,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            let object = object::live(key, &value, Some(expected));
+            let updated = self.change(key, expected, &object).await;
+            updated.map_err(|error| sized(error, value.len()))
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            let deletion = object::deletion(key, expected);
+            let deleted = self.change(key, expected, &deletion).await?;
+            self.shared.births_and_deaths.fetch_add(1, Ordering::SeqCst);
+            self.purge(key, deleted).await;
+            Ok(deleted)
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        from: Revision,
+    ) -> BoxFuture<'a, Result<WatchStream>> {
+        Box::pin(async move {
+            self.reachable(from).await?;
+            watch::events(self, prefix, from).await
+        })
+    }
+
+    /// Kubernetes forgets its history by itself; this only refuses to tell of it.
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let latest = self.verify(ANSWER_WITHIN).await?;
+            if revision > latest {
+                return Err(Error::FutureRevision { asked: revision, latest });
+            }
+            self.raise_floor(revision).await
+        })
+    }
+
+    fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(self.verify(HEALTHY_WITHIN))
+    }
+
+    fn request_progress(&self, revision: Revision) {
+        self.wanted.send_if_modified(|wanted| {
+            let more = revision > *wanted;
+            *wanted = revision.max(*wanted);
+            more
+        });
+    }
+
+    fn id(&self) -> BoxFuture<'_, Result<String>> {
+        Box::pin(async move {
+            let Sight { id, revision: _, other, lost } = self.sight().await?;
+            match (other.or(lost.map(|lost| lost.why)), id) {
+                (None, Some(id)) => Ok(id),
+                (reason, _) => {
+                    let reason = reason.unwrap_or_else(|| standing::NO_ID.to_owned());
+                    Err(Error::Replaced { reason })
+                }
+            }
+        })
+    }
+
+    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+        Box::pin(async { Ok(self.look(ANSWER_WITHIN).await?.1) })
+    }
+
+    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(self.burn(past))
+    }
+
+    fn births_and_deaths(&self) -> u64 {
+        self.shared.births_and_deaths.load(Ordering::SeqCst)
+    }
+
+    fn on_replaced(&self, alarm: Alarm) {
+        self.standing.on_replaced(alarm);
+    }
+}

@@ -1,0 +1,164 @@
+//! Requests to kube-apiserver and what its answers mean.
+//!
+//! Owns paths, patience and statuses. Only what was certainly not done is asked again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{
+    super::{Error, Result, Revision},
+    Kubernetes,
+    object::revision,
+};
+
+const JSON: &str = "application/json";
+/// Of what was written, only its revision is of interest.
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// kube-apiserver is asked again after at most this long when it is too busy.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What kube-apiserver said.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+}
+
+/// Kubernetes' `Status`, as far as it is read.
+#[derive(Default, Deserialize)]
+pub(super) struct Refusal {
+    #[serde(default)]
+    pub(super) message: String,
+}
+
+impl Answer {
+    /// The body of an answer that says yes.
+    pub(super) fn read<T: for<'a> Deserialize<'a>>(&self) -> Result<T> {
+        if !self.status.is_success() {
+            return Err(self.error());
+        }
+        serde_json::from_slice(&self.body).map_err(unavailable)
+    }
+
+    /// The revision of what was written.
+    pub(super) fn revision(&self) -> Result<Revision> {
+        let written: Value = self.read()?;
+        revision(written["metadata"]["resourceVersion"].as_str().unwrap_or_default())
+    }
+
+    /// The error that an answer is which says no, where no caller knows better. The numbers in
+    /// `Compacted` and `TooLarge` are the caller's to fill in.
+    pub(super) fn error(&self) -> Error {
+        let said = serde_json::from_slice(&self.body).unwrap_or_else(|_| Refusal {
+            message: String::from_utf8_lossy(&self.body[..self.body.len().min(200)]).into_owned(),
+        });
+        failed(self.status, &said.message)
+    }
+}
+
+pub(super) fn failed(status: StatusCode, message: &str) -> Error {
+    if status == StatusCode::GONE {
+        return Error::Compacted { asked: Revision(0), oldest: oldest(message) };
+    }
+    let too_large = ["request is too large", "larger than max", "Request entity too large"];
+    if status == StatusCode::PAYLOAD_TOO_LARGE || too_large.iter().any(|t| message.contains(t)) {
+        return Error::TooLarge { size: 0 };
+    }
+    let source = format!("kube-apiserver answered {status}: {}", message.trim());
+    Error::Unavailable { source: source.into() }
+}
+
+/// `too old resource version: 5 (12)`: a watch may begin at 12. 0 where that is not said.
+fn oldest(message: &str) -> Revision {
+    let number = message.rsplit_once('(').and_then(|(_, rest)| rest.split_once(')'));
+    Revision(number.and_then(|(number, _)| number.parse().ok()).unwrap_or_default())
+}
+
+pub(super) fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Unavailable { source: source.into() }
+}
+
+impl Kubernetes {
+    pub(super) async fn read(&self, path: &str, limit: Duration) -> Result<Answer> {
+        self.ask(Method::GET, path, JSON, None, limit).await
+    }
+
+    pub(super) async fn write(&self, method: Method, path: &str, object: &Value) -> Result<Answer> {
+        let limit = super::ANSWER_WITHIN;
+        self.ask(method, path, METADATA, Some(object.to_string().into()), limit).await
+    }
+
+    /// One request, and again as long as kube-apiserver says that it is too busy to begin.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Option<Bytes>,
+        limit: Duration,
+    ) -> Result<Answer> {
+        let until = Instant::now() + limit;
+        let late = || unavailable(format!("kube-apiserver did not answer within {limit:?}"));
+        loop {
+            let asked = async {
+                let _turn = self.shared.turns.acquire().await.map_err(unavailable)?;
+                let request = self.request(&method, path, accept, body.clone())?;
+                let response = self.client.send(request).await.map_err(unavailable)?;
+                let pause = response.headers().get(header::RETRY_AFTER).cloned();
+                let status = response.status();
+                let body = response.into_body().collect().await.map_err(unavailable)?.to_bytes();
+                Ok((Answer { status, body }, pause))
+            };
+            let (answer, pause) = timeout_at(until, asked).await.map_err(|_| late())??;
+            if answer.status != StatusCode::TOO_MANY_REQUESTS {
+                return Ok(answer);
+            }
+            let pause = pause.and_then(|text| text.to_str().ok()?.parse().ok());
+            let pause = pause.map_or(LONGEST_PAUSE, Duration::from_secs).min(LONGEST_PAUSE);
+            if Instant::now() + pause >= until {
+                return Err(answer.error());
+            }
+            sleep(pause).await;
+        }
+    }
+
+    pub(super) fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        accept: &str,
+        body: Option<Bytes>,
+    ) -> Result<Request<Body>> {
+        let form = if *method == Method::PATCH { "application/merge-patch+json" } else { JSON };
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let request = request.header(header::ACCEPT, accept).header(header::CONTENT_TYPE, form);
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_vec()));
+        request.body(body).map_err(unavailable)
+    }
+}
+
+/// For a query: what is no letter and no digit is escaped.
+pub(super) fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_revision_of_a_watch_is_read_from_the_refusal() {
+        assert_eq!(oldest("too old resource version: 5 (12)"), Revision(12));
+        assert_eq!(oldest("The resourceVersion for the provided list is too old."), Revision(0));
+    }
+}

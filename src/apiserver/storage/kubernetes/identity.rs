@@ -1,0 +1,263 @@
+//! The object that stands for the store: its id, its floor, and whether it is the one that was
+//! opened.
+//!
+//! A list of that one object is answered at the latest revision, so it shows the store and how far
+//! it has come in one answer. Each list and each watch carries the object too. Kubernetes' own
+//! compaction says nothing about revisions that it forgot, so a floor is kept beside the id: what
+//! was before it is refused, and so is, by this process, what kube-apiserver has refused once.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use futures::future::try_join_all;
+use http::{Method, StatusCode};
+use tracing::debug;
+use uuid::Uuid;
+
+use super::{
+    super::{Error, Loss, Result, Revision, Sight, Storage},
+    ANSWER_WITHIN, Kubernetes,
+    ask::unavailable,
+    object::{self, DELETED, List, Mark, STORE, Stored},
+    standing::NO_ID,
+};
+
+/// Revisions that are skipped one write at a time: some ten seconds' worth.
+const FARTHEST: u64 = 10_000;
+/// Writes on their way at one time meanwhile, each of an object of its own.
+const TOGETHER: usize = 16;
+/// Writers that come between before one gives up.
+const TRIES: usize = 20;
+
+/// The object of the store, as it was found.
+pub(super) struct Found {
+    mark: Mark,
+    revision: Revision,
+}
+
+impl Kubernetes {
+    /// Reads the id of the store, or makes it where none is. From now on every answer must come
+    /// from this store. Of two servers that start together one makes it.
+    pub async fn establish(&self) -> Result<String> {
+        self.establish_as(&Uuid::new_v4().to_string(), "").await
+    }
+
+    /// The same, with the id that a store gets where none is, and with what it lacks.
+    pub async fn establish_as(&self, new: &str, lost: &str) -> Result<String> {
+        let mark = Mark { id: new.to_owned(), floor: 0, lost: lost.to_owned() };
+        let made = self.write(Method::POST, "", &object::store(&mark, None)).await?;
+        if made.status != StatusCode::CONFLICT {
+            made.revision()?;
+        }
+        let found = self.found().await?.ok_or_else(Self::absent)?;
+        if found.mark.floor == 0 {
+            self.raise_floor(found.revision).await?;
+        }
+        let known = self.standing.open(found.mark.id);
+        self.verify(ANSWER_WITHIN).await?;
+        self.sweep().await?;
+        Ok(known)
+    }
+
+    /// Removes what is left of deletions that a process did not finish.
+    async fn sweep(&self) -> Result<()> {
+        let path = format!("?labelSelector={}", super::ask::escaped(&format!("{DELETED}=true")));
+        let left: List = self.read(&path, ANSWER_WITHIN).await?.read()?;
+        for object in left.items.iter().filter(|object| object.deleted) {
+            self.purge(&object.key()?, object.revision()?).await;
+        }
+        Ok(())
+    }
+
+    fn absent() -> Error {
+        Error::Replaced { reason: NO_ID.to_owned() }
+    }
+
+    /// Reads the object of the store.
+    async fn found(&self) -> Result<Option<Found>> {
+        let answer = self.read(&format!("/{STORE}"), ANSWER_WITHIN).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let stored: Stored = answer.read()?;
+        let revision = stored.revision()?;
+        let mark = stored.store.unwrap_or_default();
+        self.learn(Revision(mark.floor));
+        Ok(Some(Found { mark, revision }))
+    }
+
+    /// Before a write: nothing is written into a store that is not ours. Returns the latest
+    /// revision that was seen before.
+    pub(super) async fn identified(&self) -> Result<Revision> {
+        let asked = self.standing.latest();
+        let found = self.found().await?;
+        let id = found.as_ref().map(|found| found.mark.id.as_str());
+        match self.standing.differs(id).or(self.standing.lost(None).map(|lost| lost.why)) {
+            Some(reason) => Err(self.standing.replaced(reason)),
+            None => Ok(asked),
+        }
+    }
+
+    /// The latest revision, of the store that was opened.
+    pub(super) async fn verify(&self, limit: Duration) -> Result<Revision> {
+        let (_, sight) = self.look(limit).await?;
+        // What was lost before this process opened the store is for a person to judge.
+        match sight.other.or(self.standing.lost(None).map(|lost| lost.why)) {
+            Some(reason) => Err(self.standing.replaced(reason)),
+            None => Ok(sight.revision),
+        }
+    }
+
+    /// The error for an answer that shows a revision which is no more possible.
+    pub(super) async fn refused(&self, sign: Loss) -> Error {
+        let other = self.look(ANSWER_WITHIN).await.ok().and_then(|(_, sight)| sight.other);
+        if other.is_none() {
+            self.standing.lost(Some(sign.clone()));
+        }
+        self.standing.replaced(other.unwrap_or(sign.why))
+    }
+
+    /// Lists the object of the store: what is there, ours or not, as of now.
+    pub(super) async fn look(&self, limit: Duration) -> Result<(Option<Mark>, Sight)> {
+        let asked = self.standing.latest();
+        let path = format!("?fieldSelector=metadata.name%3D{STORE}");
+        let answer = self.read(&path, limit).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            let source = "kube-apiserver knows no StoredObject: its CustomResourceDefinition is \
+                          missing";
+            return Err(unavailable(source));
+        }
+        let list: List = answer.read()?;
+        let revision = object::revision(&list.metadata.resource_version)?;
+        let mark = list.items.into_iter().next().map(|stored| stored.store.unwrap_or_default());
+        let sight = self.judged(mark.as_ref(), asked, revision);
+        Ok((mark, sight))
+    }
+
+    /// What an answer at `revision` with this mark says, that was asked for at `asked`.
+    pub(super) fn judged(&self, mark: Option<&Mark>, asked: Revision, revision: Revision) -> Sight {
+        let id = mark.map(|mark| mark.id.clone());
+        if let Some(other) = self.standing.differs(id.as_deref()) {
+            return Sight { id, revision, other: Some(other), lost: None };
+        }
+        let gone_back = self.standing.lost(self.standing.went_back(asked, revision));
+        self.standing.reached(revision);
+        self.learn(Revision(mark.map_or(0, |mark| mark.floor)));
+        let recorded = mark.filter(|mark| !mark.lost.is_empty());
+        let recorded = recorded.map(|mark| Loss { why: mark.lost.clone(), reached: revision });
+        Sight { id, revision, other: None, lost: gone_back.or(recorded) }
+    }
+
+    /// The oldest revision that is told of, as far as this process knows.
+    pub(super) fn floor(&self) -> Revision {
+        Revision(self.shared.floor.load(Ordering::SeqCst))
+    }
+
+    /// Nothing before `oldest` will be told.
+    pub(super) fn learn(&self, oldest: Revision) {
+        self.shared.floor.fetch_max(oldest.0, Ordering::SeqCst);
+    }
+
+    /// Forgets what was before `to`, for every process of this store.
+    pub(super) async fn raise_floor(&self, to: Revision) -> Result<()> {
+        self.change_mark(|mark| {
+            let raised = mark.floor < to.0;
+            mark.floor = mark.floor.max(to.0);
+            raised
+        })
+        .await
+    }
+
+    /// Changes what the store says of itself, until nobody comes between.
+    pub(super) async fn change_mark(&self, change: impl Fn(&mut Mark) -> bool) -> Result<()> {
+        for _ in 0..TRIES {
+            let Found { mut mark, revision } = self.found().await?.ok_or_else(Self::absent)?;
+            if !change(&mut mark) {
+                return Ok(());
+            }
+            let object = object::store(&mark, Some(revision));
+            let answer = self.write(Method::PUT, &format!("/{STORE}"), &object).await?;
+            if answer.status != StatusCode::CONFLICT {
+                answer.revision()?;
+                self.learn(Revision(mark.floor));
+                return Ok(());
+            }
+        }
+        Err(unavailable("others write the object of the store all the time"))
+    }
+
+    /// Somebody deleted an object behind our back. It was not deleted as far as people know, and
+    /// what it owns must not be taken for garbage: from now on the store is one that lost writes.
+    pub(super) async fn bereft(&self, why: String) -> Error {
+        let reached = self.standing.latest();
+        self.standing.lost(Some(Loss { why: why.clone(), reached }));
+        let record = self.change_mark(|mark| {
+            let first = mark.lost.is_empty();
+            if first {
+                mark.lost.clone_from(&why);
+            }
+            first
+        });
+        if let Err(error) = record.await {
+            debug!(error = %crate::error::chain(&error), "Failed to record the loss");
+        }
+        self.standing.replaced(why)
+    }
+
+    /// Writes the object of the store, so that every watch learns of a revision past `wanted`.
+    pub(super) async fn beat(&self, wanted: Revision) -> Result<()> {
+        let mut last = self.shared.beat.lock().await;
+        if *last >= wanted {
+            return Ok(());
+        }
+        let write = serde_json::json!({"write": Uuid::new_v4().to_string()});
+        *last = self.write(Method::PATCH, &format!("/{STORE}"), &write).await?.revision()?;
+        Ok(())
+    }
+
+    /// Writes until the latest revision is past `past`: there is no other way to skip some while
+    /// Kubernetes runs. Then forgets what led there, so that whoever knows an older state lists
+    /// again, and that writes were lost, which a person has accepted.
+    pub(super) async fn burn(&self, past: Revision) -> Result<Revision> {
+        let mut now = self.verify(ANSWER_WITHIN).await?;
+        let missing = past.0.saturating_sub(now.0);
+        if missing > FARTHEST {
+            let source = format!(
+                "Kubernetes would have to skip {missing} revisions, and can skip {FARTHEST} at \
+                 most; restore its etcd once more, with: etcdutl snapshot restore --bump-revision \
+                 1000000000 --mark-compacted"
+            );
+            return Err(unavailable(source));
+        }
+        let names: Vec<_> = (0..TOGETHER).map(|n| format!("skip-{n}-{}", Uuid::new_v4())).collect();
+        let mut made = false;
+        while now <= past {
+            let writes = names.iter().map(|name| async move {
+                let object = object::filler(name);
+                let (method, path) = if made {
+                    (Method::PATCH, format!("/{name}"))
+                } else {
+                    (Method::POST, String::new())
+                };
+                self.write(method, &path, &object).await?.revision()
+            });
+            for written in try_join_all(writes).await? {
+                now = now.max(written);
+            }
+            made = true;
+        }
+        if made {
+            for name in &names {
+                let path = format!("/{name}");
+                drop(self.ask(Method::DELETE, &path, "*/*", None, ANSWER_WITHIN).await);
+            }
+        }
+        let now = self.verify(ANSWER_WITHIN).await?;
+        self.change_mark(|mark| {
+            mark.floor = mark.floor.max(now.0);
+            mark.lost.clear();
+            true
+        })
+        .await?;
+        self.current_revision().await
+    }
+}

@@ -1,0 +1,238 @@
+//! How an object of ours is kept in one of Kubernetes'.
+//!
+//! Owns names, labels and fields. A key is longer than a name may be and holds other characters,
+//! so an object is named by the key's hash and carries the key inside, where it is compared. What
+//! lies below a prefix is found by labels, which hold hashes too.
+
+use std::fmt::Write;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::super::{Entry, Error, Key, Prefix, Result, Revision};
+use crate::engine::stored_object::{GROUP, KIND, VERSION};
+
+/// Name of the object that stands for the store, and its value of every label: it belongs to
+/// every range, so each list and each watch carries it.
+pub(super) const STORE: &str = "store";
+/// Label of objects that were deleted and are still there.
+pub(super) const DELETED: &str = "store.navigator.jetstack.io/deleted";
+
+/// Labels by the depth of a prefix.
+const RANGES: [&str; 3] = ["group", "resource", "namespace"];
+
+/// A list, or a part of one.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct List {
+    pub(super) metadata: ListMetadata,
+    pub(super) items: Vec<Stored>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ListMetadata {
+    #[serde(default)]
+    pub(super) resource_version: String,
+    /// Where the next part begins.
+    #[serde(default, rename = "continue")]
+    pub(super) more: String,
+}
+
+/// An object as Kubernetes shows it. Only what is read.
+#[derive(Deserialize)]
+pub(super) struct Stored {
+    pub(super) metadata: Metadata,
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    value: String,
+    #[serde(default)]
+    pub(super) deleted: bool,
+    #[serde(default)]
+    pub(super) store: Option<Mark>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+/// What the store says of itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Mark {
+    #[serde(default)]
+    pub(super) id: String,
+    /// Nothing is told of what was before this revision.
+    #[serde(default)]
+    pub(super) floor: u64,
+    /// How writes were lost, until a person accepts that.
+    #[serde(default)]
+    pub(super) lost: String,
+}
+
+impl Stored {
+    pub(super) fn revision(&self) -> Result<Revision> {
+        revision(&self.metadata.resource_version)
+    }
+
+    /// Does it stand for the store?
+    pub(super) fn is_store(&self) -> bool {
+        self.metadata.name == STORE
+    }
+
+    pub(super) fn key(&self) -> Result<Key> {
+        let key = Key::from_stored(self.key.clone());
+        if name(&key) == self.metadata.name {
+            return Ok(key);
+        }
+        let (found, named) = (&self.key, &self.metadata.name);
+        Err(Error::Corrupt { reason: format!("the object {named:?} holds the key {found:?}") })
+    }
+
+    pub(super) fn value(&self) -> Result<Bytes> {
+        let value = BASE64_STANDARD.decode(&self.value);
+        value.map(Bytes::from).map_err(|error| Error::Corrupt {
+            reason: format!("the value of {:?} is no base64: {error}", self.key),
+        })
+    }
+
+    pub(super) fn entry(&self) -> Result<Entry> {
+        Ok(Entry { key: self.key()?, value: self.value()?, revision: self.revision()? })
+    }
+}
+
+/// Kubernetes' revisions are etcd's, as text.
+pub(super) fn revision(text: &str) -> Result<Revision> {
+    let number = text.parse().ok();
+    number.map(Revision).ok_or_else(|| Error::Corrupt {
+        reason: format!("the resource version {text:?} is no number"),
+    })
+}
+
+/// The object's name: two keys of one name are not to be found.
+pub(super) fn name(key: &Key) -> String {
+    hex(&Sha256::digest(key.as_str()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all");
+        text
+    })
+}
+
+/// Value of a label: what is more than that would not fit.
+fn hash(prefix: &str) -> String {
+    hex(&Sha256::digest(prefix)[..20])
+}
+
+fn label(range: &str) -> String {
+    format!("{GROUP}/{range}")
+}
+
+/// Selects what lies below a prefix, and the object of the store.
+pub(super) fn selector(prefix: &Prefix) -> String {
+    let prefix = prefix.as_str();
+    let depth = prefix.matches('/').count().clamp(1, RANGES.len());
+    format!("{} in ({},{STORE})", label(RANGES[depth - 1]), hash(prefix))
+}
+
+/// One label for each prefix that the key lies below.
+fn labels(key: &Key) -> Value {
+    let ends = key.as_str().match_indices('/').map(|(at, _)| at + 1);
+    let pairs = RANGES.iter().zip(ends);
+    pairs.map(|(range, end)| (label(range), json!(hash(&key.as_str()[..end])))).collect()
+}
+
+/// A value under a key; with a revision, in place of what was written then.
+pub(super) fn live(key: &Key, value: &[u8], at: Option<Revision>) -> Value {
+    let mut object = object(&name(key), &labels(key), at);
+    object["key"] = json!(key.as_str());
+    object["value"] = json!(BASE64_STANDARD.encode(value));
+    object
+}
+
+/// A deletion of what was written at a revision.
+pub(super) fn deletion(key: &Key, at: Revision) -> Value {
+    let mut labels = labels(key);
+    labels[DELETED] = json!("true");
+    let mut object = object(&name(key), &labels, Some(at));
+    object["key"] = json!(key.as_str());
+    object["deleted"] = json!(true);
+    object
+}
+
+/// The object that stands for the store.
+pub(super) fn store(mark: &Mark, at: Option<Revision>) -> Value {
+    let labels: Value = RANGES.iter().map(|range| (label(range), json!(STORE))).collect();
+    let mut object = object(STORE, &labels, at);
+    let Mark { id, floor, lost } = mark;
+    object["store"] = json!({"id": id, "floor": floor, "lost": lost});
+    object
+}
+
+/// An object that belongs to no range, to be written for its revision's sake.
+pub(super) fn filler(name: &str) -> Value {
+    object(name, &json!({}), None)
+}
+
+fn object(name: &str, labels: &Value, at: Option<Revision>) -> Value {
+    let mut metadata = json!({"name": name, "labels": labels});
+    if let Some(at) = at {
+        metadata["resourceVersion"] = json!(at.to_string());
+    }
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": KIND,
+        "metadata": metadata,
+        "write": Uuid::new_v4().to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_ones_that_kubernetes_takes() {
+        let key = Key::new("g", "r", "Namespace with spaces", &"ü".repeat(300)).unwrap();
+        assert_eq!(name(&key).len(), 64);
+        let labels = labels(&key);
+        let labels = labels.as_object().unwrap();
+        assert_eq!(labels.len(), 3);
+        assert!(labels.values().all(|value| value.as_str().unwrap().len() <= 63));
+    }
+
+    #[test]
+    fn a_selector_finds_what_lies_below_its_prefix() {
+        let key = Key::new("g", "r", "ns", "name").unwrap();
+        for prefix in
+            [Prefix::group("g"), Prefix::resource("g", "r"), Prefix::namespace("g", "r", "ns")]
+        {
+            let selector = selector(&prefix.unwrap());
+            let (label, values) = selector.split_once(" in ").unwrap();
+            let value = labels(&key)[label].as_str().unwrap().to_owned();
+            assert!(values.starts_with(&format!("({value},")), "{selector}");
+        }
+    }
+
+    #[test]
+    fn an_object_under_another_name_is_refused() {
+        let key = Key::new("g", "r", "ns", "name").unwrap();
+        let mut object = live(&key, b"1", Some(Revision(7)));
+        let stored: Stored = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!(stored.entry().unwrap().value, "1");
+        object["metadata"]["name"] = json!(name(&Key::new("g", "r", "ns", "other").unwrap()));
+        let stored: Stored = serde_json::from_value(object).unwrap();
+        assert!(matches!(stored.entry(), Err(Error::Corrupt { .. })));
+    }
+}

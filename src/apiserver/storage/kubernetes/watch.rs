@@ -1,0 +1,249 @@
+//! Watches of kube-apiserver.
+//!
+//! Its events carry no earlier value, so a watch begins with the state at its first revision and
+//! keeps the latest value of each key. It reports progress by itself once a minute; who waits for
+//! a revision that something else in the cluster was written at says so, and then the object of
+//! the store, which is part of every watch, is written.
+
+use std::{collections::HashMap, time::Duration};
+
+use bytes::Bytes;
+use futures::{TryStreamExt, stream};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, BufReader, Lines},
+    sync::watch as latest,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::io::StreamReader;
+use tracing::debug;
+
+use super::{
+    super::{Error, Event, Key, Prefix, Result, Revision, WatchStream},
+    ANSWER_WITHIN, Kubernetes,
+    ask::{Refusal, escaped, failed, unavailable},
+    object::{STORE, Stored, selector},
+};
+use crate::error::chain;
+
+/// Between two writes for the sake of progress, and before an ended watch is opened again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// kube-apiserver reports progress every minute; a watch that is silent for longer is dead.
+const SILENT_FOR: Duration = Duration::from_secs(180);
+/// Pieces of a large event.
+const BUFFER: usize = 64 << 10;
+
+type Reader = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
+
+struct Watcher {
+    store: Kubernetes,
+    prefix: Prefix,
+    lines: Reader,
+    wanted: latest::Receiver<Revision>,
+    beat_at: Instant,
+    /// Every event up to here was read.
+    reached: Revision,
+    /// The latest value of each key.
+    values: HashMap<Key, Bytes>,
+    ended: bool,
+}
+
+/// One line of a watch.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// Events after `from`, a revision that this store has reached.
+pub(super) async fn events(
+    store: &Kubernetes,
+    prefix: &Prefix,
+    from: Revision,
+) -> Result<WatchStream> {
+    let begin = store.past(prefix, from).await?;
+    let values = begin.entries.iter().map(|entry| (entry.key.clone(), entry.value.clone()));
+    let values = values.collect();
+    let lines = match open(store, &selector(prefix), from).await {
+        Err(Error::Compacted { .. }) => return Err(store.compacted(from).await),
+        lines => lines?,
+    };
+    let mut watcher = Watcher {
+        store: store.clone(),
+        prefix: prefix.clone(),
+        lines,
+        wanted: store.wanted.subscribe(),
+        beat_at: Instant::now(),
+        reached: from,
+        values,
+        ended: false,
+    };
+    // A revision that was forgotten may be refused by the first line; without one nobody waits.
+    watcher.wanted.mark_unchanged();
+    Ok(Box::pin(stream::unfold(watcher, |mut watcher| async {
+        if watcher.ended {
+            return None;
+        }
+        let next = watcher.next().await;
+        watcher.ended = next.is_err();
+        Some((next, watcher))
+    })))
+}
+
+/// The oldest revision that a watch may begin at.
+pub(super) async fn oldest(store: &Kubernetes) -> Result<Revision> {
+    let opened = async {
+        let mut lines = open(store, &format!("none={STORE}"), Revision(1)).await?;
+        match lines.next_line().await.map_err(unavailable)? {
+            Some(line) => Err(refusal(&line).unwrap_or_else(|| unavailable("it still knows all"))),
+            None => Err(unavailable("kube-apiserver ended the watch")),
+        }
+    };
+    match timeout(super::HEALTHY_WITHIN, opened).await {
+        Ok(Err::<(), _>(Error::Compacted { oldest, .. })) => Ok(oldest),
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(())) | Err(_) => Ok(Revision(1)),
+    }
+}
+
+async fn open(store: &Kubernetes, selector: &str, from: Revision) -> Result<Reader> {
+    let path = format!(
+        "?watch=1&allowWatchBookmarks=true&resourceVersion={from}&labelSelector={}",
+        escaped(selector)
+    );
+    let request = store.request(&Method::GET, &path, "application/json", None)?;
+    let sent = timeout(ANSWER_WITHIN, store.client.send(request)).await.map_err(unavailable)?;
+    let response = sent.map_err(unavailable)?;
+    let status = response.status();
+    let body: Body = response.into_body();
+    if status != StatusCode::OK {
+        let body = timeout(ANSWER_WITHIN, body.collect()).await.map_err(unavailable)?;
+        let body = body.map_err(unavailable)?.to_bytes();
+        let Refusal { message } = serde_json::from_slice(&body).unwrap_or_default();
+        return Err(failed(status, &message));
+    }
+    let pieces = body.into_data_stream().map_err(std::io::Error::other);
+    let reader: Box<dyn AsyncRead + Send + Unpin> = Box::new(StreamReader::new(Box::pin(pieces)));
+    Ok(BufReader::with_capacity(BUFFER, reader).lines())
+}
+
+/// What an `ERROR` says.
+fn refusal(line: &str) -> Option<Error> {
+    #[derive(Default, Deserialize)]
+    struct Said {
+        #[serde(default)]
+        code: u16,
+        #[serde(default)]
+        message: String,
+    }
+    let line: Line<'_> = serde_json::from_str(line).ok()?;
+    if line.kind != "ERROR" {
+        return None;
+    }
+    let Said { code, message } = serde_json::from_str(line.object.get()).unwrap_or_default();
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Some(failed(status, &message))
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Result<Event> {
+        let mut silent_until = Instant::now() + SILENT_FOR;
+        loop {
+            let behind = *self.wanted.borrow_and_update() > self.reached;
+            // Each of these may be dropped half-way: a line that has not come whole stays with
+            // the reader.
+            tokio::select! {
+                line = self.lines.next_line() => {
+                    silent_until = Instant::now() + SILENT_FOR;
+                    match line.map_err(unavailable)? {
+                        Some(line) => if let Some(event) = self.read(&line).await? {
+                            return Ok(event);
+                        },
+                        None => self.open_again().await?,
+                    }
+                }
+                // The sender cannot go: `store` holds it.
+                _ = self.wanted.changed(), if !behind => {}
+                () = sleep_until(self.beat_at), if behind => {
+                    let wanted = *self.wanted.borrow();
+                    if let Err(error) = self.store.beat(wanted).await {
+                        debug!(error = %chain(&error), "Failed to ask for progress");
+                    }
+                    self.beat_at = Instant::now() + AGAIN_AFTER;
+                }
+                () = sleep_until(silent_until) => {
+                    return Err(unavailable(format!("the watch was silent for {SILENT_FOR:?}")));
+                }
+            }
+        }
+    }
+
+    /// kube-apiserver ends every watch after half an hour or more, and when it ends itself.
+    async fn open_again(&mut self) -> Result<()> {
+        sleep(AGAIN_AFTER).await;
+        self.lines = match open(&self.store, &selector(&self.prefix), self.reached).await {
+            Err(Error::Compacted { .. }) => return Err(self.store.compacted(self.reached).await),
+            lines => lines?,
+        };
+        Ok(())
+    }
+
+    /// The event that a line is, if it is one.
+    async fn read(&mut self, line: &str) -> Result<Option<Event>> {
+        let Line { kind, object } = serde_json::from_str(line).map_err(unavailable)?;
+        if kind == "ERROR" {
+            return Err(match refusal(line) {
+                Some(Error::Compacted { .. }) => self.store.compacted(self.reached).await,
+                error => error.unwrap_or_else(|| unavailable("the watch failed")),
+            });
+        }
+        let stored: Stored = serde_json::from_str(object.get()).map_err(unavailable)?;
+        let revision = stored.revision()?;
+        if kind == "BOOKMARK" {
+            return Ok(self.progress(revision));
+        }
+        let was_deleted = kind == "DELETED";
+        if stored.is_store() {
+            let mark = stored.store.filter(|_| !was_deleted);
+            let sight = self.store.judged(mark.as_ref(), Revision(0), revision);
+            if let Some(reason) = sight.other {
+                return Err(self.store.standing.replaced(reason));
+            }
+            return Ok(self.progress(revision));
+        }
+        let key = stored.key()?;
+        if !self.prefix.contains(&key) {
+            return Ok(self.progress(revision));
+        }
+        if was_deleted && !stored.deleted {
+            let why = format!("somebody deleted {:?} behind the API server's back", key.as_str());
+            return Err(self.store.bereft(why).await);
+        }
+        if stored.deleted {
+            return Ok(match self.values.remove(&key) {
+                Some(previous) => {
+                    self.reached = revision;
+                    Some(Event::Delete { key, previous, revision })
+                }
+                // It was told already; what was left of it has gone.
+                None => self.progress(revision),
+            });
+        }
+        let entry = stored.entry()?;
+        let previous = self.values.insert(key, entry.value.clone());
+        self.reached = revision;
+        Ok(Some(Event::Put { entry, previous }))
+    }
+
+    fn progress(&mut self, revision: Revision) -> Option<Event> {
+        let more = revision > self.reached;
+        self.reached = self.reached.max(revision);
+        more.then_some(Event::Progress(revision))
+    }
+}

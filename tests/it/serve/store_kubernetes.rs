@@ -1,0 +1,98 @@
+//! The API server on the store in Kubernetes: the real binary, with a real kube-apiserver behind
+//! it and a scripted one before it.
+
+use http::Method;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::store::{KINDS, namespaced, object, send};
+use crate::{
+    storage::kube_apiserver,
+    support::{
+        client::Client,
+        server::{Server, World, brief},
+    },
+};
+
+async fn started(world: &World, namespace: &str) -> (Server, Client) {
+    let kubeconfig = kube_apiserver::shared().master();
+    let (namespace, kubeconfig) = (
+        format!("--store-namespace={namespace}"),
+        format!("--store-kubeconfig={}", kubeconfig.display()),
+    );
+    let server = world.start("unused", &["--store=kubernetes", &namespace, &kubeconfig]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    (server, client)
+}
+
+fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+/// `TYPE name` of each event after a revision, in a watch of a second.
+async fn events(client: &Client, range: &str, from: u64) -> Vec<String> {
+    let path = format!("{range}?watch=1&timeoutSeconds=1&resourceVersion={from}");
+    let reply = send(client, "GET", &path, String::new()).await;
+    assert_eq!(reply.status, 200, "{}", brief(&reply));
+    let events = reply.body.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let line = |event: Value| {
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{} {name}", event["type"].as_str().unwrap())
+    };
+    events.map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_servers_on_kubernetes_serve_one_store_and_watches_outlive_a_kill() {
+    let (world, kube) = (World::new().await, kube_apiserver::shared());
+    kube.namespace("served").await;
+    let (mut one, first) = started(&world, "served").await;
+    let (_two, second) = started(&world, "served").await;
+    for kind in KINDS {
+        let created = send(&first, "POST", &namespaced(kind), object(kind, "kept")).await;
+        assert_eq!(created.status, 201, "{}", brief(&created));
+        let again = send(&second, "POST", &namespaced(kind), object(kind, "kept")).await;
+        assert_eq!(again.status, 409, "{}", brief(&again));
+        let path = format!("{}/kept", namespaced(kind));
+        let found = send(&second, "GET", &path, String::new()).await;
+        assert_eq!(found.status, 200, "{}", brief(&found));
+        assert_eq!(found.json(), created.json(), "one store");
+        let labels = json!({"metadata": {"labels": {"seen": "yes"}}}).to_string();
+        let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"seen": "no"}}});
+        let refused = send(&second, "PATCH", &path, stale.to_string()).await;
+        assert_eq!(refused.status, 409, "{}", brief(&refused));
+        let patched = send(&second, "PATCH", &path, labels).await;
+        assert_eq!(patched.status, 200, "{}", brief(&patched));
+        assert!(revision(&patched.json()) > revision(&created.json()));
+        let list = send(&first, "GET", &namespaced(kind), String::new()).await.json();
+        assert_eq!(list["items"][0]["metadata"]["labels"]["seen"], "yes", "{list}");
+    }
+    let pilots = namespaced("pilots");
+    let known = revision(&send(&first, "GET", &pilots, String::new()).await.json());
+    one.signal(Signal::SIGKILL);
+    one.ended().await;
+    let created = send(&second, "POST", &pilots, object("pilots", "later")).await;
+    assert_eq!(created.status, 201, "{}", brief(&created));
+    let deleted = send(&second, "DELETE", &format!("{pilots}/kept"), String::new()).await;
+    assert_eq!(deleted.status, 200, "{}", brief(&deleted));
+
+    // Whoever watched the server that was killed goes on at the next one, and lists nothing again.
+    let (_one, first) = started(&world, "served").await;
+    for client in [&first, &second] {
+        assert_eq!(events(client, &pilots, known).await, ["ADDED later", "DELETED kept"]);
+    }
+    let list = send(&first, "GET", &pilots, String::new()).await.json();
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list}");
+
+    // What lies behind has no owners and no finalizers, so nobody else's garbage is collected.
+    let path = "/apis/store.navigator.jetstack.io/v1/namespaces/served/storedobjects";
+    let (status, stored) = kube.ask(Method::GET, path, &Value::Null).await;
+    assert_eq!(status, 200, "{stored}");
+    let items = stored["items"].as_array().unwrap();
+    assert_eq!(items.len(), KINDS.len() + 1, "one for each object, and the store's own");
+    for item in items {
+        let metadata = &item["metadata"];
+        assert!(metadata["ownerReferences"].is_null() && metadata["finalizers"].is_null());
+    }
+}
