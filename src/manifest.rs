@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 mod keeper;
 
+use self::keeper::Kept;
 use crate::{
     api::{
         GROUP,
@@ -15,7 +16,7 @@ use crate::{
         names::{self, UID, label, port},
         scheme::Scheme,
     },
-    engine::rbac,
+    engine::{rbac, stored_object},
 };
 
 /// Where the embedded store's claim is mounted.
@@ -42,6 +43,8 @@ pub enum Store {
         /// Secret with `ca.crt`, `tls.crt` and `tls.key` for them; plain text when absent.
         secret: Option<String>,
     },
+    /// The Kubernetes API itself, hence two replicas and no claim.
+    Kubernetes,
 }
 
 /// What an install may choose.
@@ -88,7 +91,11 @@ pub fn objects(settings: &Settings, scheme: &Scheme) -> Vec<Value> {
     objects.extend(user_roles(scheme));
     if settings.store == Store::Embedded {
         objects.push(store_claim(settings));
-        objects.extend(keeper::objects(&settings.namespace));
+        objects.extend(keeper::objects(&settings.namespace, Kept::Claim));
+    }
+    if settings.store == Store::Kubernetes {
+        objects.push(stored_object_definition());
+        objects.extend(keeper::objects(&settings.namespace, Kept::Definition));
     }
     objects.push(apiserver_service(settings));
     objects.push(apiserver_deployment(settings));
@@ -185,12 +192,16 @@ fn apiserver_access(settings: &Settings) -> Vec<Value> {
         rule("apps", &["statefulsets"], &[], &["list"]),
         rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),
     ]);
-    let own_rules = json!([
+    let mut own_rules = vec![
         // A create names nothing yet, so it cannot be limited to a name.
         rule("", &["secrets", "configmaps"], &[], &["create"]),
         rule("", &["secrets"], &[names::TLS_SECRET], &["get", "update"]),
         rule("", &["configmaps"], &[names::STORE_CONFIG_MAP], &["get", "update"]),
-    ]);
+    ];
+    if settings.store == Store::Kubernetes {
+        let all = ["get", "list", "watch", "create", "update", "patch", "delete"];
+        own_rules.push(rule(stored_object::GROUP, &[stored_object::PLURAL], &[], &all));
+    }
     vec![
         object("v1", "ServiceAccount", name, namespace, "apiserver"),
         with(
@@ -270,6 +281,16 @@ fn user_roles(scheme: &Scheme) -> Vec<Value> {
             ]),
         ),
     ]
+}
+
+/// The kind in which objects are kept. What it holds goes with it.
+fn stored_object_definition() -> Value {
+    let name = stored_object::definition_name();
+    let api_version = "apiextensions.k8s.io/v1";
+    with(
+        object(api_version, "CustomResourceDefinition", &name, None, STORE_COMPONENT),
+        json!({"spec": stored_object::definition()}),
+    )
 }
 
 fn store_claim(settings: &Settings) -> Value {
@@ -390,6 +411,12 @@ fn apiserver_deployment(settings: &Settings) -> Value {
             }
             (2, rolling, mounts, volumes)
         }
+        Store::Kubernetes => {
+            args.push("--store=kubernetes".into());
+            args.push(format!("--store-namespace={}", settings.namespace));
+            let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
+            (2, rolling, json!([]), json!([]))
+        }
     };
     args.push("--audit-log-path=-".into());
     let mut container = json!({
@@ -509,6 +536,23 @@ mod tests {
         assert!(find(&objects, "PersistentVolumeClaim", names::APISERVER).is_none());
         let args = spec["template"]["spec"]["containers"][0]["args"].to_string();
         assert!(args.contains("--etcd-servers=https://etcd-0:2379,https://etcd-1:2379"), "{args}");
+    }
+
+    #[test]
+    fn the_kubernetes_store_brings_its_kind_and_the_rights_to_it_alone() {
+        let settings = Settings { store: Store::Kubernetes, ..Settings::default() };
+        let objects = objects(&settings, Scheme::new(&[]));
+        let name = stored_object::definition_name();
+        let definition = find(&objects, "CustomResourceDefinition", &name).unwrap();
+        assert_ne!(definition["spec"]["group"], GROUP);
+        assert!(find(&objects, "PersistentVolumeClaim", names::APISERVER).is_none());
+        let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
+        assert_eq!(spec["replicas"], 2);
+        let has_rights =
+            |object: &&Value| object["rules"].to_string().contains(stored_object::GROUP);
+        let kinds: Vec<_> =
+            objects.iter().filter(has_rights).map(|object| &object["kind"]).collect();
+        assert_eq!(kinds, ["Role"], "in its own namespace only");
     }
 
     #[test]

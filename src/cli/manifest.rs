@@ -20,6 +20,7 @@ use crate::{
   navigator manifest | kubectl apply -f -
   navigator manifest --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379 \\
     --etcd-secret etcd-tls
+  navigator manifest --store kubernetes | kubectl apply -f -
   navigator manifest --image registry.example.org/navigator:v0.2.0")]
 pub(crate) struct Args {
     /// Image of every role, and of the pilots.
@@ -51,6 +52,8 @@ enum StoreKind {
     Embedded,
     /// An etcd cluster; two replicas.
     Etcd,
+    /// The Kubernetes API itself; two replicas.
+    Kubernetes,
 }
 
 pub(crate) fn run(args: Args, databases: Databases) -> u8 {
@@ -82,8 +85,11 @@ fn store(
     secret: Option<String>,
 ) -> Result<Store, &'static str> {
     match kind {
-        StoreKind::Embedded if !servers.is_empty() => Err("--etcd-servers needs --store etcd"),
+        StoreKind::Embedded | StoreKind::Kubernetes if !servers.is_empty() => {
+            Err("--etcd-servers needs --store etcd")
+        }
         StoreKind::Embedded => Ok(Store::Embedded),
+        StoreKind::Kubernetes => Ok(Store::Kubernetes),
         StoreKind::Etcd => {
             let verified = servers.iter().any(|server| server.starts_with("https://"));
             if verified && secret.is_none() {

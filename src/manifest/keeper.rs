@@ -1,5 +1,6 @@
-//! Keeps the embedded store when Navigator is taken away: kube-apiserver refuses to delete its
-//! claim, and the namespace around it, until somebody says that the store shall go too.
+//! Keeps the store when Navigator is taken away: kube-apiserver refuses to delete the claim of the
+//! embedded store, or the definition of the kind that holds objects in Kubernetes, and the namespace
+//! around them, until somebody says that the store shall go too.
 //!
 //! The databases would run on without it, but nobody would know them any more. What holds in a
 //! request is decided by kube-apiserver alone, so it holds while none of our processes runs.
@@ -7,16 +8,27 @@
 use serde_json::{Value, json};
 
 use super::{STORE_COMPONENT, object, with};
-use crate::api::names::{self, annotation};
+use crate::{
+    api::names::{self, annotation},
+    engine::stored_object,
+};
 
 /// Name of the policy and of its binding.
 const KEEPER: &str = "navigator-store-keeper";
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 
+/// What holds the store.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kept {
+    Claim,
+    Definition,
+}
+
 /// The policy and its binding. They come after what they keep: `kubectl delete -f` goes through the
 /// manifest in the order of `kubectl apply`, and must be refused before the policy is gone.
-pub(super) fn objects(namespace: &str) -> [Value; 2] {
+pub(super) fn objects(namespace: &str, kept: Kept) -> [Value; 2] {
     let (claim, says_yes) = (names::APISERVER, annotation::DELETE_STORE);
+    let definition = stored_object::definition_name();
     let allowed = |object: &str| {
         format!(
             "(has({object}.metadata.annotations) && '{says_yes}' in {object}.metadata.annotations \
@@ -31,10 +43,32 @@ pub(super) fn objects(namespace: &str) -> [Value; 2] {
     let is_namespace = format!(
         "request.resource.resource == 'namespaces' && oldObject.metadata.name == '{namespace}'"
     );
-    let is_claim = format!(
-        "request.resource.resource == 'persistentvolumeclaims' && oldObject.metadata.name == \
-         '{claim}' && request.namespace == '{namespace}'"
-    );
+    let is_kept = match kept {
+        Kept::Claim => format!(
+            "request.resource.resource == 'persistentvolumeclaims' && oldObject.metadata.name == \
+             '{claim}' && request.namespace == '{namespace}'"
+        ),
+        Kept::Definition => format!(
+            "request.resource.resource == 'customresourcedefinitions' && oldObject.metadata.name \
+             == '{definition}'"
+        ),
+    };
+    let deletion = |group: &str, resources: &[&str]| {
+        json!({
+            "apiGroups": [group],
+            "apiVersions": ["v1"],
+            "operations": ["DELETE"],
+            "resources": resources,
+            "scope": "*",
+        })
+    };
+    let rules = match kept {
+        Kept::Claim => vec![deletion("", &["namespaces", "persistentvolumeclaims"])],
+        Kept::Definition => vec![
+            deletion("", &["namespaces"]),
+            deletion("apiextensions.k8s.io", &["customresourcedefinitions"]),
+        ],
+    };
     let message = format!(
         "this would delete the store of Navigator, which knows every database that it runs. To keep \
          the store, delete everything else; to delete it too, annotate this object with \
@@ -49,18 +83,12 @@ pub(super) fn objects(namespace: &str) -> [Value; 2] {
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {},
                 "objectSelector": {},
-                "resourceRules": [{
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["DELETE"],
-                    "resources": ["namespaces", "persistentvolumeclaims"],
-                    "scope": "*",
-                }],
+                "resourceRules": rules,
             },
             // Asked once without an object for a whole collection, then for each object of it.
             "matchConditions": [{
                 "name": "is-the-store",
-                "expression": format!("oldObject != null && (({is_namespace}) || ({is_claim}))"),
+                "expression": format!("oldObject != null && (({is_namespace}) || ({is_kept}))"),
             }],
             "validations": [{"expression": goes, "message": message, "reason": "Forbidden"}],
         }}),

@@ -1,16 +1,33 @@
 //! The API server on the store in Kubernetes: the real binary, with a real kube-apiserver behind
 //! it and a scripted one before it.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
 use http::Method;
+use navigator::{
+    apiserver::storage::{
+        Error, PageRequest, Storage,
+        kubernetes::{Config, Kubernetes},
+    },
+    engine::stored_object,
+    manifest::{self, Settings, Store},
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::store::{KINDS, namespaced, object, send};
 use crate::{
-    storage::kube_apiserver,
+    scheme,
+    storage::{
+        keys::{key, pilots},
+        kube_apiserver,
+    },
     support::{
         client::Client,
-        server::{Server, World, brief},
+        server::{PATIENCE, Server, World, brief},
     },
 };
 
@@ -95,4 +112,93 @@ async fn two_servers_on_kubernetes_serve_one_store_and_watches_outlive_a_kill() 
         let metadata = &item["metadata"];
         assert!(metadata["ownerReferences"].is_null() && metadata["finalizers"].is_null());
     }
+}
+
+/// What `navigator manifest --store kubernetes` installs for a store in this namespace.
+async fn install(kube: &kube_apiserver::Server, namespace: &str) {
+    kube.namespace(namespace).await;
+    let settings = Settings {
+        store: Store::Kubernetes,
+        namespace: namespace.to_owned(),
+        ..Settings::default()
+    };
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    for object in manifest::objects(&settings, scheme()) {
+        let path = match object["kind"].as_str().unwrap() {
+            "Role" => format!("{rbac}/roles"),
+            "RoleBinding" if object["metadata"]["namespace"] == namespace => {
+                format!("{rbac}/rolebindings")
+            }
+            "ValidatingAdmissionPolicy" => format!("{admission}/validatingadmissionpolicies"),
+            "ValidatingAdmissionPolicyBinding" => {
+                format!("{admission}/validatingadmissionpolicybindings")
+            }
+            _ => continue,
+        };
+        let (status, said) = kube.ask(Method::POST, &path, &object).await;
+        assert_eq!(status, 201, "{path}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_manifest_installs_is_enough_and_is_kept() {
+    let (kube, namespace) = (kube_apiserver::shared(), "installed");
+    install(kube, namespace).await;
+    let user = format!("system:serviceaccount:{namespace}:navigator-apiserver");
+    let kubeconfig = kube.kubeconfig(&user, &["system:serviceaccounts"]);
+    let open = async |namespace: &str| {
+        let (kubeconfig, namespace) = (Some(kubeconfig.clone()), namespace.to_owned());
+        Kubernetes::connect(&Config { kubeconfig, namespace }).await.unwrap()
+    };
+    let store = open(namespace).await;
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = store.establish().await {
+        assert!(Instant::now() < deadline, "{error:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let value = Bytes::from_static(b"value");
+    let created = store.create(&key("ns", "a"), value.clone()).await.unwrap();
+    let mut events = store.watch(&pilots(), created).await.unwrap();
+    let updated = store.update(&key("ns", "a"), created, value).await.unwrap();
+    assert_eq!(events.next().await.unwrap().unwrap().revision(), updated);
+    assert_eq!(store.list(&pilots(), PageRequest::default()).await.unwrap().entries.len(), 1);
+    store.delete(&key("ns", "a"), updated).await.unwrap();
+    let past = store.current_revision().await.unwrap();
+    assert!(store.advance(past).await.unwrap() > past);
+    // Nowhere else.
+    let refused = open("default").await.establish().await.unwrap_err();
+    let text = navigator::error::chain(&refused).to_string();
+    assert!(matches!(refused, Error::Unavailable { .. }) && text.contains("403"), "{text}");
+
+    // Whoever takes Navigator away by its manifest keeps what it knows.
+    let definition = format!(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
+        stored_object::definition_name()
+    );
+    let home = format!("/api/v1/namespaces/{namespace}");
+    for path in [&definition, &home] {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // As if: others keep their objects there.
+            let dry = format!("{path}?dryRun=All");
+            let (status, said) = kube.ask(Method::DELETE, &dry, &Value::Null).await;
+            if status == 403 && said["message"].as_str().unwrap().contains("delete-store=true") {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{path}: {status} {said}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    let says_yes =
+        json!({"metadata": {"annotations": {"navigator.jetstack.io/delete-store": "true"}}});
+    let (status, said) = kube.ask(Method::PATCH, &home, &says_yes).await;
+    assert_eq!(status, 200, "{said}");
+    let dry = format!("{home}?dryRun=All");
+    let (status, said) = kube.ask(Method::DELETE, &dry, &Value::Null).await;
+    assert_eq!(status, 200, "{said}");
+
+    // Kubernetes adds nothing to the definition, so applying the manifest again changes nothing.
+    let (_, defined) = kube.ask(Method::GET, &definition, &Value::Null).await;
+    assert_eq!(defined["spec"], stored_object::definition());
 }
