@@ -249,7 +249,7 @@ async fn install(
         open(&config.store, rt),
     )?;
     let timing = match &config.store {
-        Store::Embedded(_) => StoreMetrics::new(),
+        Store::Embedded(_) | Store::Kubernetes(_) => StoreMetrics::new(),
         Store::Etcd(_) => StoreMetrics::new().of_etcd(),
     };
     timing.register(rt.metrics());

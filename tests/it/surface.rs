@@ -80,7 +80,8 @@ impl ReviewAccess for Rules {
         request: &'a RequestInfo,
     ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
         let forbidden = *self.0.lock().unwrap() == Some(request.verb().as_str());
-        let decision = if forbidden { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) };
+        let decision =
+            if forbidden { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) };
         Box::pin(async move { Ok(decision) })
     }
 }
