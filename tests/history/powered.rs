@@ -6,7 +6,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use navigator::{
     apiserver::{
-        admission::{Admit, Plugins, namespace::NamespaceLifecycle, pilot_status::PilotStatus},
+        admission::{
+            Admit, Plugins,
+            namespace::{NamespaceLifecycle, Namespaces},
+            pilot_status::PilotStatus,
+        },
         authn::{self, Authenticator, TokenReviews},
         authz::{AccessReviews, Authorizer},
         certs::Serving,
@@ -63,7 +67,7 @@ pub(crate) async fn serve(arguments: &[String]) {
     let mut guard = identity::start(Arc::clone(&store), scheme, &client, NAMESPACE, &rt);
     guard.until_decided().await;
     let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
-        Arc::new(NamespaceLifecycle::start(&client, &rt)),
+        Arc::new(NamespaceLifecycle::new(Arc::new(Namespaces::start(&client, &rt)))),
         Arc::new(PilotStatus::new(NAMESPACE)),
     ]));
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(&metrics)));
