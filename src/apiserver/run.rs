@@ -132,7 +132,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let process = Box::new(Process::new());
     rt.metrics().register(process).expect("every metric has a name of its own");
     let starting = rt.readiness().add("start");
-    let client = client(config.kubeconfig.as_deref()).await?;
+    let client = client(&kubernetes(config.kubeconfig.as_deref()).await?)?;
     let audit = Trail::open(&config.audit, &metrics, &rt).await?;
     let serving = Arc::new(Serving::new(Arc::clone(&metrics)));
     let files = match &config.certificate {
@@ -256,7 +256,7 @@ async fn install(
     let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     guard.until_decided().await;
-    let admission = admission(config, client, rt);
+    let admission = admission(config, client, rt).await?;
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
     let state = AppState::start(scheme, &store, &admission, guard.clone(), rt, closing);
@@ -269,7 +269,11 @@ async fn install(
 }
 
 /// Who has a say about writes, in the order in which they are asked.
-fn admission(config: &Config, client: &kube::Client, rt: &Runtime) -> Arc<dyn Admit> {
+async fn admission(
+    config: &Config,
+    client: &kube::Client,
+    rt: &Runtime,
+) -> Result<Arc<dyn Admit>, Error> {
     let AdmissionPlugins { namespaces: lifecycle, webhooks: sorts } = config.admission;
     let metrics = AdmissionMetrics::new();
     metrics.register(rt.metrics());
@@ -281,8 +285,12 @@ fn admission(config: &Config, client: &kube::Client, rt: &Runtime) -> Arc<dyn Ad
             .push(Arc::new(Counted::new(NamespaceLifecycle::new(Arc::clone(&namespaces)), timing)));
     }
     plugins.push(Arc::new(PilotStatus::new(&config.namespace)));
-    let webhooks = Webhooks::start(client, sorts, namespaces, metrics, rt);
-    Arc::new(Plugins::new(plugins).with_webhooks(webhooks))
+    // Writes wait for them, so what follows them pauses for seconds. A client's own retries, of
+    // which nobody is told, pause for minutes.
+    let mut following = kubernetes(config.kubeconfig.as_deref()).await?;
+    following.default_retry = false;
+    let webhooks = Webhooks::start(&self::client(&following)?, sorts, namespaces, metrics, rt);
+    Ok(Arc::new(Plugins::new(plugins).with_webhooks(webhooks)))
 }
 
 /// Opens the store. An etcd, or a kube-apiserver, that does not answer is waited for; while it
@@ -322,16 +330,20 @@ async fn open_kubernetes(
     Ok(store)
 }
 
-async fn client(kubeconfig: Option<&std::path::Path>) -> Result<kube::Client, Error> {
+/// How to reach kube-apiserver.
+async fn kubernetes(kubeconfig: Option<&std::path::Path>) -> Result<kube::Config, Error> {
     let wrong = |error: Box<dyn std::error::Error + Send + Sync>| Error::Kubernetes(error);
-    let config = match kubeconfig {
+    match kubeconfig {
         Some(path) => {
             let read = kube::config::Kubeconfig::read_from(path).map_err(|e| wrong(e.into()))?;
             let options = kube::config::KubeConfigOptions::default();
             let config = kube::Config::from_custom_kubeconfig(read, &options).await;
-            config.map_err(|error| wrong(error.into()))?
+            config.map_err(|error| wrong(error.into()))
         }
-        None => kube::Config::incluster().map_err(|error| wrong(error.into()))?,
-    };
-    kube::Client::try_from(config).map_err(|error| wrong(error.into()))
+        None => kube::Config::incluster().map_err(|error| wrong(error.into())),
+    }
+}
+
+fn client(config: &kube::Config) -> Result<kube::Client, Error> {
+    kube::Client::try_from(config.clone()).map_err(|error| Error::Kubernetes(error.into()))
 }

@@ -196,18 +196,26 @@ async fn a_kube_apiserver_that_was_away_and_is_back_is_served_from_on() {
     server.up();
     assert!(answers(&store).await >= created);
     let updated = store.update(&key("ns", "a"), created, VALUE).await.unwrap();
-    // Its memory of events is new: who cannot go on is told, and from where he can.
-    let from = match store.watch(&pilots(), created).await {
-        Ok(_) => created,
-        Err(Error::Compacted { oldest, .. }) => oldest,
-        Err(error) => panic!("{error:?}"),
+    // Its memory of events is new: who cannot go on is told, now or with the first event, and
+    // from where he can.
+    let mut from = created;
+    let mut events = loop {
+        let told = match store.watch(&pilots(), from).await {
+            Ok(mut events) => match timeout(Duration::from_secs(2), events.next()).await {
+                Ok(Some(Err(error))) => error,
+                Ok(_) | Err(_) => break events,
+            },
+            Err(error) => error,
+        };
+        let Error::Compacted { oldest, .. } = told else { panic!("{told:?}") };
+        assert!(oldest > from, "{oldest:?}");
+        from = oldest;
     };
     let page = store
         .list(&pilots(), PageRequest { at: Some(from), ..PageRequest::default() })
         .await
         .unwrap();
     assert_eq!(page.entries.len(), 1);
-    let mut events = store.watch(&pilots(), from).await.unwrap();
     store.delete(&key("ns", "a"), updated).await.unwrap();
     loop {
         match timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap() {
