@@ -87,8 +87,7 @@ impl RequestMetrics {
             ),
             sli_duration: histograms(
                 "apiserver_request_sli_duration_seconds",
-                "Seconds until a response began, without what the server is not to blame for; so \
-                 far there is no such thing.",
+                "Seconds until a response began. Upstream leaves out webhooks; here their time counts.",
                 &SLI_SECONDS,
                 labels,
             ),
