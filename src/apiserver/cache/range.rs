@@ -45,6 +45,12 @@ impl Waiting {
         waiting.entry(range.as_str().into()).or_default().subscribe()
     }
 
+    /// How many wait for a range.
+    pub(super) fn count(&self, range: &Range) -> usize {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get(range.as_str()).map_or(0, watch::Sender::receiver_count)
+    }
+
     /// Forgets a range that nobody waits for any more.
     pub(super) fn left(&self, range: &Range) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,11 +111,13 @@ mod tests {
         let range = Range::Under(Prefix::resource("g", "pilots").unwrap());
         let waiting = Waiting::default();
         let (one, other) = (waiting.subscribe(&range), waiting.subscribe(&range));
+        assert_eq!(waiting.count(&range), 2);
         drop(one);
         waiting.left(&range);
-        assert_eq!(waiting.0.lock().unwrap().len(), 1);
+        assert_eq!((waiting.0.lock().unwrap().len(), waiting.count(&range)), (1, 1));
         drop(other);
         waiting.left(&range);
+        assert_eq!(waiting.count(&range), 0);
         assert_eq!(waiting.0.lock().unwrap().len(), 0);
     }
 }

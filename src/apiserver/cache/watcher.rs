@@ -3,7 +3,8 @@
 //! Nothing is sent to it but "look again", so a slow watcher holds up nobody and needs no
 //! buffer; when the window goes faster than it reads, it ends with `TooOld`. The first change
 //! after a pause is seen at once; those that come right behind it are taken together, or each
-//! would cost every watcher a wake-up and a write to its connection.
+//! would cost every watcher a wake-up and a write to its connection: the longer the more there
+//! are who would be woken.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -17,8 +18,18 @@ use super::{super::storage::Revision, Cache, Error, Event, range::Range};
 /// Changes that one look takes along.
 const CHUNK: usize = 256;
 
-/// Between two looks at a window that changes all the time.
+/// Between two looks at a window that changes all the time, at least.
 const PACE: Duration = Duration::from_millis(4);
+/// For each who looks at the same: about twice what it costs to wake one and to write to it.
+const PACE_EACH: Duration = Duration::from_micros(100);
+/// And at most: nobody notices it of a change that is one of many.
+const SLOWEST: Duration = Duration::from_millis(32);
+
+/// Between two looks of each of so many watchers.
+fn pace(watchers: usize) -> Duration {
+    let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
+    PACE_EACH.saturating_mul(watchers).clamp(PACE, SLOWEST)
+}
 
 /// The changes of a range, in revision order, none missing and none twice.
 pub struct Watcher {
@@ -62,8 +73,7 @@ impl Watcher {
     /// The next change. An error ends the watch: its client has to list again. Cancel-safe.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                self.returned = event.object().revision;
+            if let Some(event) = self.ready() {
                 return Ok(event);
             }
             if let Some(failure) = self.failure.take() {
@@ -74,10 +84,18 @@ impl Watcher {
             if self.ready.is_empty() && self.failure.is_none() {
                 // The cache cannot go first: this holds it.
                 drop(self.changed.changed().await);
-                time::sleep_until(self.found + PACE).await;
+                let pace = pace(self.cache.waiting.count(&self.range));
+                time::sleep_until(self.found + pace).await;
                 self.found = Instant::now();
             }
         }
+    }
+
+    /// The next change, if it was taken out of the window already.
+    pub fn ready(&mut self) -> Option<Event> {
+        let event = self.ready.pop_front()?;
+        self.returned = event.object().revision;
+        Some(event)
     }
 
     /// The revision that a bookmark may state: every change up to it was returned.
@@ -102,5 +120,16 @@ impl Watcher {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_watchers_look_less_often() {
+        let millis = |watchers| pace(watchers).as_millis();
+        assert_eq!([0, 1, 40, 200, 1000, usize::MAX].map(millis), [4, 4, 4, 20, 32, 32]);
     }
 }

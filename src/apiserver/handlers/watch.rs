@@ -1,12 +1,12 @@
 //! Watch: one JSON object per line, sent as soon as it is known.
 //!
-//! Owns the stream: initial state, changes, bookmarks, the end. Every write to the connection
-//! is one event, and the body never waits for a second one.
+//! Owns the stream: initial state, changes, bookmarks, the end. Lines that are there go to the
+//! connection together, and the body never waits for a second one.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::body::Body;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::{Response, StatusCode, header};
 use rand::Rng;
@@ -33,6 +33,8 @@ use crate::{
 const LEAST: Duration = Duration::from_secs(1800);
 /// Between bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
+/// Lines are gathered until a frame has so many bytes: that of a TLS record.
+const FRAME: usize = 16 * 1024;
 /// The last bookmark comes this long before the end, so that the client still reads it.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
@@ -54,7 +56,8 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
         viewer,
         state: VecDeque::new(),
         state_ends: None,
-        pending: VecDeque::new(),
+        pending: None,
+        left: None,
         events: None,
         bookmarks: options.allow_watch_bookmarks.then(|| Schedule::new(timeout)),
         end: Instant::now() + timeout,
@@ -67,13 +70,13 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
         Ok(events) => feed.begin(events),
         Err(error) => feed.fail(&error),
     }
-    let lines = stream::unfold(feed, |mut feed| async {
-        feed.next().await.map(|line| (Ok::<_, Infallible>(line), feed))
+    let frames = stream::unfold(feed, |mut feed| async {
+        feed.next().await.map(|frame| (Ok::<_, Infallible>(frame), feed))
     });
     Response::builder()
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, "application/json")
-        .body(Body::from_stream(lines))
+        .body(Body::from_stream(frames))
         .map_err(ApiError::internal)
 }
 
@@ -109,8 +112,10 @@ struct Feed {
     state: VecDeque<Arc<Cached>>,
     /// The state was sent when the client has seen this revision.
     state_ends: Option<Revision>,
-    /// Lines that wait to be sent.
-    pending: VecDeque<Bytes>,
+    /// A line that goes before further events.
+    pending: Option<Bytes>,
+    /// A line that found no room in the last frame.
+    left: Option<Bytes>,
     /// Absent once the watch failed: what is pending is all that is left.
     events: Option<Events>,
     bookmarks: Option<Schedule>,
@@ -133,16 +138,15 @@ impl Feed {
 
     fn fail(&mut self, error: &ApiError) {
         self.events = None;
-        self.pending.push_back(line("ERROR", &error.to_value()));
+        self.pending = Some(line("ERROR", &error.to_value()));
     }
 
-    /// The next line; `None` ends the stream. Dropped half-way it loses nothing: an event is
+    /// The next lines; `None` ends the stream. Dropped half-way it loses nothing: an event is
     /// taken out of the cache's window and queued in one go.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(line) = self.waiting() {
-                self.metrics.sent(line.len());
-                return Some(line);
+            if let Some(frame) = self.frame() {
+                return Some(frame);
             }
             let events = self.events.as_mut()?;
             let bookmark_due = self.bookmarks.as_ref().map(|schedule| schedule.next);
@@ -156,7 +160,7 @@ impl Feed {
                 () = sleep_until(bookmark_due.unwrap_or(self.end)), if bookmark_due.is_some() => {
                     let revision = events.bookmark().to_string();
                     let line = self.bookmark_line(&revision, false);
-                    self.pending.push_back(line);
+                    self.pending = Some(line);
                     if let Some(schedule) = &mut self.bookmarks {
                         schedule.done();
                     }
@@ -164,7 +168,7 @@ impl Feed {
                 observed = events.next() => match observed {
                     Ok(observed) => {
                         let line = self.observed_line(&observed);
-                        self.pending.push_back(line);
+                        self.pending = Some(line);
                     }
                     Err(error) => {
                         let error = self.registry.watch_error(error);
@@ -175,16 +179,43 @@ impl Feed {
         }
     }
 
+    /// Lines that can be sent at once. One by itself is not copied.
+    fn frame(&mut self) -> Option<Bytes> {
+        let first = self.line()?;
+        let mut frame = BytesMut::new();
+        while let Some(line) = self.line() {
+            if frame.len().max(first.len()) + line.len() > FRAME {
+                self.left = Some(line);
+                break;
+            }
+            if frame.is_empty() {
+                frame.reserve(FRAME);
+                frame.extend_from_slice(&first);
+            }
+            frame.extend_from_slice(&line);
+        }
+        let frame = if frame.is_empty() { first } else { frame.freeze() };
+        Some(frame)
+    }
+
     /// A line that can be sent at once. The state is encoded as the client reads it.
-    fn waiting(&mut self) -> Option<Bytes> {
-        if let Some(object) = self.state.pop_front() {
-            return Some(self.object_line(EventType::Added, &object));
+    fn line(&mut self) -> Option<Bytes> {
+        if let Some(line) = self.left.take() {
+            return Some(line);
         }
-        if let Some(revision) = self.state_ends.take() {
+        let line = if let Some(object) = self.state.pop_front() {
+            self.object_line(EventType::Added, &object)
+        } else if let Some(revision) = self.state_ends.take() {
             self.metrics.listed();
-            return Some(self.bookmark_line(&revision.to_string(), true));
-        }
-        self.pending.pop_front()
+            self.bookmark_line(&revision.to_string(), true)
+        } else if let Some(line) = self.pending.take() {
+            line
+        } else {
+            let observed = self.events.as_mut()?.ready()?;
+            self.observed_line(&observed)
+        };
+        self.metrics.sent(line.len());
+        Some(line)
     }
 
     fn observed_line(&mut self, observed: &Observed) -> Bytes {

@@ -95,33 +95,39 @@ impl Events {
     pub async fn next(&mut self) -> Result<Observed, crate::apiserver::cache::Error> {
         loop {
             let event = self.watcher.next().await?;
-            if let Some(observed) = self.observe(event) {
+            if let Some(observed) = observe(&self.selector, event) {
                 return Ok(observed);
             }
         }
+    }
+
+    /// The next change that the client sees, if it needs not be waited for.
+    pub fn ready(&mut self) -> Option<Observed> {
+        let Self { selector, watcher, .. } = self;
+        std::iter::from_fn(|| watcher.ready()).find_map(|event| observe(selector, event))
     }
 
     /// The revision up to which the client has seen everything.
     pub fn bookmark(&mut self) -> Revision {
         self.watcher.bookmark()
     }
+}
 
-    /// A change of what is selected: entering is ADDED, leaving is DELETED.
-    fn observe(&self, event: Event) -> Option<Observed> {
-        let selects = |object: &Cached| self.selector.matches(&object.facets);
-        match event {
-            Event::Put { object, previous } => {
-                let before = previous.filter(|previous| selects(previous));
-                match (before, selects(&object)) {
-                    (None, false) => None,
-                    (None, true) => Some(Observed::Added(object)),
-                    (Some(_), true) => Some(Observed::Modified(object)),
-                    (Some(previous), false) => {
-                        Some(Observed::Deleted(Arc::new(previous.last_seen(object.revision))))
-                    }
+/// A change of what is selected: entering is ADDED, leaving is DELETED.
+fn observe(selector: &Selector, event: Event) -> Option<Observed> {
+    let selects = |object: &Cached| selector.matches(&object.facets);
+    match event {
+        Event::Put { object, previous } => {
+            let before = previous.filter(|previous| selects(previous));
+            match (before, selects(&object)) {
+                (None, false) => None,
+                (None, true) => Some(Observed::Added(object)),
+                (Some(_), true) => Some(Observed::Modified(object)),
+                (Some(previous), false) => {
+                    Some(Observed::Deleted(Arc::new(previous.last_seen(object.revision))))
                 }
             }
-            Event::Deleted { object, .. } => selects(&object).then_some(Observed::Deleted(object)),
         }
+        Event::Deleted { object, .. } => selects(&object).then_some(Observed::Deleted(object)),
     }
 }

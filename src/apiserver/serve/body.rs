@@ -27,7 +27,8 @@ pub(super) const STALLED: Duration = Duration::from_secs(10);
 
 /// Largest piece: a TLS record.
 const PIECE: usize = 16 * 1024;
-/// Largest last piece. HTTP/2 keeps it after we have let go of the stream.
+/// Largest last piece of a body whose end is known. HTTP/2 keeps it after we have let go of the
+/// stream.
 const LAST: usize = 1024;
 
 /// Whom a response waits for, and since when.
@@ -123,7 +124,7 @@ impl<G> Paced<G> {
     fn piece(&mut self) -> Frame<Bytes> {
         let length = match self.rest.len() {
             length if length > PIECE => PIECE,
-            length if length > LAST => length - LAST,
+            length if length > LAST && self.body.size_hint().upper() == Some(0) => length - LAST,
             length => length,
         };
         self.pace.hand();
@@ -202,5 +203,17 @@ mod tests {
         drop(body.frame().await);
         pace.stalled().await;
         assert!(handed.elapsed() >= STALLED && handed.elapsed() < STALLED * 2);
+    }
+
+    #[tokio::test]
+    async fn frames_of_a_body_without_a_known_end_stay_whole() {
+        let lines = [2000, 40_000].map(|length| Ok::<_, axum::Error>(vec![7; length]));
+        let lines = Body::from_stream(futures::stream::iter(lines));
+        let mut body = Paced::new(lines, Pace::new(), ());
+        let mut lengths = Vec::new();
+        while let Some(frame) = body.frame().await {
+            lengths.push(frame.unwrap().into_data().unwrap().len());
+        }
+        assert_eq!(lengths, [2000, 16_384, 16_384, 7232]);
     }
 }

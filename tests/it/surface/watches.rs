@@ -6,7 +6,7 @@ use axum::body::Body;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::{BETA, Server, pilot, pilots, revision};
+use super::{BETA, PATIENCE, Server, pilot, pilots, revision};
 use navigator::apiserver::{identity::Verdict, storage::Revision};
 
 fn watch(query: &str) -> String {
@@ -47,6 +47,34 @@ async fn without_a_revision_the_state_comes_first() {
         server.pilot("c").await;
         assert_eq!(lines.summary().await, "ADDED c", "{query}");
     }
+}
+
+/// Each frame costs the server and its client a system call, and more.
+#[tokio::test]
+async fn lines_that_are_there_go_out_together_and_in_order() {
+    let server = Server::start().await;
+    let names: Vec<String> = (0..60).map(|number| format!("p{number:02}")).collect();
+    for name in &names {
+        server.pilot(name).await;
+    }
+    let mut frames = Vec::new();
+    let mut lines = server.watch(&watch(""), "").await;
+    let mut seen = Vec::new();
+    while seen.len() < names.len() {
+        let frame = tokio::time::timeout(PATIENCE, lines.stream.next()).await;
+        let frame = frame.expect("the state comes at once").unwrap().unwrap();
+        let text = std::str::from_utf8(&frame).unwrap();
+        for line in text.strip_suffix('\n').expect("lines are whole").split('\n') {
+            let event: Value = serde_json::from_str(line).unwrap();
+            let name = event["object"]["metadata"]["name"].as_str().unwrap_or("-").to_owned();
+            seen.push(name);
+        }
+        frames.push(frame.len());
+    }
+    assert_eq!(seen[..names.len()], names);
+    let all: usize = frames.iter().sum();
+    assert!(frames.iter().all(|length| *length <= 16 * 1024), "{frames:?}");
+    assert!(frames.len() <= all / (8 * 1024) + 1, "{frames:?}");
 }
 
 /// What kube-controller-manager's informers send: without the marked bookmark they wait for ever.
