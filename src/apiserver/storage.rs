@@ -153,13 +153,11 @@ pub struct Page {
 pub enum Event {
     Put {
         entry: Entry,
-        /// The value before; absent when the key was created.
-        previous: Option<Bytes>,
+        /// There was no such key before.
+        created: bool,
     },
     Delete {
         key: Key,
-        /// The last value.
-        previous: Bytes,
         /// The revision of the deletion.
         revision: Revision,
     },

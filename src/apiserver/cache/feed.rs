@@ -158,13 +158,12 @@ enum Change {
 impl Change {
     fn read(cache: &Cache, event: Event) -> Self {
         match event {
-            Event::Put { entry, previous } => {
-                let happened =
-                    if previous.is_some() { EventType::Modified } else { EventType::Added };
+            Event::Put { entry, created } => {
+                let happened = if created { EventType::Added } else { EventType::Modified };
                 let reading = read_entry(cache, &entry, happened);
                 Self::Put { key: entry.key, reading, revision: entry.revision }
             }
-            Event::Delete { key, revision, .. } => Self::Delete { key, revision },
+            Event::Delete { key, revision } => Self::Delete { key, revision },
             Event::Progress(revision) => {
                 debug!(resource = cache.prefix.as_str(), revision = revision.0, "Progress");
                 Self::Progress(revision)

@@ -113,7 +113,7 @@ conformance! {
         a_watch_goes_from_history_to_the_present_without_a_gap,
         a_watch_does_not_repeat_its_start,
         a_watch_sees_its_own_range_only,
-        a_deletion_carries_the_last_value,
+        a_deletion_has_a_revision_of_its_own,
         a_second_life_begins_with_a_creation,
         a_failed_write_is_no_event,
         a_watch_in_the_future_fails,
@@ -280,7 +280,7 @@ impl Watch {
         next.expect("the watch goes on").expect("the watch does not fail")
     }
 
-    /// The next change, as `put name=value before` or `delete name before`.
+    /// The next change, as `create name=value`, `put name=value` or `delete name`.
     async fn line(&mut self) -> String {
         describe(&self.change().await)
     }
@@ -290,11 +290,11 @@ fn describe(event: &Event) -> String {
     let name = |key: &Key| key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
     match event {
-        Event::Put { entry, previous } => {
-            let before = previous.as_ref().map_or("-".to_owned(), text);
-            format!("put {}={} {before}", name(&entry.key), text(&entry.value))
+        Event::Put { entry, created } => {
+            let verb = if *created { "create" } else { "put" };
+            format!("{verb} {}={}", name(&entry.key), text(&entry.value))
         }
-        Event::Delete { key, previous, .. } => format!("delete {} {}", name(key), text(previous)),
+        Event::Delete { key, .. } => format!("delete {}", name(key)),
         Event::Progress(revision) => format!("progress {revision}"),
     }
 }

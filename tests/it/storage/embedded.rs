@@ -339,14 +339,3 @@ async fn a_file_of_zeros_is_refused_and_not_made_a_store() {
     assert!(matches!(error, OpenError::Corrupt { .. }), "{error:?}");
     assert!(fs::read(&file).unwrap() == zeros, "it was written to");
 }
-
-#[tokio::test]
-async fn an_event_of_a_reopened_store_carries_the_value_before() {
-    let Scratch { store, directory } = Scratch::new().await;
-    let created = store.create(&key("ns", "a"), VALUE).await.unwrap();
-    store.delete(&key("ns", "a"), created).await.unwrap();
-    drop(store);
-    let store = open(&directory.path().join("store")).await;
-    let event = store.watch(&pilots(), created).await.unwrap().next().await.unwrap().unwrap();
-    assert!(matches!(event, Event::Delete { previous, .. } if previous == VALUE));
-}

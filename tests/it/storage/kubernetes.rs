@@ -219,7 +219,7 @@ async fn a_kube_apiserver_that_was_away_and_is_back_is_served_from_on() {
     store.delete(&key("ns", "a"), updated).await.unwrap();
     loop {
         match timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap() {
-            Event::Delete { previous, .. } => break assert_eq!(previous, VALUE),
+            Event::Delete { key: gone, .. } => break assert_eq!(gone, key("ns", "a")),
             Event::Put { .. } | Event::Progress(_) => {}
         }
     }

@@ -62,16 +62,16 @@ impl Model {
 
     fn put(&mut self, n: u8, revision: Revision, value: Bytes) {
         let mut state = self.now();
-        let previous = state.insert(n, (revision, value.clone())).map(|(_, value)| value);
+        let created = state.insert(n, (revision, value.clone())).is_none();
         let entry = navigator::apiserver::storage::Entry { key: name(n), value, revision };
-        self.events.push(Event::Put { entry, previous });
+        self.events.push(Event::Put { entry, created });
         self.states.push((revision, state));
     }
 
     fn delete(&mut self, n: u8, revision: Revision) {
         let mut state = self.now();
-        let (_, previous) = state.remove(&n).unwrap();
-        self.events.push(Event::Delete { key: name(n), previous, revision });
+        state.remove(&n).unwrap();
+        self.events.push(Event::Delete { key: name(n), revision });
         self.states.push((revision, state));
     }
 }

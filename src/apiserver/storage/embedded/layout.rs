@@ -287,16 +287,14 @@ impl Snapshot {
             if !key.starts_with(prefix.as_str()) {
                 continue;
             }
-            let previous = previous.map(|(_, value)| Bytes::copy_from_slice(value));
             found.events.push(match value {
                 Some(value) => {
-                    Event::Put { entry: entry(key, (revision.value(), value)), previous }
+                    let created = previous.is_none();
+                    Event::Put { entry: entry(key, (revision.value(), value)), created }
                 }
-                None => Event::Delete {
-                    key: Key::from_stored(key.to_owned()),
-                    previous: previous.unwrap_or_default(),
-                    revision: found.reached,
-                },
+                None => {
+                    Event::Delete { key: Key::from_stored(key.to_owned()), revision: found.reached }
+                }
             });
         }
         Ok(found)

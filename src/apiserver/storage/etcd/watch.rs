@@ -7,7 +7,6 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use bytes::Bytes;
 use etcd_client::{EventType, WatchOptions};
 use futures::stream;
 use tokio::{
@@ -74,7 +73,6 @@ async fn open(etcd: &Etcd, range: &str, from: Revision) -> Result<etcd_client::W
     let options = WatchOptions::new()
         .with_prefix()
         .with_start_revision(number(from) + 1)
-        .with_prev_key()
         .with_progress_notify()
         .with_fragment();
     let mut client = etcd.client.watch_client().max_decoding_message_size(usize::MAX);
@@ -149,12 +147,13 @@ impl Watcher {
         let kv = event
             .kv()
             .ok_or_else(|| Error::Corrupt { reason: "etcd sent an event without a key".into() })?;
-        let previous = event.prev_kv().map(|kv| Bytes::copy_from_slice(kv.value()));
         Ok(match event.event_type() {
-            EventType::Put => Event::Put { entry: self.etcd.entry(kv)?, previous },
+            EventType::Put => Event::Put {
+                entry: self.etcd.entry(kv)?,
+                created: kv.create_revision() == kv.mod_revision(),
+            },
             EventType::Delete => Event::Delete {
                 key: self.etcd.key(kv.key())?,
-                previous: previous.unwrap_or_default(),
                 revision: revision(kv.mod_revision()),
             },
         })

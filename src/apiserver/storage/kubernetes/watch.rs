@@ -5,9 +5,8 @@
 //! a revision that something else in the cluster was written at says so, and then the object of
 //! the store, which is part of every watch, is written.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
-use bytes::Bytes;
 use futures::{TryStreamExt, stream};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
@@ -47,8 +46,8 @@ struct Watcher {
     beat_at: Instant,
     /// Every event up to here was read.
     reached: Revision,
-    /// The latest value of each key.
-    values: HashMap<Key, Bytes>,
+    /// Keys that there are.
+    present: HashSet<Key>,
     ended: bool,
 }
 
@@ -68,8 +67,7 @@ pub(super) async fn events(
     from: Revision,
 ) -> Result<WatchStream> {
     let begin = store.past(prefix, from).await?;
-    let values = begin.entries.iter().map(|entry| (entry.key.clone(), entry.value.clone()));
-    let values = values.collect();
+    let present = begin.entries.iter().map(|entry| entry.key.clone()).collect();
     let lines = match open(store, &selector(prefix), from).await {
         Err(Error::Compacted { .. }) => return Err(store.compacted(from).await),
         lines => lines?,
@@ -81,7 +79,7 @@ pub(super) async fn events(
         wanted: store.wanted.subscribe(),
         beat_at: Instant::now(),
         reached: from,
-        values,
+        present,
         ended: false,
     };
     // A revision that was forgotten may be refused by the first line; without one nobody waits.
@@ -226,19 +224,18 @@ impl Watcher {
             return Err(self.store.bereft(why).await);
         }
         if stored.deleted {
-            return Ok(match self.values.remove(&key) {
-                Some(previous) => {
-                    self.reached = revision;
-                    Some(Event::Delete { key, previous, revision })
-                }
+            return Ok(if self.present.remove(&key) {
+                self.reached = revision;
+                Some(Event::Delete { key, revision })
+            } else {
                 // It was told already; what was left of it has gone.
-                None => self.progress(revision),
+                self.progress(revision)
             });
         }
         let entry = stored.entry()?;
-        let previous = self.values.insert(key, entry.value.clone());
+        let created = self.present.insert(key);
         self.reached = revision;
-        Ok(Some(Event::Put { entry, previous }))
+        Ok(Some(Event::Put { entry, created }))
     }
 
     fn progress(&mut self, revision: Revision) -> Option<Event> {

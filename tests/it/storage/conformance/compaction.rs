@@ -60,8 +60,8 @@ pub(crate) async fn a_watch_from_the_compaction_itself_works(store: &dyn Storage
     let revisions = history(store).await;
     store.compact(revisions[2]).await.expect("compacts");
     let mut watch = Watch::start(store, revisions[2]).await;
-    assert_eq!(watch.line().await, "put a=3 2");
-    assert_eq!(watch.line().await, "put a=4 3");
+    assert_eq!(watch.line().await, "put a=3");
+    assert_eq!(watch.line().await, "put a=4");
 }
 
 pub(crate) async fn a_running_watch_outlives_compaction(store: &dyn Storage) {
@@ -69,11 +69,11 @@ pub(crate) async fn a_running_watch_outlives_compaction(store: &dyn Storage) {
     let mut watch = Watch::start(store, start).await;
     let revisions = history(store).await;
     for n in 0..5 {
-        assert!(watch.line().await.starts_with(&format!("put a={n} ")));
+        assert_eq!(watch.line().await, format!("put a={n}"));
     }
     store.compact(revisions[4]).await.expect("compacts");
     update(store, "a", revisions[4], "5").await;
-    assert_eq!(watch.line().await, "put a=5 4");
+    assert_eq!(watch.line().await, "put a=5");
 }
 
 pub(crate) async fn compaction_keeps_the_latest_values(store: &dyn Storage) {
@@ -140,5 +140,5 @@ pub(crate) async fn everything_can_be_compacted(store: &dyn Storage) {
     store.compact(latest).await.expect("compacts");
     let mut watch = Watch::start(store, latest).await;
     update(store, "a", revisions[4], "5").await;
-    assert_eq!(watch.line().await, "put a=5 4");
+    assert_eq!(watch.line().await, "put a=5");
 }
