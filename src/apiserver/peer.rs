@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     ops::Deref,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::SystemTime,
 };
 
@@ -21,8 +21,31 @@ pub struct Peer {
 #[derive(Debug, Default)]
 pub struct Presented {
     certificates: Vec<CertificateDer<'static>>,
-    /// Who trusts it, and until when: a signature is checked once for each connection and pool.
-    trusted: Mutex<Vec<(PoolId, SystemTime)>>,
+    /// Of the leaf, read once for each connection.
+    subject: OnceLock<Result<Subject, String>>,
+    /// What pools said of it: a signature is checked once for each connection and pool.
+    verdicts: Mutex<Vec<(PoolId, Verdict)>>,
+}
+
+/// Of whom a certificate is.
+#[derive(Debug)]
+pub struct Subject {
+    /// Empty when it has none.
+    pub common_name: String,
+    pub organisations: Vec<String>,
+    /// SHA-256 of the whole certificate, in hexadecimal digits.
+    pub fingerprint: String,
+    /// When it ends.
+    pub until: SystemTime,
+}
+
+/// What a pool of CAs says of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is good, until its first certificate ends.
+    Good { until: SystemTime },
+    /// None of the CAs issued it, which no time changes.
+    Stranger,
 }
 
 /// A pool of CAs; one that was loaded anew is another.
@@ -34,22 +57,37 @@ const POOLS: usize = 4;
 
 impl Presented {
     pub fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
-        Self { certificates, trusted: Mutex::default() }
+        Self { certificates, subject: OnceLock::new(), verdicts: Mutex::default() }
     }
 
-    /// Was it found good by this pool, and has not ended since?
-    pub fn is_trusted(&self, pool: PoolId) -> bool {
-        let trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        trusted.iter().any(|(known, until)| *known == pool && SystemTime::now() < *until)
+    /// Of whom the leaf is, or why it cannot be read; absent when nothing was presented.
+    pub fn subject(
+        &self,
+        read: impl FnOnce(&CertificateDer<'_>) -> Result<Subject, String>,
+    ) -> Option<Result<&Subject, &str>> {
+        let leaf = self.certificates.first()?;
+        let subject = self.subject.get_or_init(|| read(leaf));
+        Some(subject.as_ref().map_err(String::as_str))
     }
 
-    /// A pool found it good, until its first certificate ends.
-    pub fn trust(&self, pool: PoolId, until: SystemTime) {
-        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        if trusted.len() == POOLS {
-            trusted.remove(0);
+    /// What this pool said of it, as long as that holds.
+    pub fn verdict(&self, pool: PoolId) -> Option<Verdict> {
+        let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, verdict) = *verdicts.iter().find(|(known, _)| *known == pool)?;
+        match verdict {
+            Verdict::Good { until } if until <= SystemTime::now() => None,
+            verdict => Some(verdict),
         }
-        trusted.push((pool, until));
+    }
+
+    /// Remembers what a pool says of it.
+    pub fn judge(&self, pool: PoolId, verdict: Verdict) {
+        let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        verdicts.retain(|(known, _)| *known != pool);
+        if verdicts.len() == POOLS {
+            verdicts.remove(0);
+        }
+        verdicts.push((pool, verdict));
     }
 }
 
@@ -71,13 +109,16 @@ mod tests {
     fn trust_is_of_one_pool_and_ends() {
         let presented = Presented::new(Vec::new());
         let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
-        presented.trust(PoolId(1), now + hour);
-        presented.trust(PoolId(2), now - hour);
-        let trusted = |pool| presented.is_trusted(PoolId(pool));
-        assert_eq!([trusted(1), trusted(2), trusted(3)], [true, false, false]);
+        let good = |until| Verdict::Good { until };
+        presented.judge(PoolId(1), good(now + hour));
+        presented.judge(PoolId(2), good(now - hour));
+        presented.judge(PoolId(3), Verdict::Stranger);
+        let said = |pool| presented.verdict(PoolId(pool));
+        let expected = [Some(good(now + hour)), None, Some(Verdict::Stranger), None];
+        assert_eq!([said(1), said(2), said(3), said(4)], expected);
         for pool in 4..8 {
-            presented.trust(PoolId(pool), now + hour);
+            presented.judge(PoolId(pool), good(now + hour));
         }
-        assert_eq!([trusted(1), trusted(7)], [false, true], "few are remembered");
+        assert_eq!([said(1), said(7)], [None, Some(good(now + hour))], "few are remembered");
     }
 }

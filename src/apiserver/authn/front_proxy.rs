@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 
 use http::HeaderMap;
 
-use super::{
-    Identified, Rejected, User,
-    trust::FrontProxy,
-    x509::{common_name, parse},
+use super::{Identified, Rejected, User, trust::FrontProxy, x509};
+use crate::apiserver::{
+    peer::{Presented, Subject},
+    url::percent_decode,
 };
-use crate::apiserver::{peer::Presented, url::percent_decode};
 
 /// Identity headers of a stock aggregator; never passed on, configured or not.
 const STANDARD: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
@@ -22,11 +21,11 @@ pub(super) fn authenticate(
     chain: &Presented,
     headers: &HeaderMap,
 ) -> Identified {
-    let (Some(proxy), Some(leaf)) = (proxy, chain.first()) else { return Ok(None) };
+    let Some(proxy) = proxy.filter(|_| !chain.is_empty()) else { return Ok(None) };
     proxy.pool.verify(chain).map_err(Rejected::FrontProxyCertificate)?;
-    let name = common_name(&parse(leaf)?).unwrap_or_default();
-    if !proxy.allowed_names.is_empty() && !proxy.allowed_names.contains(&name) {
-        return Err(Rejected::FrontProxyName { name });
+    let Some(Subject { common_name, .. }) = x509::subject(chain)? else { return Ok(None) };
+    if !proxy.allowed_names.is_empty() && !proxy.allowed_names.contains(common_name) {
+        return Err(Rejected::FrontProxyName { name: common_name.clone() });
     }
     let first = |names: &[String]| {
         names.iter().find_map(|name| text(headers.get(name)?.as_bytes())).filter(|v| !v.is_empty())

@@ -12,7 +12,7 @@ use std::{
 
 use prometheus::Histogram;
 use rustls::{
-    RootCertStore,
+    CertificateError, RootCertStore,
     crypto::ring::default_provider,
     pki_types::{CertificateDer, UnixTime, pem::PemObject},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
@@ -21,7 +21,10 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Identified, Rejected, User, well_known};
-use crate::apiserver::peer::{PoolId, Presented};
+use crate::apiserver::peer::{PoolId, Presented, Subject, Verdict};
+
+/// What is said of a chain that none of the CAs issued.
+const STRANGER: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
 
 /// Pools that were made.
 static POOLS: AtomicU64 = AtomicU64::new(0);
@@ -77,54 +80,78 @@ impl Pool {
         let [leaf, intermediates @ ..] = &**chain else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
-        if chain.is_trusted(self.id) {
-            return Ok(());
+        match chain.verdict(self.id) {
+            Some(Verdict::Good { .. }) => return Ok(()),
+            Some(Verdict::Stranger) => return Err(STRANGER),
+            None => {}
         }
-        self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now())?;
-        if let Some(until) = first_end(chain) {
-            chain.trust(self.id, until);
+        let verdict = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
+        match &verdict {
+            Ok(_) => {
+                if let Some(until) = first_end(chain) {
+                    chain.judge(self.id, Verdict::Good { until });
+                }
+            }
+            Err(error) if *error == STRANGER => chain.judge(self.id, Verdict::Stranger),
+            Err(_) => {}
         }
-        Ok(())
+        verdict.map(|_| ())
     }
 }
 
 /// When the first of these certificates ends. Absent when one cannot be read: such a chain is
 /// checked each time.
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
-    let end = |der: &CertificateDer<'_>| {
-        let seconds = parse(der).ok()?.validity().not_after.timestamp();
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.try_into().ok()?))
-    };
-    chain.iter().map(end).min().flatten()
+    chain.iter().map(|der| end(&parse(der).ok()?)).min().flatten()
+}
+
+fn end(certificate: &X509Certificate<'_>) -> Option<SystemTime> {
+    let seconds = certificate.validity().not_after.timestamp();
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.try_into().ok()?))
+}
+
+/// Of whom the leaf is; absent when nothing was presented.
+pub(super) fn subject(chain: &Presented) -> Result<Option<&Subject>, Rejected> {
+    let subject = chain.subject(read).transpose();
+    subject.map_err(|why| Rejected::Unreadable(why.to_owned()))
+}
+
+fn read(leaf: &CertificateDer<'_>) -> Result<Subject, String> {
+    let certificate = parse(leaf)?;
+    let names = certificate.subject();
+    let common_name = names.iter_common_name().next().and_then(|name| name.as_str().ok());
+    let organisations = names.iter_organization().filter_map(|name| name.as_str().ok());
+    Ok(Subject {
+        common_name: common_name.unwrap_or_default().to_owned(),
+        organisations: organisations.map(str::to_owned).collect(),
+        fingerprint: hex(&Sha256::digest(leaf)),
+        until: end(&certificate).ok_or("it ends before 1970")?,
+    })
 }
 
 /// The user of a client certificate: its common name, its organisations as groups. A subject
 /// without a common name is nobody. `left`: seconds that certificates have yet.
 pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented, left: &Histogram) -> Identified {
-    let (Some(pool), Some(leaf)) = (pool, chain.first()) else { return Ok(None) };
+    let Some(pool) = pool.filter(|_| !chain.is_empty()) else { return Ok(None) };
     pool.verify(chain).map_err(Rejected::ClientCertificate)?;
-    let certificate = parse(leaf)?;
-    if let Some(time) = certificate.validity().time_to_expiration() {
-        left.observe(time.as_seconds_f64());
+    let Some(Subject { common_name, organisations, fingerprint, until }) = subject(chain)? else {
+        return Ok(None);
+    };
+    if let Ok(time) = until.duration_since(SystemTime::now()) {
+        left.observe(time.as_secs_f64());
     }
-    let Some(name) = common_name(&certificate) else { return Ok(None) };
-    let organisations = certificate.subject().iter_organization();
-    let groups = organisations.filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
-    let credential = format!("X509SHA256={}", hex(&Sha256::digest(leaf)));
+    if common_name.is_empty() {
+        return Ok(None);
+    }
+    let credential = format!("X509SHA256={fingerprint}");
     let extra = BTreeMap::from([(well_known::CREDENTIAL_ID.to_owned(), vec![credential])]);
+    let (name, groups) = (common_name.clone(), organisations.clone());
     Ok(Some(User { name, uid: None, groups, extra }))
 }
 
-pub(super) fn parse<'a>(leaf: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Rejected> {
-    match X509Certificate::from_der(leaf) {
-        Ok((_, certificate)) => Ok(certificate),
-        Err(error) => Err(Rejected::Unreadable(error.to_string())),
-    }
-}
-
-pub(super) fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
-    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
-    (!name.is_empty()).then(|| name.to_owned())
+fn parse<'a>(leaf: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
+    Ok(certificate)
 }
 
 fn hex(bytes: &[u8]) -> String {
