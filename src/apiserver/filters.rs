@@ -7,6 +7,7 @@
 mod deadline;
 mod impersonation;
 mod inflight;
+mod to_its_end;
 mod warnings;
 
 use std::{
@@ -28,7 +29,7 @@ pub use deadline::{Deadline, Deadlines};
 pub use inflight::Limits;
 pub use warnings::Warnings;
 
-use self::{impersonation::Wanted, inflight::Inflight};
+use self::{impersonation::Wanted, inflight::Inflight, to_its_end::ToItsEnd};
 use super::{
     audit::{Audit, Incoming, Trail},
     authn::{Authenticator, Rejected, TokenError, User},
@@ -122,7 +123,7 @@ impl Chain {
     /// Answers one request, whatever happens.
     ///
     /// A client that goes away drops the future that answers it, wherever that stands. A read may
-    /// end so. What may have changed something runs on as a task of its own: it keeps its seat,
+    /// end so. What may have changed something becomes a task of its own then: it keeps its seat,
     /// and its line gets into the audit trail.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let received = Timestamp::now();
@@ -131,9 +132,10 @@ impl Chain {
             return self.answer(request, info, received).await;
         }
         let chain = Arc::clone(self);
-        let written = self.writes.spawn(async move { chain.answer(request, info, received).await });
-        written.await.unwrap_or_else(|error| {
-            error!(%error, "A write ended without an answer");
+        let written = async move { chain.answer(request, info, received).await };
+        let written = AssertUnwindSafe(self.writes.track_future(written)).catch_unwind();
+        ToItsEnd::new(written).await.unwrap_or_else(|_| {
+            error!("A write ended without an answer");
             ApiError::internal("the request ended without an answer").into_response()
         })
     }

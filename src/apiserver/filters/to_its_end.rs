@@ -1,0 +1,74 @@
+//! A future that comes to its end, also when nobody waits for it any more.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::runtime::Handle;
+
+/// Runs where it is waited for, and, once it is dropped before its end, as a task of its own.
+/// Most are waited for, and spare the task and its wake-ups.
+pub(super) struct ToItsEnd<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+
+impl<F: Future<Output: Send> + Send + 'static> ToItsEnd<F> {
+    pub(super) fn new(future: F) -> Self {
+        Self(Some(Box::pin(future)))
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Future for ToItsEnd<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Some(future) = &mut self.0 else {
+            // Who is ready is not polled again.
+            return Poll::Pending;
+        };
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Drop for ToItsEnd<F> {
+    fn drop(&mut self) {
+        // Without a runtime the process is at its end.
+        if let (Some(future), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            drop(runtime.spawn(future));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, sync::Arc, time::Duration};
+
+    use tokio::sync::{Notify, oneshot};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_ends_where_it_is_waited_for() {
+        let here = tokio::task::try_id();
+        assert_eq!(ToItsEnd::new(async { tokio::task::try_id() }).await, here);
+    }
+
+    #[tokio::test]
+    async fn dropped_half_way_it_ends_elsewhere() {
+        let (go, (ended, end)) = (Arc::new(Notify::new()), oneshot::channel());
+        let begun = Arc::clone(&go);
+        let mut future = ToItsEnd::new(async move {
+            begun.notified().await;
+            ended.send(()).unwrap();
+        });
+        assert!(
+            poll_fn(|context| Poll::Ready(Pin::new(&mut future).poll(context))).await.is_pending()
+        );
+        drop(future);
+        go.notify_one();
+        tokio::time::timeout(Duration::from_secs(60), end).await.unwrap().unwrap();
+    }
+}
