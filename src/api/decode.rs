@@ -175,10 +175,10 @@ impl Collector<'_> {
         if self.path_length > MAX_PATH { Err(E::custom(weight::long_path())) } else { Ok(()) }
     }
 
-    fn leave(&mut self) {
-        if let Some(step) = self.path.pop() {
-            self.path_length -= step.length();
-        }
+    fn leave(&mut self) -> Option<Step> {
+        let step = self.path.pop()?;
+        self.path_length -= step.length();
+        Some(step)
     }
 
     fn number<E: serde::de::Error>(&mut self, number: Number) -> Result<Value, E> {
@@ -303,14 +303,18 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
                 continue;
             }
             self.weigh(weight::entry(map.len(), &key))?;
-            self.enter(Step::Key(key.clone()))?;
+            let again = map.contains_key(&key) && !repeated.contains(&key);
+            self.enter(Step::Key(key))?;
             let value = entries.next_value_seed(&mut *self)?;
-            if map.contains_key(&key) && !repeated.contains(&key) {
+            if again {
                 self.duplicate();
-                repeated.insert(key.clone());
             }
-            self.leave();
-            map.insert(key, value);
+            if let Some(Step::Key(key)) = self.leave() {
+                if again {
+                    repeated.insert(key.clone());
+                }
+                map.insert(key, value);
+            }
         }
         Ok(Value::Object(map))
     }
