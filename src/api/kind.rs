@@ -205,6 +205,11 @@ pub trait Kind: Send + Sync {
     /// The hub object as `version` shows it, with apiVersion and kind.
     fn encode(&self, version: Version, hub: &Value) -> Value;
 
+    /// Is the hub object what the first version shows?
+    fn shows_all(&self, hub: &Value) -> bool {
+        self.encode(self.versions()[0], hub) == *hub
+    }
+
     /// Reads what a store holds, in any version that was ever stored, into hub form. Unknown
     /// fields are kept.
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError>;

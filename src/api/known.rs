@@ -63,6 +63,22 @@ impl Known {
         Self::Opaque
     }
 
+    /// Is every field known?
+    pub(super) fn knows(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Object(fields), Value::Object(object)) => object
+                .iter()
+                .all(|(name, value)| fields.get(name).is_some_and(|known| known.knows(value))),
+            (Self::Map(known), Value::Object(object)) => {
+                object.values().all(|value| known.knows(value))
+            }
+            (Self::List(known, _), Value::Array(items)) => {
+                items.iter().all(|item| known.knows(item))
+            }
+            _ => true,
+        }
+    }
+
     /// Removes every field that is not known.
     pub(super) fn prune(&self, value: &mut Value) {
         match (self, value) {

@@ -35,6 +35,7 @@ use self::{
 };
 pub use self::{
     object::{Cached, Encoded, EventType, Form},
+    offers::Offered,
     range::Range,
     state::Event,
     watcher::Watcher,
@@ -291,11 +292,16 @@ impl Cache {
         self.wait_until(at_least.unwrap_or_default()).await
     }
 
-    /// What the registry wrote, so that nobody reads it again out of its bytes.
-    pub fn offer(&self, object: Arc<Cached>, stored: Bytes) {
-        if self.revision() < object.revision {
-            self.offers.add(object, stored);
-        }
+    /// What the registry is about to write as `stored`, so that nobody reads it again out of its
+    /// bytes.
+    pub fn offer(&self, key: &Key, form: Form, stored: Bytes, event: EventType) -> Offered<'_> {
+        self.offers.add(key, form, stored, event, self.revision())
+    }
+
+    /// The object that was offered and is written. Absent when the watch took it for another
+    /// write of the same bytes.
+    pub fn written(&self, offered: Offered<'_>, revision: Revision) -> Option<Arc<Cached>> {
+        offered.written(revision, self.revision() >= revision)
     }
 
     /// The object of an entry: that of the cache, if it is of the same revision, or a new one.
@@ -309,7 +315,8 @@ impl Cache {
     }
 
     fn decode(&self, entry: &Entry, event: EventType) -> Reading {
-        Cached::new(entry.key.clone(), (self.decode)(&entry.value)?, entry.revision, event)
+        let form = (self.decode)(&entry.value)?;
+        Ok(Cached::new(entry.key.clone(), form, entry.revision, event))
     }
 
     fn read_entry(&self, entry: &Entry, event: EventType) -> Shared {

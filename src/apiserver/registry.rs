@@ -35,7 +35,7 @@ pub use watch::{Events, Initial, Observed};
 use super::{
     admission::{Admit, Remarks},
     authn::User,
-    cache::{self, Cache, Cached, EventType, Form},
+    cache::{self, Cache, Cached, Form},
     load::{self, Share},
     options::{FieldValidation, WriteOptions},
     status::{ApiError, Resource, Result},
@@ -90,7 +90,7 @@ pub struct Object {
     pub size: usize,
     /// The memory that it takes, when that is much.
     pub share: Share,
-    /// As caches keep it, once it was written.
+    /// As caches keep it, if it is out of one or was written.
     pub shown: Option<Arc<Cached>>,
 }
 
@@ -105,7 +105,7 @@ impl Registry {
         let decode = move |bytes: &[u8]| {
             let (stored, owners) = split(bytes).map_err(|error| error.to_string())?;
             let hub = kind.decode_stored(stored).map_err(|error| error.to_string())?;
-            Ok(form(kind, &hub, owners))
+            form(kind, &hub, owners.as_ref())
         };
         let cache = Cache::new(Arc::clone(&store), range, Box::new(decode));
         Self { kind, store, cache, admission }
@@ -218,22 +218,11 @@ impl Registry {
         Ok(())
     }
 
-    /// An object that was written as `stored`. The cache has it before the store's watch shows it.
-    fn written(
-        &self,
-        key: Key,
-        (hub, owners): (Value, Option<Entries>),
-        revision: Revision,
-        stored: Bytes,
-        event: EventType,
-    ) -> Object {
-        let form = || form(self.kind, &hub, owners.clone());
-        let show = || Cached::new(key.clone(), form(), revision, event);
-        let shown = load::work(stored.len(), show).ok().map(Arc::new);
-        if let Some(shown) = &shown {
-            self.cache.offer(Arc::clone(shown), stored);
-        }
-        Object { shown, ..Object::new(key, (hub, owners), revision) }
+    /// An object as it is to be written.
+    fn ready(&self, hub: &Value, owners: Option<&Entries>) -> Result<Ready> {
+        let form = form(self.kind, hub, owners).map_err(ApiError::internal)?;
+        let stored = form.stored().unwrap_or_else(|| Self::to_bytes(hub, owners));
+        Ok(Ready { form, stored })
     }
 
     /// The hub without its revision, as a store keeps it.
@@ -268,7 +257,7 @@ impl Registry {
         small.then(|| {
             let ((hub, owners), size) = (cached.apart(), cached.json().len());
             let (key, revision) = (key.clone(), cached.revision);
-            Object { key, hub, owners, revision, size, share: Share::NONE, shown: None }
+            Object { key, hub, owners, revision, size, share: Share::NONE, shown: Some(cached) }
         })
     }
 
@@ -339,13 +328,22 @@ impl Registry {
     }
 }
 
+/// An object on its way to the store.
+struct Ready {
+    /// As caches keep it.
+    form: Form,
+    stored: Bytes,
+}
+
 /// An object as caches keep it.
-fn form(kind: &dyn Kind, hub: &Value, owners: Option<Entries>) -> Form {
+fn form(kind: &dyn Kind, hub: &Value, owners: Option<&Entries>) -> Result<Form, String> {
     let fields = kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect();
-    let object = kind.encode(kind.versions()[0], hub);
     // What a later release wrote is kept, and not shown.
-    let whole = object == *hub;
-    Form { object, owners, fields, whole }
+    if kind.shows_all(hub) {
+        Form::new(hub, owners, fields, true)
+    } else {
+        Form::new(&kind.encode(kind.versions()[0], hub), owners, fields, false)
+    }
 }
 
 /// A body, understood.

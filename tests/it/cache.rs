@@ -58,7 +58,7 @@ fn stopped(store: Arc<dyn Storage>) -> Arc<Cache> {
 
 fn decode(bytes: &[u8]) -> Result<Form, String> {
     let object = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    Ok(Form { object, owners: None, fields: Vec::new(), whole: true })
+    Form::new(&object, None, Vec::new(), true)
 }
 
 impl Running {

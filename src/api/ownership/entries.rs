@@ -7,14 +7,14 @@
 use std::fmt;
 
 use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error as _, MapAccess, Visitor},
-    ser::SerializeMap as _,
 };
 use serde_json::{Map, Value, value::RawValue};
 
 const METADATA: &str = "metadata";
 const MANAGED: &str = "managedFields";
+const REVISION: &str = "resourceVersion";
 
 /// The text of a list of entries.
 #[derive(Clone, Debug)]
@@ -117,8 +117,33 @@ pub fn split(json: &[u8]) -> Result<(Value, Option<Entries>), serde_json::Error>
 /// Writes one text of an object and its entries. It is the same for the same object: names are in
 /// order.
 pub fn join(json: &mut Vec<u8>, object: &Value, entries: Option<&Entries>) {
-    serde_json::to_writer(json, &Joined { object, entries })
-        .expect("a Value has string keys only, and a Vec takes all");
+    write(json, object, entries, Revision::Kept);
+}
+
+/// The same without the object's revision, and where that would stand: nowhere without metadata.
+pub fn join_but_revision(object: &Value, entries: Option<&Entries>) -> (Vec<u8>, Option<Gap>) {
+    let mut json = Vec::with_capacity(2048 + entries.map_or(0, |entries| entries.text().len()));
+    let gap = write(&mut json, object, entries, Revision::LeftOut);
+    (json, gap)
+}
+
+/// The place of `metadata.resourceVersion` in a text without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub at: usize,
+    /// No field stands before it.
+    first: bool,
+    /// No field stands behind it.
+    last: bool,
+}
+
+impl Gap {
+    /// What stands in it.
+    pub fn filling(self, revision: u64) -> String {
+        let before = if self.first { "" } else { "," };
+        let behind = if self.first && !self.last { "," } else { "" };
+        format!("{before}\"{REVISION}\":\"{revision}\"{behind}")
+    }
 }
 
 struct Split {
@@ -189,49 +214,91 @@ fn metadata(raw: &RawValue) -> Result<(Value, Option<Entries>), serde_json::Erro
     deserializer.deserialize_map(Fields)
 }
 
-struct Joined<'a> {
-    object: &'a Value,
-    entries: Option<&'a Entries>,
+/// What is written of `metadata.resourceVersion`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Revision {
+    Kept,
+    LeftOut,
 }
 
-impl Serialize for Joined<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (Some(fields), Some(entries)) = (self.object.as_object(), self.entries) else {
-            return self.object.serialize(serializer);
-        };
-        let mut object = serializer.serialize_map(None)?;
-        for (name, value) in fields {
-            match value.as_object().filter(|_| name == METADATA) {
-                Some(metadata) => object.serialize_entry(name, &Metadata { metadata, entries })?,
-                None => object.serialize_entry(name, value)?,
-            }
+fn write(
+    json: &mut Vec<u8>,
+    object: &Value,
+    entries: Option<&Entries>,
+    revision: Revision,
+) -> Option<Gap> {
+    let Some(fields) = object.as_object() else {
+        write_value(json, object);
+        return None;
+    };
+    let mut gap = None;
+    let mut separator = b'{';
+    for (name, value) in fields {
+        json.push(separator);
+        separator = b',';
+        write_value(json, name);
+        json.push(b':');
+        match value.as_object().filter(|_| name == METADATA) {
+            Some(metadata) => gap = Some(write_metadata(json, metadata, entries, revision)),
+            None => write_value(json, value),
         }
-        object.end()
     }
-}
-
-struct Metadata<'a> {
-    metadata: &'a Map<String, Value>,
-    entries: &'a Entries,
-}
-
-impl Serialize for Metadata<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut all = serializer.serialize_map(None)?;
-        let mut own = Some(self.entries);
-        for (name, value) in self.metadata {
-            if name.as_str() > MANAGED
-                && let Some(entries) = own.take()
-            {
-                all.serialize_entry(MANAGED, &entries.0)?;
-            }
-            all.serialize_entry(name, value)?;
-        }
-        if let Some(entries) = own {
-            all.serialize_entry(MANAGED, &entries.0)?;
-        }
-        all.end()
+    if fields.is_empty() {
+        json.push(b'{');
     }
+    json.push(b'}');
+    gap
+}
+
+fn write_metadata(
+    json: &mut Vec<u8>,
+    metadata: &Map<String, Value>,
+    entries: Option<&Entries>,
+    revision: Revision,
+) -> Gap {
+    json.push(b'{');
+    let begin = json.len();
+    let mut own = entries;
+    let mut gap = None;
+    let between = |json: &mut Vec<u8>| {
+        if json.len() > begin {
+            json.push(b',');
+        }
+    };
+    let entry = |json: &mut Vec<u8>, entries: &Entries| {
+        between(json);
+        write_value(json, MANAGED);
+        json.push(b':');
+        json.extend_from_slice(entries.text().as_bytes());
+    };
+    for (name, value) in metadata {
+        if name.as_str() > MANAGED
+            && let Some(entries) = own.take()
+        {
+            entry(json, entries);
+        }
+        if name.as_str() >= REVISION && gap.is_none() {
+            gap = Some(json.len());
+        }
+        if name == REVISION && revision == Revision::LeftOut {
+            continue;
+        }
+        between(json);
+        write_value(json, name);
+        json.push(b':');
+        write_value(json, value);
+    }
+    if let Some(entries) = own {
+        entry(json, entries);
+    }
+    let at = gap.unwrap_or(json.len());
+    let gap = Gap { at, first: at == begin, last: at == json.len() };
+    json.push(b'}');
+    gap
+}
+
+fn write_value(json: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(json, value).expect("a Value has string keys only, and a Vec takes all");
 }
 
 #[cfg(test)]
@@ -270,6 +337,40 @@ mod tests {
         let (_, none) = split(br#"{"metadata":{"managedFields":null}}"#).unwrap();
         assert_eq!(none, None);
         assert!(split(b"[]").is_err() && split(b"{} {}").is_err());
+    }
+
+    #[test]
+    fn a_revision_fits_into_its_gap() {
+        let entries = json!([{"manager": "m"}]);
+        for metadata in [
+            json!({}),
+            json!({"name": "a"}),
+            json!({"uid": "u"}),
+            json!({"name": "a", "uid": "u", "selfLink": "\"resourceVersion\":"}),
+            json!({"annotations": {"resourceVersion": "x"}, "managedFields": entries}),
+            json!({"managedFields": entries, "name": "a", "uid": "u"}),
+        ] {
+            let object = |revision: Option<&str>| {
+                let mut metadata = metadata.clone();
+                if let Some(revision) = revision {
+                    metadata["resourceVersion"] = revision.into();
+                }
+                json!({"kind": "K", "metadata": metadata, "spec": {"resourceVersion": "1"}})
+            };
+            for before in [None, Some("6")] {
+                let mut tree = object(before);
+                let own = Entries::take(&mut tree);
+                let (json, gap) = join_but_revision(&tree, own.as_ref());
+                let text = String::from_utf8(json).unwrap();
+                assert_eq!(text, object(None).to_string());
+                let gap = gap.unwrap();
+                let filled = [&text[..gap.at], &gap.filling(71), &text[gap.at..]].concat();
+                assert_eq!(filled, object(Some("71")).to_string());
+            }
+        }
+        for object in [json!({}), json!([1]), json!({"metadata": 1})] {
+            assert_eq!(join_but_revision(&object, None), (object.to_string().into_bytes(), None));
+        }
     }
 
     #[test]

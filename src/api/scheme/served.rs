@@ -168,6 +168,13 @@ impl<T: Hub> Kind for Served<T> {
         value
     }
 
+    fn shows_all(&self, hub: &Value) -> bool {
+        let head = |name: &str| hub.get(name).and_then(Value::as_str);
+        head("apiVersion") == Some(Self::NAMES.versions[0].api_version())
+            && head("kind") == Some(Self::NAMES.kind)
+            && self.known(Version::V1beta1).knows(hub)
+    }
+
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
         let written = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let version = Self::NAMES.versions.iter().find(|version| version.api_version() == written);

@@ -12,19 +12,40 @@ use super::super::{
 };
 use crate::api::{
     decode::weight,
-    ownership::{Entries, join, split},
+    ownership::{Entries, Gap, join, join_but_revision, split},
 };
 
-/// An object as its kind read it.
+/// An object as its kind shows it, without the revision that it gets.
 #[derive(Debug)]
 pub struct Form {
-    /// As the kind's first version shows it, without its owners.
-    pub object: Value,
-    pub owners: Option<Entries>,
-    /// Values of the kind's selectable fields, in their order.
-    pub fields: Vec<String>,
-    /// The store holds nothing of the object that is not shown.
-    pub whole: bool,
+    json: Bytes,
+    gap: Gap,
+    facets: Facets,
+    weight: usize,
+    whole: bool,
+}
+
+impl Form {
+    /// `object` as the kind's first version shows it, without its owners; `fields`: values of the
+    /// kind's selectable fields, in their order; `whole`: the store holds nothing of the object
+    /// that is not shown.
+    pub fn new(
+        object: &Value,
+        owners: Option<&Entries>,
+        fields: Vec<String>,
+        whole: bool,
+    ) -> Result<Self, String> {
+        let (json, gap) = join_but_revision(object, owners);
+        let gap = gap.ok_or("it has no metadata")?;
+        let facets = Facets::of(&object["metadata"], fields);
+        let seen = owners.map_or(0, |owners| weight::foresee(owners.text().as_bytes()));
+        Ok(Self { json: json.into(), gap, facets, weight: weight::of(object) + seen, whole })
+    }
+
+    /// What a store keeps of it, if that is all of the object.
+    pub fn stored(&self) -> Option<Bytes> {
+        self.whole.then(|| self.json.clone())
+    }
 }
 
 /// One object at one revision; never changes.
@@ -40,6 +61,8 @@ pub struct Cached {
     /// The event that most watchers get of it.
     event: EventType,
     shown: Encoded,
+    /// Where the revision stands in it.
+    gap: Gap,
     older: OnceLock<Encoded>,
     partial: OnceLock<Encoded>,
 }
@@ -83,6 +106,14 @@ impl Encoded {
         Self { line: line.into(), type_ }
     }
 
+    /// A text without a revision, under this one.
+    fn filled(type_: EventType, json: &[u8], gap: Gap, revision: Revision) -> Self {
+        let (before, behind) = json.split_at(gap.at);
+        let revision = gap.filling(revision.0);
+        let line = [type_.begin(), before, revision.as_bytes(), behind, END].concat();
+        Self { line: line.into(), type_ }
+    }
+
     pub fn json(&self) -> Bytes {
         self.line.slice(self.type_.begin().len()..self.line.len() - END.len())
     }
@@ -108,17 +139,21 @@ pub(super) type Shared = Result<Arc<Cached>, String>;
 
 impl Cached {
     /// The object under its revision.
-    pub fn new(key: Key, form: Form, revision: Revision, event: EventType) -> Result<Self, String> {
-        let Form { mut object, owners, fields, whole } = form;
-        let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
-        let metadata = metadata.ok_or("it has no metadata")?;
-        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
-        let facets = Facets::of(&object["metadata"], fields);
-        let seen = owners.as_ref().map_or(0, |owners| weight::foresee(owners.text().as_bytes()));
-        let weight = weight::of(&object) + seen;
-        let shown = Encoded::new(event, &object, owners.as_ref());
+    pub fn new(key: Key, form: Form, revision: Revision, event: EventType) -> Self {
+        let Form { json, gap, facets, weight, whole } = form;
+        let shown = Encoded::filled(event, &json, gap, revision);
         let (older, partial) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { key, revision, facets, weight, whole, event, shown, older, partial })
+        Self { key, revision, facets, weight, whole, event, shown, gap, older, partial }
+    }
+
+    /// Does a store keep the object in these bytes? Only known of what is shown whole.
+    pub fn is_kept_as(&self, stored: &[u8]) -> bool {
+        let json = self.json();
+        let behind = self.gap.at + self.gap.filling(self.revision.0).len();
+        self.whole
+            && json.len() - behind + self.gap.at == stored.len()
+            && json[..self.gap.at] == stored[..self.gap.at]
+            && json[behind..] == stored[self.gap.at..]
     }
 
     /// The same under the revision of a change that took it from its reader's sight.
@@ -134,6 +169,7 @@ impl Cached {
             whole: self.whole,
             event: EventType::Deleted,
             shown: Encoded::new(EventType::Deleted, &object, owners.as_ref()),
+            gap: self.gap,
             older: OnceLock::new(),
             partial: OnceLock::new(),
         }

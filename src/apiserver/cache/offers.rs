@@ -1,44 +1,115 @@
-//! Objects that the registry wrote, until the store's watch shows them: they need not be read
-//! out of their bytes again.
+//! Objects that the registry writes, from before the store has them until the store's watch shows
+//! them: they need not be read out of their bytes again. The watch is often faster than the
+//! store's answer to the registry.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use bytes::Bytes;
 
 use super::{
-    super::storage::{Entry, Revision},
-    Cached,
+    super::storage::{Entry, Key, Revision},
+    Cached, EventType, Form,
 };
 
 /// While no watch of the store is open nobody takes what is offered.
 const MOST: usize = 256;
 
 #[derive(Default)]
-pub(super) struct Offers(Mutex<BTreeMap<Revision, Offer>>);
+pub(super) struct Offers(Mutex<HashMap<Key, Vec<Arc<Offer>>>>);
 
-struct Offer {
-    object: Arc<Cached>,
+/// An object that is being written.
+#[derive(Debug)]
+pub(super) struct Offer {
+    key: Key,
     stored: Bytes,
+    event: EventType,
+    form: Mutex<Option<Form>>,
+    /// Under the revision of whoever came first, the registry or the watch.
+    made: OnceLock<Option<Arc<Cached>>>,
+}
+
+impl Offer {
+    /// The object under this revision. Absent when the other one saw another revision: then one of
+    /// them means another write of the same bytes.
+    fn at(&self, revision: Revision) -> Option<Arc<Cached>> {
+        let made = self.made.get_or_init(|| {
+            let form = self.form.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+            Some(Arc::new(Cached::new(self.key.clone(), form, revision, self.event)))
+        });
+        made.clone().filter(|made| made.revision == revision)
+    }
+}
+
+/// A write of the registry; its offer is withdrawn with it, unless the watch has yet to show it.
+#[must_use = "the offer stands as long as this lives"]
+pub struct Offered<'a> {
+    offers: &'a Offers,
+    offer: Arc<Offer>,
+    stands: bool,
+}
+
+impl Offered<'_> {
+    /// The store took it: the object, and whether the watch has shown it is for the caller to say.
+    pub(super) fn written(mut self, revision: Revision, shown: bool) -> Option<Arc<Cached>> {
+        self.stands = !shown;
+        self.offer.at(revision)
+    }
+}
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        if !self.stands {
+            self.offers.remove(&self.offer.key, |offer| Arc::ptr_eq(offer, &self.offer));
+        }
+    }
 }
 
 impl Offers {
-    pub(super) fn add(&self, object: Arc<Cached>, stored: Bytes) {
+    pub(super) fn add(
+        &self,
+        key: &Key,
+        form: Form,
+        stored: Bytes,
+        event: EventType,
+        shown: Revision,
+    ) -> Offered<'_> {
+        let (key, form) = (key.clone(), Mutex::new(Some(form)));
+        let offer = Arc::new(Offer { key, stored, event, form, made: OnceLock::new() });
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if offers.len() < MOST {
-            offers.insert(object.revision, Offer { object, stored });
+        if offers.len() >= MOST {
+            // Nobody took them while no watch was open.
+            offers.retain(|_, list| {
+                list.retain(|offer| match offer.made.get() {
+                    Some(made) => made.as_ref().is_some_and(|made| made.revision > shown),
+                    None => true,
+                });
+                !list.is_empty()
+            });
         }
+        if offers.len() < MOST {
+            offers.entry(offer.key.clone()).or_default().push(Arc::clone(&offer));
+        }
+        drop(offers);
+        Offered { offers: self, offer, stands: false }
     }
 
-    /// The object of this entry. Forgets all that is older: the watch has passed it. A store that
-    /// was put back gives a revision twice, so the bytes decide.
+    /// The object of this entry. Forgets it: the watch shows it now.
     pub(super) fn take(&self, entry: &Entry) -> Option<Arc<Cached>> {
+        let same = |offer: &Arc<Offer>| offer.stored == entry.value;
+        self.remove(&entry.key, same)?.at(entry.revision)
+    }
+
+    fn remove(&self, key: &Key, which: impl Fn(&Arc<Offer>) -> bool) -> Option<Arc<Offer>> {
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest = offers.split_off(&entry.revision);
-        *offers = rest;
-        let Offer { object, stored } = offers.remove(&entry.revision)?;
-        (object.key == entry.key && stored == entry.value).then_some(object)
+        let list = offers.get_mut(key)?;
+        let at = list.iter().position(which)?;
+        let offer = list.remove(at);
+        if list.is_empty() {
+            offers.remove(key);
+        }
+        Some(offer)
     }
 }

@@ -1,9 +1,11 @@
 //! Create: a new object with an identity of its own.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{
-    Call, Object, Registry, Understood,
+    Call, Object, Ready, Registry, Understood,
     admitted::{Options, Write},
     apply, meta,
     owners::Owners,
@@ -18,11 +20,11 @@ use crate::{
     },
     apiserver::{
         admission::Operation,
-        cache::EventType,
+        cache::{Cached, EventType},
         load::{self, Share},
         options::WriteOptions,
         status::{ApiError, Result},
-        storage,
+        storage::{self, Revision},
     },
 };
 
@@ -119,23 +121,36 @@ impl Registry {
                 return Err(ApiError::already_exists(self.resource(), &name));
             }
             // Nothing was stored, so there is no revision to show.
-            let revision = storage::Revision(0);
+            let revision = Revision(0);
             let share = Share::NONE;
             return Ok(Object { key, hub, owners, revision, size: weight, share, shown: None });
         }
-        let mut bytes = Self::to_bytes(&hub, owners.as_ref());
-        let mut created = self.store.create(&key, bytes.clone()).await;
+        let mut created = self.store_new(&key, &hub, owners.as_ref()).await?;
         if matches!(created, Err(storage::Error::TooLarge { .. })) && managed.is_none() {
             // Nobody asked for the owners, so the object comes first.
             owners = None;
-            bytes = Self::to_bytes(&hub, None);
-            created = self.store.create(&key, bytes.clone()).await;
+            created = self.store_new(&key, &hub, None).await?;
         }
         match created {
-            Ok(revision) => Ok(self.written(key, (hub, owners), revision, bytes, EventType::Added)),
+            Ok((revision, shown)) => {
+                Ok(Object { shown, ..Object::new(key, (hub, owners), revision) })
+            }
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
             Err(error) => Err(self.write_error(&name, &error)),
         }
+    }
+
+    /// Hands it to the store and the cache.
+    async fn store_new(
+        &self,
+        key: &storage::Key,
+        hub: &Value,
+        owners: Option<&Entries>,
+    ) -> Result<storage::Result<(Revision, Option<Arc<Cached>>)>> {
+        let Ready { form, stored } = load::work(weight::of(hub), || self.ready(hub, owners))?;
+        let offered = self.cache.offer(key, form, stored.clone(), EventType::Added);
+        let created = self.store.create(key, stored).await;
+        Ok(created.map(|revision| (revision, self.cache.written(offered, revision))))
     }
 
     /// Why a name cannot be had.

@@ -1,11 +1,13 @@
 //! Update and patch: one read, one compare-and-swap; a patch tries again when another write came
 //! between.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    Apply, Call, Object, Patch, Registry, Understood,
+    Apply, Call, Object, Patch, Ready, Registry, Understood,
     admitted::{Options, Write},
     apply::{self, Merged},
     meta, not_understood,
@@ -21,11 +23,11 @@ use crate::{
     },
     apiserver::{
         admission::Operation,
-        cache::EventType,
+        cache::{Cached, EventType},
         load,
         options::WriteOptions,
         status::{ApiError, Result},
-        storage::{self, Key},
+        storage::{self, Key, Revision},
     },
 };
 
@@ -92,15 +94,13 @@ impl Registry {
             };
 
             let ends = current.is_deleting() && self.may_end(&next);
-            let to_bytes = |owners: Option<&Entries>| {
-                load::work(current.size, || Self::to_bytes(&next, owners))
-            };
-            let mut bytes = to_bytes(owners.as_ref());
-            let same = if let Some(stored) = &stored {
-                bytes == *stored
-            } else {
-                let before = Self::to_stored(&current.hub);
-                bytes == Self::to_bytes(&before, current.owners.as_ref())
+            let ready =
+                |owners: Option<&Entries>| load::work(current.size, || self.ready(&next, owners));
+            let mut new = ready(owners.as_ref())?;
+            let same = match (&stored, &current.shown) {
+                (Some(stored), _) => new.stored == *stored,
+                (None, Some(shown)) => shown.is_kept_as(&new.stored),
+                (None, None) => false,
             };
             if same && !ends {
                 match stored {
@@ -116,24 +116,24 @@ impl Registry {
             }
             let read = current.revision;
             let mut written = if ends {
-                self.store.delete(&key, read).await
+                self.store.delete(&key, read).await.map(|revision| (revision, None))
             } else {
-                self.store.update(&key, read, bytes.clone()).await
+                self.store_changed(&key, read, new).await
             };
             if matches!(written, Err(storage::Error::TooLarge { .. })) && !change.is_apply() {
                 // Nobody asked for the owners, so the object comes first.
                 owners = None;
-                bytes = to_bytes(None);
-                written = self.store.update(&key, read, bytes.clone()).await;
+                new = ready(None)?;
+                written = self.store_changed(&key, read, new).await;
             }
-            let (next, share) = ((next, owners), current.share);
             match written {
-                Ok(revision) if ends => {
-                    return Ok(Object { share, ..Object::new(key, next, revision) });
-                }
-                Ok(revision) => {
-                    let written = self.written(key, next, revision, bytes, EventType::Modified);
-                    return Ok(Object { share, ..written });
+                Ok((revision, shown)) => {
+                    let share = current.share;
+                    return Ok(Object {
+                        share,
+                        shown,
+                        ..Object::new(key, (next, owners), revision)
+                    });
                 }
                 Err(storage::Error::Conflict { .. } | storage::Error::NotFound(_))
                     if stored.is_none() => {}
@@ -145,6 +145,19 @@ impl Registry {
                 Err(error) => return Err(self.write_error(name, &error)),
             }
         }
+    }
+
+    /// Hands it to the store and the cache.
+    async fn store_changed(
+        &self,
+        key: &Key,
+        read: Revision,
+        new: Ready,
+    ) -> storage::Result<(Revision, Option<Arc<Cached>>)> {
+        let Ready { form, stored } = new;
+        let offered = self.cache.offer(key, form, stored.clone(), EventType::Modified);
+        let revision = self.store.update(key, read, stored).await?;
+        Ok((revision, self.cache.written(offered, revision)))
     }
 
     /// The object as the store holds it, and its bytes.
