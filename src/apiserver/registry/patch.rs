@@ -2,6 +2,8 @@
 //!
 //! Pure: a patch is applied to the object as its version shows it.
 
+use std::io;
+
 use json_patch::{
     PatchOperation,
     jsonptr::{Pointer, resolve::Resolve as _},
@@ -25,6 +27,10 @@ const UNREAD: &str = "error decoding patch";
 
 /// Operations of a JSON patch; the same as kube-apiserver's.
 const MAX_OPERATIONS: usize = 10_000;
+
+/// Most bytes of JSON that all copies of a JSON patch together may add; the same as
+/// kube-apiserver's.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 /// Most items that all operations of a JSON patch together may look at or move: each that
 /// inserts into a list moves all behind it.
@@ -171,8 +177,10 @@ impl Patch {
 /// What the operations of a patch cost so far.
 #[derive(Default)]
 struct Effort {
-    /// Bytes of memory that copies take.
+    /// Bytes of JSON that copies add.
     copied: usize,
+    /// Bytes of memory that they take.
+    weight: usize,
     /// Items of lists that were looked at or moved.
     moved: usize,
 }
@@ -187,7 +195,8 @@ impl Effort {
             PatchOperation::Test(_) | PatchOperation::Remove(_) => (None, 0),
             PatchOperation::Copy(copy) => {
                 let source = object.resolve(&copy.from).map_err(refused)?;
-                self.copied += weight::of(source);
+                self.copied += json_length(source);
+                self.weight += weight::of(source);
                 (Some(&copy.from), weight::depth(source))
             }
             PatchOperation::Move(mv) => {
@@ -196,7 +205,15 @@ impl Effort {
                 (Some(&mv.from), weight::depth(source))
             }
         };
-        if self.copied > MAX_TREE {
+        if self.copied > MAX_COPIED {
+            return Err(refused(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {}, \
+                 exceeding the limit {MAX_COPIED}",
+                self.copied
+            )));
+        }
+        // Small maps take many times their text.
+        if self.weight > MAX_TREE {
             let most = MAX_TREE >> 20;
             return Err(refused(format!("copied values take more than {most} MiB of memory")));
         }
@@ -211,6 +228,28 @@ impl Effort {
         }
         Ok(())
     }
+}
+
+/// Bytes of a value as Go writes it.
+fn json_length(value: &Value) -> usize {
+    struct Length(usize);
+
+    impl io::Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Go writes these as `\u003c`, for the sake of HTML.
+            let escaped = bytes.iter().filter(|byte| matches!(byte, b'<' | b'>' | b'&')).count();
+            self.0 += bytes.len() + 5 * escaped;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, value).expect("a value has string keys, and counting works");
+    length.0
 }
 
 /// Items of the list in which the pointer ends.
@@ -302,6 +341,24 @@ mod tests {
             .map(|at| json!({"op": "copy", "from": "/a", "path": format!("/b{at}")}))
             .collect();
         assert_eq!(apply(&operations, object).unwrap_err().code(), 422);
+    }
+
+    /// Upstream's bound and text. Only what is copied counts, and as many bytes as Go writes.
+    #[test]
+    fn copies_are_measured_in_bytes_of_json() {
+        let copies = |many: usize| -> Vec<Value> {
+            let copy = |at| json!({"op": "copy", "from": "/a", "path": format!("/b{at}")});
+            (0..many).map(copy).collect()
+        };
+        let exact = json!({"a": "x".repeat((1 << 20) - 2), "other": "y".repeat(3 << 20)});
+        assert!(apply(&copies(3), exact).is_ok());
+        let longer = json!({"a": "x".repeat((1 << 20) - 1)});
+        let error = apply(&copies(3), longer).unwrap_err();
+        let text = "the accumulated size increase of copy is 3145731, exceeding the limit 3145728";
+        assert!(error.code() == 422 && error.why().contains(text), "{error:?}");
+        let escaped = json!({"a": "<>&".repeat(60_000)});
+        assert!(apply(&copies(2), escaped.clone()).is_ok());
+        assert!(apply(&copies(3), escaped).is_err());
     }
 
     #[test]
