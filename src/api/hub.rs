@@ -283,9 +283,9 @@ impl Hub for LeaderLease {
 
 fn read_surplus<S>(schemas: &Schemas, metadata: &ObjectMeta) -> Result<S, DecodeError>
 where
-    S: Default + DeserializeOwned + JsonSchema,
+    S: Default + DeserializeOwned + JsonSchema + 'static,
 {
-    surplus::read(metadata, &schemas.root_of::<S>())
+    surplus::read(metadata, &schemas.other::<S>())
         .map_err(|error| DecodeError::Invalid(vec![error]))
 }
 

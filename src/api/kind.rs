@@ -8,7 +8,7 @@ use std::{fmt, sync::LazyLock};
 
 use serde_json::Value;
 
-use super::{GROUP, field::ErrorList, ownership};
+use super::{GROUP, field::ErrorList, schema::compiled::Schema};
 
 /// A served version, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,8 +166,8 @@ pub trait Kind: Send + Sync {
         false
     }
     /// The schema by which objects of a version are merged in server-side apply.
-    fn merging(&self, _version: Version) -> &'static ownership::Schema {
-        static DEDUCED: LazyLock<ownership::Schema> = LazyLock::new(ownership::Schema::deduced);
+    fn merging(&self, _version: Version) -> &'static Schema {
+        static DEDUCED: LazyLock<Schema> = LazyLock::new(Schema::deduced);
         &DEDUCED
     }
     /// Writes into a new object what is the server's to write.

@@ -3,93 +3,106 @@
 //! Unknown fields of a request are dropped. Unknown fields of stored bytes were written by a
 //! newer server: they are kept, carried over every update, and never served.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::jiff::{Timestamp, fmt::strtime};
 use serde_json::Value;
 
+use super::schema::compiled::{Atom, Fields, Format, Schema, Unnamed};
+
+/// Is every field known?
+pub(super) fn knows(schema: &Schema, value: &Value) -> bool {
+    Known::root(schema).knows(value)
+}
+
+/// Removes every field that is not known.
+pub(super) fn prune(schema: &Schema, value: &mut Value) {
+    Known::root(schema).prune(value);
+}
+
+/// Copies the fields of `old` that are not known into `new`, where their place still exists:
+/// items of list maps by key, other items only while the list is unchanged.
+pub(super) fn carry(schema: &Schema, old: &Value, new: &mut Value) {
+    Known::root(schema).carry(old, new);
+}
+
+/// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.
+pub(super) fn repair_times(schema: &Schema, value: &mut Value) {
+    Known::root(schema).repair_times(value);
+}
+
 /// What a schema says about a value, as far as the walks here need it.
-#[derive(Debug)]
-pub(super) enum Known {
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    schema: &'a Schema,
+    atom: &'a Atom,
+}
+
+enum Shape<'a> {
     /// Nothing, or a scalar: every value below it is taken as it is.
     Opaque,
     Time,
-    Object(BTreeMap<String, Known>),
-    Map(Box<Known>),
+    Object(&'a Fields),
+    Map(Known<'a>),
     /// A list; with keys it is a list map.
-    List(Box<Known>, Vec<String>),
+    List(Known<'a>, &'a [Box<str>]),
 }
 
-/// No schema of ours nests as deep; a recursive one ends here.
-const MAX_DEPTH: usize = 32;
+impl<'a> Known<'a> {
+    fn root(schema: &'a Schema) -> Self {
+        Self { schema, atom: schema.atom(schema.root()) }
+    }
 
-impl Known {
-    /// Reads a root schema. apiVersion and kind are known at its top, whether it says so or not.
-    pub(super) fn of(root: &Value) -> Self {
-        let mut known = Self::read(root, root, 0);
-        if let Self::Object(fields) = &mut known {
-            for name in ["apiVersion", "kind"] {
-                fields.insert(name.to_owned(), Self::Opaque);
+    fn at(self, atom: &'a Atom) -> Self {
+        Self { atom, ..self }
+    }
+
+    fn field(self, fields: &Fields, name: &str) -> Option<Self> {
+        fields.get(name).map(|field| self.at(self.schema.atom(field.type_)))
+    }
+
+    fn shape(self) -> Shape<'a> {
+        let Self { schema, atom } = self;
+        match (atom.facts.unnamed, &atom.map, &atom.list) {
+            (Unnamed::Kept, _, _) => return Shape::Opaque,
+            (Unnamed::Unknown, Some(map), _) => return Shape::Object(&map.fields),
+            (_, _, Some(list)) => {
+                if let Some(items) = schema.items(atom) {
+                    return Shape::List(self.at(items), &list.keys);
+                }
             }
+            _ => {}
         }
-        known
+        match schema.entries(atom) {
+            Some(entries) => Shape::Map(self.at(entries)),
+            None if atom.facts.format == Format::DateTime => Shape::Time,
+            None => Shape::Opaque,
+        }
     }
 
-    fn read(root: &Value, schema: &Value, depth: usize) -> Self {
-        if depth > MAX_DEPTH || schema.get("x-kubernetes-preserve-unknown-fields").is_some() {
-            return Self::Opaque;
-        }
-        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-            return target.map_or(Self::Opaque, |target| Self::read(root, target, depth + 1));
-        }
-        if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-            let field = |(name, schema): (&String, &Value)| {
-                (name.clone(), Self::read(root, schema, depth + 1))
-            };
-            return Self::Object(properties.iter().map(field).collect());
-        }
-        if let Some(items) = schema.get("items") {
-            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-            let keys = keys.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-            return Self::List(Box::new(Self::read(root, items, depth + 1)), keys.collect());
-        }
-        if let Some(values) = schema.get("additionalProperties").filter(|v| v.is_object()) {
-            return Self::Map(Box::new(Self::read(root, values, depth + 1)));
-        }
-        if schema.get("format").and_then(Value::as_str) == Some("date-time") {
-            return Self::Time;
-        }
-        Self::Opaque
-    }
-
-    /// Is every field known?
-    pub(super) fn knows(&self, value: &Value) -> bool {
-        match (self, value) {
-            (Self::Object(fields), Value::Object(object)) => object
-                .iter()
-                .all(|(name, value)| fields.get(name).is_some_and(|known| known.knows(value))),
-            (Self::Map(known), Value::Object(object)) => {
+    fn knows(self, value: &Value) -> bool {
+        match (self.shape(), value) {
+            (Shape::Object(fields), Value::Object(object)) => object.iter().all(|(name, value)| {
+                self.field(fields, name).is_some_and(|known| known.knows(value))
+            }),
+            (Shape::Map(known), Value::Object(object)) => {
                 object.values().all(|value| known.knows(value))
             }
-            (Self::List(known, _), Value::Array(items)) => {
+            (Shape::List(known, _), Value::Array(items)) => {
                 items.iter().all(|item| known.knows(item))
             }
             _ => true,
         }
     }
 
-    /// Removes every field that is not known.
-    pub(super) fn prune(&self, value: &mut Value) {
-        match (self, value) {
-            (Self::Object(fields), Value::Object(object)) => object.retain(|name, value| {
-                let known = fields.get(name);
+    fn prune(self, value: &mut Value) {
+        match (self.shape(), value) {
+            (Shape::Object(fields), Value::Object(object)) => object.retain(|name, value| {
+                let known = self.field(fields, name);
                 known.inspect(|known| known.prune(value)).is_some()
             }),
-            (Self::Map(known), Value::Object(object)) => {
+            (Shape::Map(known), Value::Object(object)) => {
                 object.values_mut().for_each(|value| known.prune(value));
             }
-            (Self::List(known, _), Value::Array(items)) => {
+            (Shape::List(known, _), Value::Array(items)) => {
                 for item in items {
                     known.prune(item);
                 }
@@ -98,13 +111,36 @@ impl Known {
         }
     }
 
-    /// Copies the fields of `old` that are not known into `new`, where their place still exists:
-    /// items of list maps by key, other items only while the list is unchanged.
-    pub(super) fn carry(&self, old: &Value, new: &mut Value) {
-        match (self, old, new) {
-            (Self::Object(fields), Value::Object(old), Value::Object(new)) => {
+    /// Is `old` equal to `new` once it is pruned?
+    fn prunes_to(self, old: &Value, new: &Value) -> bool {
+        match (self.shape(), old, new) {
+            (Shape::Object(fields), Value::Object(old), Value::Object(new)) => {
+                let mut kept = 0;
+                let same = old.iter().all(|(name, old)| {
+                    let Some(known) = self.field(fields, name) else { return true };
+                    kept += 1;
+                    new.get(name).is_some_and(|new| known.prunes_to(old, new))
+                });
+                same && kept == new.len()
+            }
+            (Shape::Map(known), Value::Object(old), Value::Object(new)) => {
+                let same = |(name, old): (&String, &Value)| {
+                    new.get(name).is_some_and(|new| known.prunes_to(old, new))
+                };
+                old.len() == new.len() && old.iter().all(same)
+            }
+            (Shape::List(known, _), Value::Array(old), Value::Array(new)) => {
+                old.len() == new.len() && old.iter().zip(new).all(|(o, n)| known.prunes_to(o, n))
+            }
+            _ => old == new,
+        }
+    }
+
+    fn carry(self, old: &Value, new: &mut Value) {
+        match (self.shape(), old, new) {
+            (Shape::Object(fields), Value::Object(old), Value::Object(new)) => {
                 for (name, value) in old {
-                    match (fields.get(name), new.get_mut(name)) {
+                    match (self.field(fields, name), new.get_mut(name)) {
                         (Some(known), Some(new)) => known.carry(value, new),
                         // Who read an object of which nothing is known did not see it.
                         (Some(known), None) if !known.unseen(value) => {}
@@ -114,34 +150,29 @@ impl Known {
                     }
                 }
             }
-            (Self::Map(known), Value::Object(old), Value::Object(new)) => {
+            (Shape::Map(known), Value::Object(old), Value::Object(new)) => {
                 for (name, value) in old {
                     if let Some(new) = new.get_mut(name) {
                         known.carry(value, new);
                     }
                 }
             }
-            (Self::List(known, keys), Value::Array(old), Value::Array(new)) => {
+            (Shape::List(known, keys), Value::Array(old), Value::Array(new)) => {
                 known.carry_items(keys, old, new);
             }
             _ => {}
         }
     }
 
-    fn carry_items(&self, keys: &[String], old: &[Value], new: &mut [Value]) {
+    fn carry_items(self, keys: &[Box<str>], old: &[Value], new: &mut [Value]) {
         if keys.is_empty() {
-            let pruned = |value: &Value| {
-                let mut value = value.clone();
-                self.prune(&mut value);
-                value
-            };
-            if old.len() == new.len() && old.iter().zip(&*new).all(|(o, n)| pruned(o) == *n) {
+            if old.len() == new.len() && old.iter().zip(&*new).all(|(o, n)| self.prunes_to(o, n)) {
                 old.iter().zip(new).for_each(|(old, new)| self.carry(old, new));
             }
             return;
         }
         for new in new {
-            let same = |old: &&Value| keys.iter().all(|key| old.get(key) == new.get(key));
+            let same = |old: &&Value| keys.iter().all(|key| old.get(&**key) == new.get(&**key));
             if let Some(old) = old.iter().find(same) {
                 self.carry(old, new);
             }
@@ -149,33 +180,34 @@ impl Known {
     }
 
     /// Is this an object that holds fields, and none that is known?
-    fn unseen(&self, value: &Value) -> bool {
-        let (Self::Object(fields), Value::Object(object)) = (self, value) else { return false };
+    fn unseen(self, value: &Value) -> bool {
+        let (Shape::Object(fields), Value::Object(object)) = (self.shape(), value) else {
+            return false;
+        };
         let unseen = |(name, value): (&String, &Value)| {
-            fields.get(name).is_none_or(|known| known.unseen(value))
+            self.field(fields, name).is_none_or(|known| known.unseen(value))
         };
         !object.is_empty() && object.iter().all(unseen)
     }
 
-    /// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.
-    pub(super) fn repair_times(&self, value: &mut Value) {
-        match (self, value) {
-            (Self::Object(fields), Value::Object(object)) => {
+    fn repair_times(self, value: &mut Value) {
+        match (self.shape(), value) {
+            (Shape::Object(fields), Value::Object(object)) => {
                 for (name, value) in object {
-                    if let Some(known) = fields.get(name) {
+                    if let Some(known) = self.field(fields, name) {
                         known.repair_times(value);
                     }
                 }
             }
-            (Self::Map(known), Value::Object(object)) => {
+            (Shape::Map(known), Value::Object(object)) => {
                 object.values_mut().for_each(|value| known.repair_times(value));
             }
-            (Self::List(known, _), Value::Array(items)) => {
+            (Shape::List(known, _), Value::Array(items)) => {
                 for item in items {
                     known.repair_times(item);
                 }
             }
-            (Self::Time, Value::String(text)) => {
+            (Shape::Time, Value::String(text)) => {
                 if let Some(repaired) = repair_time(text) {
                     *text = repaired;
                 }
@@ -211,14 +243,16 @@ mod tests {
     use super::*;
 
     /// Pools by name, settings of any content, and a name.
-    fn known() -> Known {
+    fn schema() -> Schema {
         let any = json!({"x-kubernetes-preserve-unknown-fields": true});
-        Known::of(&json!({"properties": {
+        Schema::from_openapi(&json!({"properties": {
+            "kind": {"type": "string"},
             "metadata": {"properties": {"name": {"type": "string"}}},
             "spec": {"properties": {
                 "config": any,
                 "nodePools": {
                     "items": {"properties": {"name": {"type": "string"}}},
+                    "x-kubernetes-list-type": "map",
                     "x-kubernetes-list-map-keys": ["name"],
                 },
             }},
@@ -229,7 +263,7 @@ mod tests {
     fn unknown_fields_are_pruned_at_any_depth() {
         let mut value = json!({"kind": "ExampleCluster", "new": 1, "metadata": {"name": "a", "new": 1},
             "spec": {"new": 1, "config": {"any": 1}, "nodePools": [{"name": "p", "new": 1}]}});
-        known().prune(&mut value);
+        prune(&schema(), &mut value);
         assert_eq!(
             value,
             json!({"kind": "ExampleCluster", "metadata": {"name": "a"},
@@ -242,12 +276,44 @@ mod tests {
         let old = json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
             {"name": "a", "new": 1}, {"name": "b", "new": 2}, {"name": "c", "new": 3}]}});
         let mut new = json!({"spec": {"nodePools": [{"name": "c"}, {"name": "a"}, {"name": "d"}]}});
-        known().carry(&old, &mut new);
+        carry(&schema(), &old, &mut new);
         assert_eq!(
             new,
             json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
                 {"name": "c", "new": 3}, {"name": "a", "new": 1}, {"name": "d"}]}})
         );
+    }
+
+    #[test]
+    fn items_without_keys_are_carried_while_their_list_is_unchanged() {
+        let schema = Schema::from_openapi(&json!({"properties": {
+            "list": {"items": {"properties": {"a": {"items": {}}, "b": {}}}},
+        }}));
+        let old = json!({"list": [{"a": [1], "new": 1}, {"a": [2], "b": {"any": 1}}]});
+        for (list, expected) in [
+            (json!([{"a": [1]}, {"a": [2], "b": {"any": 1}}]), old["list"].clone()),
+            (json!([{"a": [1]}, {"a": [2], "b": {"any": 2}}]), Value::Null),
+            (json!([{"a": [1], "b": 1}, {"a": [2], "b": {"any": 1}}]), Value::Null),
+            (json!([{"a": [1]}, {"a": [2]}]), Value::Null),
+            (json!([{"a": [1]}]), Value::Null),
+        ] {
+            let mut new = json!({"list": list});
+            carry(&schema, &old, &mut new);
+            let expected = if expected.is_null() { list } else { expected };
+            assert_eq!(new["list"], expected);
+        }
+    }
+
+    #[test]
+    fn a_type_may_hold_itself() {
+        let schema = Schema::from_openapi(&json!({
+            "properties": {"child": {"$ref": "#/definitions/Node"}},
+            "definitions": {"Node": {"properties": {"child": {"$ref": "#/definitions/Node"}}}},
+        }));
+        let nested = |inmost: Value| (0..60).fold(inmost, |inner, _| json!({"child": inner}));
+        let mut value = nested(json!({"child": {}, "new": 1}));
+        prune(&schema, &mut value);
+        assert_eq!(value, nested(json!({"child": {}})));
     }
 
     #[test]

@@ -12,17 +12,18 @@ use super::{
     decode::Document,
     field::{ErrorList, FieldError, Path, Problem},
     kind::DecodeError,
-    known::Known,
+    known,
+    schema::compiled::Schema,
 };
 
 /// Rewrites a body of v1alpha1 in its current form, with what its kind does beyond that of all;
 /// returns warnings.
 pub(super) fn normalize(
-    known: &Known,
+    schema: &Schema,
     document: &mut Document,
     spec_of_kind: impl FnOnce(&mut Map<String, Value>, &mut Pass) -> Result<(), DecodeError>,
 ) -> Result<Vec<String>, DecodeError> {
-    known.repair_times(&mut document.value);
+    known::repair_times(schema, &mut document.value);
     conditions(&mut document.value);
     let mut pass = Pass::default();
     if let Some(Value::Object(spec)) = document.value.get_mut("spec") {

@@ -1,8 +1,8 @@
 //! Who wrote which field of an object: the rules of server-side apply.
 //!
-//! Owns `metadata.managedFields`: its text ([`Entries`]), sets of paths ([`Set`]) in the form FieldsV1, schemas compiled
-//! for merging ([`Schema`]), the walks over objects that need them, and what becomes of owners
-//! when somebody updates or applies ([`Tracker`]). Pure: conversion between versions is handed in
+//! Owns `metadata.managedFields`: its text ([`Entries`]), sets of paths ([`Set`]) in the form FieldsV1, the walks
+//! over objects by their [`Schema`], and what becomes of owners when somebody updates or applies
+//! ([`Tracker`]). Pure: conversion between versions is handed in
 //! as [`Versions`]. The rules are those of structured-merge-diff 6 and of apimachinery's
 //! `managedfields`; `tests/it/api/ownership.rs` holds them to upstream's own cases.
 
@@ -14,17 +14,16 @@ mod fields;
 mod items;
 mod managed;
 mod merge;
-mod openapi;
 mod problem;
 mod reconcile;
 mod remove;
-mod schema;
 mod set;
 mod tracker;
 mod updater;
 mod validate;
 mod value;
 
+pub use super::schema::compiled::Schema;
 pub use compare::{Comparison, compare};
 pub use element::{Element, Path, path_text};
 pub use entries::{Entries, Gap, join, join_but_revision, split};
@@ -34,7 +33,6 @@ pub use merge::merge;
 pub use problem::{Problem, Problems};
 pub use reconcile::reconcile;
 pub use remove::{extract, remove, with_keys};
-pub use schema::{Atom, Field, List, Map, Scalar, Schema, Type};
 pub use set::Set;
 pub use tracker::{Applied, Tracker};
 pub use updater::{Conflict, Error, Manager, Managers, Operation, Owned, Updater, Versions};

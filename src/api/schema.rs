@@ -5,11 +5,15 @@
 //! OpenAPI document of Kubernetes 1.34 (`scripts/kubernetes-definitions.py`), so that kube-aggregator finds them equal to its own.
 
 mod closed;
+mod compile;
+pub mod compiled;
 mod normal;
+pub(in crate::api) mod place;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{LazyLock, OnceLock},
+    any::TypeId,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
 };
 
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
@@ -17,10 +21,8 @@ use serde_json::{Map, Value, json};
 
 pub use closed::*;
 
-use super::{
-    conversion::pilot::Surplus as PilotSurplus, kind::Version, known::Known, ownership,
-    pilot_part::Part,
-};
+use self::compiled::Schema;
+use super::{conversion::pilot::Surplus as PilotSurplus, kind::Version, pilot_part::Part};
 
 /// Where definitions refer to each other.
 pub const REF_PREFIX: &str = "#/definitions/";
@@ -54,23 +56,17 @@ pub struct Schemas {
     parts: Vec<&'static Part>,
     rows: Vec<&'static Rows>,
     versions: [OnceLock<OfVersion>; Version::ALL.len()],
-    pilot_surplus: OnceLock<Value>,
+    pilot_surplus: OnceLock<Schema>,
+    /// Of types that are no kinds and are checked like one.
+    others: Mutex<HashMap<TypeId, Arc<Schema>>>,
 }
 
 /// The schemas of one version.
 #[derive(Debug)]
 struct OfVersion {
     definitions: Map<String, Value>,
-    kinds: BTreeMap<&'static str, OfKind>,
-}
-
-/// One kind in one version.
-#[derive(Debug)]
-struct OfKind {
-    root: Value,
-    known: Known,
-    /// Only a server merges.
-    merging: OnceLock<ownership::Schema>,
+    /// Who only describes kinds needs none.
+    kinds: OnceLock<BTreeMap<&'static str, Schema>>,
 }
 
 impl Schemas {
@@ -80,49 +76,30 @@ impl Schemas {
         parts: Vec<&'static Part>,
         rows: Vec<&'static Rows>,
     ) -> Self {
-        let (versions, pilot_surplus) = Default::default();
-        Self { kinds, clusters, parts, rows, versions, pilot_surplus }
+        let (versions, pilot_surplus, others) = Default::default();
+        Self { kinds, clusters, parts, rows, versions, pilot_surplus, others }
     }
 
     fn of(&self, version: Version) -> &OfVersion {
-        self.versions[version as usize].get_or_init(|| {
-            let definitions = self.generate(version);
-            let kinds = self.kinds_of(version).map(|kind| {
-                let root = root(version, kind.kind, &definitions);
-                let known = Known::of(&root);
-                (kind.kind, OfKind { root, known, merging: OnceLock::new() })
-            });
-            OfVersion { kinds: kinds.collect(), definitions: definitions.clone() }
+        self.versions[version as usize].get_or_init(|| OfVersion {
+            definitions: self.generate(version),
+            kinds: OnceLock::new(),
         })
     }
 
-    /// The schema of `kind` in `version`, with all `definitions` that it needs.
+    /// The schema of `kind` in `version`.
     ///
     /// # Panics
     /// When the version does not serve the kind: callers have it from the scheme.
-    pub fn kind(&self, version: Version, kind: &str) -> &Value {
-        &self.of_kind(version, kind).root
-    }
-
-    fn of_kind(&self, version: Version, kind: &str) -> &OfKind {
-        self.of(version).kinds.get(kind).expect("every served kind has a schema")
-    }
-
-    /// The schema of a kind, compiled for server-side apply.
-    ///
-    /// # Panics
-    /// As [`Self::kind`].
-    pub(super) fn merging(&self, version: Version, kind: &str) -> &ownership::Schema {
-        let of = self.of_kind(version, kind);
-        of.merging.get_or_init(|| ownership::Schema::from_openapi(&of.root))
-    }
-
-    /// Which fields the schema of a kind knows.
-    ///
-    /// # Panics
-    /// As [`Self::kind`].
-    pub(super) fn known(&self, version: Version, kind: &str) -> &Known {
-        &self.of_kind(version, kind).known
+    pub fn kind(&self, version: Version, kind: &str) -> &Schema {
+        let of = self.of(version);
+        let kinds = of.kinds.get_or_init(|| {
+            let roots = self.kinds_of(version).map(|kind| (kind.kind, name(version, kind.kind)));
+            Schema::from_definitions(&of.definitions, roots, &|type_name, field| {
+                self.max_bytes(type_name, field)
+            })
+        });
+        kinds.get(kind).expect("every served kind has a schema")
     }
 
     /// Every definition of `version` by name: our own types and what they refer to.
@@ -141,7 +118,7 @@ impl Schemas {
     }
 
     /// Most bytes of a text, or of each text of a list.
-    pub fn max_bytes(&self, type_name: &str, field: &str) -> Option<usize> {
+    fn max_bytes(&self, type_name: &str, field: &str) -> Option<usize> {
         let rows = self.all_rows().flat_map(|rows| rows.max_bytes);
         rows.filter(|row| row.0 == type_name && row.1 == field).map(|row| row.2).next()
     }
@@ -213,7 +190,7 @@ impl Schemas {
     }
 
     /// The schema of what v1alpha1 cannot say of a Pilot.
-    pub(super) fn pilot_surplus(&self) -> &Value {
+    pub(super) fn pilot_surplus(&self) -> &Schema {
         self.pilot_surplus.get_or_init(|| {
             let mut generator = generator();
             let root = generator.subschema_for::<PilotSurplus>();
@@ -232,21 +209,26 @@ impl Schemas {
         })
     }
 
-    /// The root schema of a type that is no kind and is checked like one.
-    pub(super) fn root_of<T: JsonSchema>(&self) -> Value {
-        let mut generator = generator();
-        generator.subschema_for::<T>();
-        self.rooted(&T::schema_name(), generated(generator))
+    /// The schema of a type that is no kind and is checked like one.
+    pub(super) fn other<T: JsonSchema + 'static>(&self) -> Arc<Schema> {
+        // What a panic left is whole: an entry is added when it is made.
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = others.entry(TypeId::of::<T>()).or_insert_with(|| {
+            let mut generator = generator();
+            generator.subschema_for::<T>();
+            Arc::new(self.rooted(&T::schema_name(), generated(generator)))
+        });
+        Arc::clone(made)
     }
 
-    fn rooted(&self, type_name: &str, own: Map<String, Value>) -> Value {
+    fn rooted(&self, type_name: &str, own: Map<String, Value>) -> Schema {
         let mut all = self.own_definitions(own, Version::V1beta1);
         let mut root = all[&name(Version::V1beta1, type_name)].clone();
         for definition in all.clone().values() {
             close_over(definition, kubernetes(), &mut all);
         }
         root["definitions"] = all.into();
-        root
+        Schema::from_openapi(&root)
     }
 }
 
@@ -277,14 +259,6 @@ pub fn close_over(schema: &Value, from: &Map<String, Value>, into: &mut Map<Stri
             close_over(definition, from, into);
         }
     }
-}
-
-fn root(version: Version, kind: &str, all: &Map<String, Value>) -> Value {
-    let mut root = all[&name(version, kind)].clone();
-    let mut needed = Map::new();
-    close_over(&root, all, &mut needed);
-    root["definitions"] = needed.into();
-    root
 }
 
 fn references(schema: &Value, names: &mut BTreeSet<String>) {

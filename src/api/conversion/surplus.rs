@@ -9,6 +9,7 @@ use crate::api::{
     decode,
     field::{FieldError, Path, Problem},
     names::annotation,
+    schema::compiled::Schema,
     strict,
     v1beta1::is_default,
 };
@@ -30,7 +31,7 @@ pub(in crate::api) fn show<S: Serialize + Default + PartialEq>(
 
 /// Reads the surplus that a new object carries, as strictly as a body of v1beta1.
 /// `schema` is the surplus's own.
-pub(in crate::api) fn read<S>(metadata: &ObjectMeta, schema: &Value) -> Result<S, FieldError>
+pub(in crate::api) fn read<S>(metadata: &ObjectMeta, schema: &Schema) -> Result<S, FieldError>
 where
     S: Default + DeserializeOwned,
 {

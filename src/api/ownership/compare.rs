@@ -8,11 +8,11 @@ use super::{
     element::Element,
     items::element_of,
     problem::{Found, Problems},
-    schema::{Form, List, Map, Schema, Type},
     set::Set,
     validate::{NO_FORM, scalar_problem},
     value::same,
 };
+use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
 
 /// No path is in more than one of these.
 #[derive(Clone, Debug, Default, PartialEq)]

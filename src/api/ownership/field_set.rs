@@ -8,10 +8,10 @@ use super::{
     element::Element,
     items::element_of,
     problem::{Found, Problems},
-    schema::{Form, List, Map, Schema, Type},
     set::Set,
     validate::NO_FORM,
 };
+use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
 
 /// Every leaf of an object, every item of its sets and list maps, and every entry of its maps.
 pub fn field_set(schema: &Schema, value: &Value) -> Result<Set, Problems> {
@@ -85,7 +85,7 @@ impl Walk<'_> {
             let fields = self.value(map.of_field(name), value).map_err(|p| p.below(&element));
             let Some(fields) = found.take(fields) else { continue };
             let bare = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-            let entry = !map.fields.contains_key(&**name);
+            let entry = map.fields.get(name).is_none();
             set.add(element, fields.member || bare || entry, fields.below);
         }
         found.end()?;

@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 
-use super::{
-    element::Element,
-    schema::{List, Schema},
-};
+use super::element::Element;
+use crate::api::schema::compiled::{List, Schema};
 
 /// The step to an item: by its keys, or by its value where the list has none.
 pub(super) fn element_of(schema: &Schema, list: &List, item: &Value) -> Result<Element, String> {

@@ -9,9 +9,9 @@ use super::{
     element::Element,
     items::element_of,
     problem::{Found, Problems},
-    schema::{Form, List, Map, Schema, Type},
     validate::{NO_FORM, scalar_problem},
 };
+use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
 
 /// The object with what is applied written into it. Lists that both have keep the order of the
 /// applied one among its items.

@@ -1,13 +1,8 @@
 //! Sets that were written under another schema: what is atomic now is owned as a whole by
 //! whoever owned a part of it.
 
-use super::{
-    element::Element,
-    problem::Problems,
-    schema::{Form, Schema, Type},
-    set::Set,
-    validate::NO_FORM,
-};
+use super::{element::Element, problem::Problems, set::Set, validate::NO_FORM};
+use crate::api::schema::compiled::{Form, Schema, Type};
 
 /// The set under this schema, when that makes a difference.
 pub fn reconcile(schema: &Schema, set: &Set) -> Result<Option<Set>, Problems> {

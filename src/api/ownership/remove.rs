@@ -5,9 +5,9 @@ use serde_json::{Map as Object, Value};
 use super::{
     element::{Element, Path},
     items::element_of,
-    schema::{Form, List, Map, Schema, Type},
     set::Set,
 };
+use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
 
 /// The object without these paths. What loses everything is `null`.
 pub fn remove(schema: &Schema, value: &Value, paths: &Set) -> Value {

@@ -5,10 +5,8 @@
 
 use std::{cmp::Ordering, fmt};
 
-use super::{
-    element::{Element, Path, path_text},
-    schema::{Schema, Type},
-};
+use super::element::{Element, Path, path_text};
+use crate::api::schema::compiled::{Schema, Type};
 
 /// A set of paths. The object as a whole is nobody's, so the empty path is never a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -219,7 +217,7 @@ impl Set {
         let named = |step: &Step| {
             let (inner, is_named) = match (&step.element, map, list) {
                 (Element::Field(name), Some(map), _) => {
-                    (map.of_field(name), map.fields.contains_key(name))
+                    (map.of_field(name), map.fields.get(name).is_some())
                 }
                 (Element::Key(_), _, Some(list)) => (list.items, false),
                 _ => (None, false),

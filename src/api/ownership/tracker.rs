@@ -288,7 +288,8 @@ impl Conflict {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schema::Schema, *};
+    use super::*;
+    use crate::api::schema::compiled::Schema;
 
     /// One version without a schema.
     struct Free(Schema);

@@ -15,10 +15,10 @@ use super::{
     problem::Problems,
     reconcile::reconcile,
     remove::remove,
-    schema::Schema,
     set::Set,
     value::same,
 };
+use crate::api::schema::compiled::Schema;
 
 /// How fields came to be owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,9 +10,9 @@ use super::{
     element::Element,
     items::element_of,
     problem::{Found, Problems},
-    schema::{Form, List, Map, Scalar, Schema, Type},
     value::text,
 };
+use crate::api::schema::compiled::{Form, List, Map, Scalar, Schema, Type};
 
 /// May sets and list maps hold an item twice? What is stored already may; what is applied may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

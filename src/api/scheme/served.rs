@@ -8,9 +8,8 @@ use crate::api::{
     decode::Document,
     hub::{self, Hub, Names},
     kind::{Column, DecodeError, Decoded, Kind, Part, Validation, Version},
-    known::Known,
-    legacy, ownership,
-    schema::Schemas,
+    known, legacy,
+    schema::{Schemas, compiled::Schema},
     strict::{self, Strict},
 };
 
@@ -47,11 +46,7 @@ impl<T: Hub> Served<T> {
         ))
     }
 
-    fn known(&self, version: Version) -> &'static Known {
-        self.schemas.known(version, Self::NAMES.kind)
-    }
-
-    fn schema(&self, version: Version) -> &'static Value {
+    fn schema(&self, version: Version) -> &'static Schema {
         self.schemas.kind(version, Self::NAMES.kind)
     }
 
@@ -116,13 +111,13 @@ impl<T: Hub> Kind for Served<T> {
         Self::NAMES.has_status
     }
 
-    fn merging(&self, version: Version) -> &'static ownership::Schema {
-        self.schemas.merging(version, Self::NAMES.kind)
+    fn merging(&self, version: Version) -> &'static Schema {
+        self.schema(version)
     }
 
     fn normalize(&self, version: Version, body: &mut Document) -> Result<Vec<String>, DecodeError> {
         match version {
-            Version::V1alpha1 => legacy::normalize(self.known(version), body, |spec, pass| {
+            Version::V1alpha1 => legacy::normalize(self.schema(version), body, |spec, pass| {
                 T::normalize(self.schemas, spec, pass)
             }),
             Version::V1beta1 | Version::V1 => Ok(Vec::new()),
@@ -145,7 +140,7 @@ impl<T: Hub> Kind for Served<T> {
         if !type_errors.is_empty() {
             return Err(DecodeError::Invalid(type_errors));
         }
-        self.known(version).prune(&mut body.value);
+        known::prune(self.schema(version), &mut body.value);
         let stored = stored.map(Self::hub);
         let mut typed = match version {
             Version::V1beta1 | Version::V1 => Self::typed(version, &body.value)?,
@@ -160,7 +155,7 @@ impl<T: Hub> Kind for Served<T> {
 
     fn encode(&self, version: Version, hub: &Value) -> Value {
         let mut value = hub.clone();
-        self.known(Version::V1beta1).prune(&mut value);
+        known::prune(self.schema(Version::V1beta1), &mut value);
         if version == Version::V1alpha1 {
             value = Self::hub(&value).into_older(self.schemas);
         }
@@ -172,7 +167,7 @@ impl<T: Hub> Kind for Served<T> {
         let head = |name: &str| hub.get(name).and_then(Value::as_str);
         head("apiVersion") == Some(Self::NAMES.versions[0].api_version())
             && head("kind") == Some(Self::NAMES.kind)
-            && self.known(Version::V1beta1).knows(hub)
+            && known::knows(self.schema(Version::V1beta1), hub)
     }
 
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
@@ -191,7 +186,7 @@ impl<T: Hub> Kind for Served<T> {
         let mut typed = self.canonical(version, Self::typed(version, &document.value)?)?;
         typed.default(None);
         let mut value = Self::hub_value(&typed);
-        self.known(version).carry(&document.value, &mut value);
+        known::carry(self.schema(version), &document.value, &mut value);
         Ok(value)
     }
 
@@ -204,7 +199,7 @@ impl<T: Hub> Kind for Served<T> {
                 if Self::NAMES.has_status {
                     set(&mut new, "status", old.get("status"));
                 }
-                self.known(Version::V1beta1).carry(old, &mut new);
+                known::carry(self.schema(Version::V1beta1), old, &mut new);
                 new
             }
             Part::Status | Part::Other(_) => {
@@ -212,7 +207,7 @@ impl<T: Hub> Kind for Served<T> {
                 let status = new.get_mut("status").map(Value::take).unwrap_or_default();
                 let status = (!status.is_null()).then_some(status);
                 set(&mut merged, "status", status.as_ref());
-                self.known(Version::V1beta1).carry(old, &mut merged);
+                known::carry(self.schema(Version::V1beta1), old, &mut merged);
                 let revision = new["metadata"].get("resourceVersion");
                 let revision = revision.or(old["metadata"].get("resourceVersion"));
                 set(&mut merged["metadata"], "resourceVersion", revision);

@@ -3,13 +3,15 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::validator::Validator;
 use crate::api::{
-    field::Path,
     kind::Version,
-    schema::{self, REF_PREFIX, Schemas},
+    schema::{
+        compiled::{Atom, List, Origin, Schema},
+        place::Place,
+    },
 };
 
 /// Which values are compared with closed lists.
@@ -20,103 +22,107 @@ pub(super) enum Enums {
     Ignore,
 }
 
-/// Validates `value`, the field `field` of a kind.
+/// Validates `value`, the field `name` of a kind.
 pub(super) fn validate(
     validator: &mut Validator,
     kind: &str,
-    field: &str,
+    name: &str,
     value: &Value,
     enums: Enums,
 ) {
-    let schemas = validator.schemas;
-    let root = &schemas.definitions(Version::V1beta1)[&schema::name(Version::V1beta1, kind)];
-    Walk { validator, schemas, enums }.value(
-        &root["properties"][field],
-        None,
-        value,
-        &Path::new(field),
-    );
+    let schema = validator.schemas.kind(Version::V1beta1, kind);
+    let fields = schema.atom(schema.root()).map.as_ref().map(|map| &map.fields);
+    if let Some(field) = fields.and_then(|fields| fields.get(name)) {
+        let atom = schema.atom(field.type_);
+        Walk { validator, schema, enums }.value(atom, field.max_bytes, value, &Place::Root(name));
+    }
 }
 
 struct Walk<'a> {
     validator: &'a mut Validator,
-    schemas: &'static Schemas,
+    schema: &'a Schema,
     enums: Enums,
 }
 
 impl Walk<'_> {
     /// `limit`: most bytes of this text, or of the texts of this list.
-    fn value(&mut self, schema: &Value, limit: Option<usize>, value: &Value, path: &Path) {
-        let Some((type_name, schema)) = resolve(self.schemas, schema) else { return };
+    fn value(&mut self, atom: &Atom, limit: Option<usize>, value: &Value, place: &Place<'_>) {
+        // Core types are validated where they are served.
+        if atom.facts.origin != Origin::Ours {
+            return;
+        }
         match value {
             Value::Object(fields) => {
-                self.count(schema, "maxProperties", fields.len(), path);
-                for (name, value) in fields {
-                    let (inner, place) = match schema["properties"].get(name) {
-                        Some(inner) => (inner, path.child(name)),
-                        None => (&schema["additionalProperties"], path.key(name)),
-                    };
-                    let limit = self.schemas.max_bytes(type_name, name);
-                    self.value(inner, limit, value, &place);
-                }
+                self.count(atom.facts.max_properties, fields.len(), place);
+                self.object(atom, fields, place);
             }
             Value::Array(items) => {
-                self.count(schema, "maxItems", items.len(), path);
-                self.repetitions(schema, items, path);
+                self.count(atom.facts.max_items, items.len(), place);
+                if let Some(list) = atom.list.as_ref().filter(|list| !list.atomic) {
+                    self.repetitions(list, items, place);
+                }
+                let Some(inner) = self.schema.items(atom) else { return };
                 for (index, item) in items.iter().enumerate() {
-                    self.value(&schema["items"], limit, item, &path.index(index));
+                    self.value(inner, limit, item, &Place::Item(place, index));
                 }
             }
             Value::String(text) => {
                 if let Some(limit) = limit.filter(|limit| text.len() > *limit) {
-                    self.validator.too_long(path, limit);
+                    self.validator.too_long(&place.path(), limit);
                 }
-                if let Some(known) = schema["enum"].as_array()
+                if let Some(known) = &atom.facts.values
                     && self.enums == Enums::Check
-                    && !known.contains(value)
+                    && !known.iter().any(|known| **known == **text)
                 {
-                    let known: Vec<&str> = known.iter().filter_map(Value::as_str).collect();
-                    self.validator.unsupported(path, text.as_str(), &known);
+                    let known: Vec<&str> = known.iter().map(|known| &**known).collect();
+                    self.validator.unsupported(&place.path(), text.as_str(), &known);
                 }
             }
             _ => {}
         }
     }
 
-    fn count(&mut self, schema: &Value, word: &str, actual: usize, path: &Path) {
-        let limit = schema[word].as_u64().and_then(|limit| usize::try_from(limit).ok());
+    fn object(&mut self, atom: &Atom, fields: &Map<String, Value>, place: &Place<'_>) {
+        let (schema, entries) = (self.schema, self.schema.entries(atom));
+        for (name, value) in fields {
+            let field = atom.map.as_ref().and_then(|map| map.fields.get(name));
+            if let Some(field) = field {
+                let inner = schema.atom(field.type_);
+                self.value(inner, field.max_bytes, value, &Place::Field(place, name));
+            } else if let Some(inner) = entries {
+                self.value(inner, None, value, &Place::Key(place, name));
+            }
+        }
+    }
+
+    fn count(&mut self, limit: Option<usize>, actual: usize, place: &Place<'_>) {
         if let Some(limit) = limit.filter(|limit| actual > *limit) {
-            self.validator.too_many(path, actual, limit);
+            self.validator.too_many(&place.path(), actual, limit);
         }
     }
 
     /// V4
-    fn repetitions(&mut self, schema: &Value, items: &[Value], path: &Path) {
-        let key = schema["x-kubernetes-list-map-keys"][0].as_str();
-        let part = |item: &Value| match (schema["x-kubernetes-list-type"].as_str(), key) {
-            (Some("map"), Some(key)) => item.get(key).cloned(),
-            (Some("set"), _) => Some(item.clone()),
-            _ => None,
-        };
-        let mut seen = HashSet::new();
+    fn repetitions(&mut self, list: &List, items: &[Value], place: &Place<'_>) {
+        let key = list.keys.first().map(|key| &**key);
+        let mut seen = HashSet::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            let Some(part) = part(item) else { continue };
-            if !seen.insert(part.to_string()) {
-                let place = path.index(index);
-                self.validator.duplicate(&key.map_or(place.clone(), |key| place.child(key)), part);
+            let Some(part) = key.map_or(Some(item), |key| item.get(key)) else { continue };
+            let is_new = match part {
+                Value::String(text) => seen.insert(Part::Text(text)),
+                other => seen.insert(Part::Other(other.to_string())),
+            };
+            if !is_new {
+                let path = Place::Item(place, index).path();
+                let path = key.map_or(path.clone(), |key| path.child(key));
+                self.validator.duplicate(&path, part.clone());
             }
         }
     }
 }
 
-/// One of our own types, or a schema that stands in one. Core types are validated where they are
-/// served.
-fn resolve<'a>(schemas: &'a Schemas, schema: &'a Value) -> Option<(&'a str, &'a Value)> {
-    let Some(target) = schema["$ref"].as_str() else { return Some(("", schema)) };
-    let name = target.strip_prefix(REF_PREFIX)?;
-    let type_name = name.strip_prefix("com.jetstack.navigator.v1beta1.")?;
-    if type_name == "PodTemplate" {
-        return None;
-    }
-    Some((type_name, &schemas.definitions(Version::V1beta1)[name]))
+/// What no two items may have in common.
+#[derive(PartialEq, Eq, Hash)]
+enum Part<'a> {
+    Text(&'a str),
+    Other(String),
 }

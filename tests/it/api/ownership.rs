@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use navigator::api::ownership::{
-    Atom, Duplicates, Element, Error, Field, List, Manager, Managers, Map, Operation, Owned,
-    Scalar, Schema, Set, Type, Updater, Versions, compare, extract, field_set, merge, order,
-    path_text, reconcile, remove, same, validate, with_keys,
+use navigator::api::{
+    ownership::{
+        Duplicates, Element, Error, Manager, Managers, Operation, Owned, Set, Updater, Versions,
+        compare, extract, field_set, merge, order, path_text, reconcile, remove, same, validate,
+        with_keys,
+    },
+    schema::compiled::{Atom, Facts, Field, List, Map, Scalar, Schema, Type},
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -383,14 +386,16 @@ impl Build {
                     .filter_map(|field| {
                         let type_ = self.type_of(&field["type"])?;
                         let default = Some(&field["default"]).filter(|d| !d.is_null()).cloned();
-                        Some((field["name"].as_str().unwrap().into(), Field { type_, default }))
+                        let name = field["name"].as_str().unwrap().into();
+                        let field = Field { type_, default, max_bytes: None };
+                        Some((name, field))
                     })
                     .collect(),
                 values: self.type_of(&map["elementType"]),
                 atomic: map["elementRelationship"] == "atomic",
             }
         });
-        Atom { scalar, list, map }
+        Atom { scalar, list, map, facts: Facts::default() }
     }
 }
 

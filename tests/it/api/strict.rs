@@ -3,13 +3,14 @@
 use navigator::api::{
     decode,
     kind::Version,
+    schema::compiled::Schema,
     strict::{canonicalise, check},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::scheme;
 
-fn cassandra() -> &'static Value {
+fn cassandra() -> &'static Schema {
     scheme().schemas().kind(Version::V1beta1, "CassandraCluster")
 }
 

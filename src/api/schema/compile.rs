@@ -1,0 +1,304 @@
+//! Compiles OpenAPI schemas.
+//!
+//! Lists are atomic unless `x-kubernetes-list-type` (or the older `patch-strategy`) says otherwise;
+//! objects are told apart field by field unless `x-kubernetes-map-type` says `atomic`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map as Object, Value};
+
+use super::compiled::{
+    Atom, Facts, Field, Format, List, Map, Origin, Scalar, Schema, Type, Unnamed, Word,
+};
+
+/// Types whose schema does not say what they are.
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// Names of our own types begin like this.
+const OURS: &str = "com.jetstack.";
+
+/// Most bytes of a text by type and field, which OpenAPI cannot say.
+pub(super) type MaxBytes<'a> = &'a dyn Fn(&str, &str) -> Option<usize>;
+
+impl Schema {
+    /// A root schema of ours with its `definitions`.
+    pub fn from_openapi(root: &Value) -> Self {
+        let mut compile = Compile::new(root["definitions"].as_object(), &|_, _| None);
+        let within = Within { origin: Origin::Ours, type_name: "", free: false };
+        let root = compile.inline(root, within);
+        Self::new(compile.atoms, root)
+    }
+
+    /// Definitions by their names; what they have in common they share.
+    pub(super) fn from_definitions<'n>(
+        definitions: &Object<String, Value>,
+        roots: impl IntoIterator<Item = (&'n str, String)>,
+        max_bytes: MaxBytes<'_>,
+    ) -> BTreeMap<&'n str, Self> {
+        let mut compile = Compile::new(Some(definitions), max_bytes);
+        let roots: Vec<_> =
+            roots.into_iter().map(|(key, name)| (key, compile.named(&name))).collect();
+        let all = Self::new(compile.atoms, Self::UNTYPED);
+        roots.into_iter().map(|(key, root)| (key, all.with_root(root))).collect()
+    }
+}
+
+struct Compile<'a> {
+    definitions: Option<&'a Object<String, Value>>,
+    max_bytes: MaxBytes<'a>,
+    atoms: Vec<Atom>,
+    /// Where the types with a name are.
+    places: HashMap<String, Type>,
+    /// Scalars without a name; most fields are one of a few.
+    scalars: Vec<Type>,
+}
+
+/// What the schemas above say of one.
+#[derive(Clone, Copy)]
+struct Within<'n> {
+    origin: Origin,
+    /// The type of ours that the schema defines, if it does.
+    type_name: &'n str,
+    /// Unknown fields are kept from there on.
+    free: bool,
+}
+
+impl<'a> Compile<'a> {
+    fn new(definitions: Option<&'a Object<String, Value>>, max_bytes: MaxBytes<'a>) -> Self {
+        let (places, scalars) = Default::default();
+        Self { definitions, max_bytes, atoms: Schema::free().into(), places, scalars }
+    }
+
+    /// The type of a schema or of a reference to one.
+    fn type_of(&mut self, schema: &Value, within: Within<'_>) -> Type {
+        let all_of = schema["allOf"].as_array().and_then(|all| match &all[..] {
+            [only] => only["$ref"].as_str(),
+            _ => None,
+        });
+        let name = schema["$ref"].as_str().or(all_of).and_then(|r| r.rsplit('/').next());
+        let Some(name) = name else { return self.inline(schema, within) };
+        let named = self.named(name);
+        match schema["x-kubernetes-map-type"].as_str() {
+            Some(kind) => {
+                let mut atom = self.atoms[named.0].clone();
+                if let Some(map) = &mut atom.map {
+                    map.atomic = kind == "atomic";
+                } else if let Some(list) = &mut atom.list {
+                    list.atomic = kind == "atomic";
+                }
+                self.add(atom)
+            }
+            None => named,
+        }
+    }
+
+    fn named(&mut self, name: &str) -> Type {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        // Its place is known before what it holds: types may hold themselves.
+        let place = self.add(Atom::default());
+        self.places.insert(name.to_owned(), place);
+        let definition = self.definitions.and_then(|all| all.get(name)).unwrap_or(&Value::Null);
+        let origin = match name.strip_prefix(OURS) {
+            Some(ours) if ours.ends_with(".PodTemplate") => Origin::PodTemplate,
+            Some(_) => Origin::Ours,
+            None => Origin::Core,
+        };
+        let type_name = name.rsplit('.').next().filter(|_| origin == Origin::Ours);
+        let type_name = type_name.unwrap_or_default();
+        let mut atom = self.atom(definition, Within { origin, type_name, free: false });
+        match name {
+            QUANTITY => {
+                let facts = Facts { format: Format::Quantity, ..atom.facts };
+                atom = Atom { scalar: Some(Scalar::Any), facts, ..Atom::default() };
+            }
+            RAW => {
+                let [untyped, _] = Schema::free();
+                atom = Atom { facts: atom.facts, ..untyped };
+            }
+            _ => {}
+        }
+        self.atoms[place.0] = atom;
+        place
+    }
+
+    fn inline(&mut self, schema: &Value, within: Within<'_>) -> Type {
+        let atom = self.atom(schema, within);
+        if atom.list.is_some() || atom.map.is_some() {
+            return self.add(atom);
+        }
+        if let Some(same) = self.scalars.iter().find(|place| self.atoms[place.0] == atom) {
+            return *same;
+        }
+        let place = self.add(atom);
+        self.scalars.push(place);
+        place
+    }
+
+    fn add(&mut self, atom: Atom) -> Type {
+        self.atoms.push(atom);
+        Type(self.atoms.len() - 1)
+    }
+
+    fn atom(&mut self, schema: &Value, within: Within<'_>) -> Atom {
+        let facts = facts(schema, within.origin);
+        let within = Within { free: within.free || facts.unnamed == Unnamed::Kept, ..within };
+        let (scalar, list, map) = match facts.word {
+            Some(Word::Object) => (None, None, Some(self.map(schema, within))),
+            Some(Word::Array) => (None, Some(self.list(schema, within)), None),
+            Some(Word::Integer | Word::Number) => (Some(Scalar::Numeric), None, None),
+            Some(Word::Boolean) => (Some(Scalar::Boolean), None, None),
+            Some(Word::String) => match schema["format"].as_str() {
+                None | Some("" | "byte") => (Some(Scalar::String), None, None),
+                Some(_) => (Some(Scalar::Any), None, None),
+            },
+            None => {
+                let (list, map) = (self.list(schema, within), self.map(schema, within));
+                (Some(Scalar::Any), Some(list), Some(map))
+            }
+        };
+        Atom { scalar, list, map, facts }
+    }
+
+    fn map(&mut self, schema: &Value, within: Within<'_>) -> Map {
+        let inner = Within { type_name: "", ..within };
+        let mut fields = Vec::new();
+        for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+            let field = Field {
+                type_: self.type_of(member, inner),
+                default: member.get("default").filter(|default| !default.is_null()).cloned(),
+                max_bytes: (self.max_bytes)(within.type_name, name),
+            };
+            fields.push((name.as_str().into(), field));
+        }
+        let values = match &schema["additionalProperties"] {
+            Value::Null | Value::Bool(true) if within.free || fields.is_empty() => {
+                Some(Schema::DEDUCED)
+            }
+            Value::Bool(true) => Some(Schema::DEDUCED),
+            Value::Null | Value::Bool(false) => None,
+            values => Some(self.type_of(values, inner)),
+        };
+        let atomic = schema["x-kubernetes-map-type"] == "atomic";
+        Map { fields: fields.into_iter().collect(), values, atomic }
+    }
+
+    fn list(&mut self, schema: &Value, within: Within<'_>) -> List {
+        let merged = schema["x-kubernetes-patch-strategy"]
+            .as_str()
+            .is_some_and(|strategy| strategy.starts_with("merge"));
+        let (atomic, keys) = match schema["x-kubernetes-list-type"].as_str() {
+            Some("set") => (false, [].into()),
+            Some("map") => (false, texts(&schema["x-kubernetes-list-map-keys"])),
+            None if merged => {
+                let key = schema["x-kubernetes-patch-merge-key"].as_str();
+                (false, key.into_iter().map(Box::from).collect())
+            }
+            _ => (true, [].into()),
+        };
+        let items = match schema.get("items") {
+            Some(items) => self.type_of(items, Within { type_name: "", ..within }),
+            None => Schema::UNTYPED,
+        };
+        List { items: Some(items), atomic, keys }
+    }
+}
+
+fn facts(schema: &Value, origin: Origin) -> Facts {
+    let most = |word: &str| schema[word].as_u64().and_then(|most| usize::try_from(most).ok());
+    Facts {
+        word: schema["type"].as_str().and_then(Word::parse),
+        format: match schema["format"].as_str() {
+            Some("date-time") => Format::DateTime,
+            Some("int-or-string") => Format::IntOrString,
+            Some("int32") => Format::Int32,
+            _ => Format::None,
+        },
+        unnamed: if schema[PRESERVE] == true {
+            Unnamed::Kept
+        } else if schema.get("properties").is_some() {
+            Unnamed::Unknown
+        } else {
+            Unnamed::Free
+        },
+        origin,
+        required: texts(&schema["required"]),
+        values: schema["enum"].is_array().then(|| texts(&schema["enum"])),
+        max_items: most("maxItems"),
+        max_properties: most("maxProperties"),
+    }
+}
+
+fn texts(list: &Value) -> Box<[Box<str>]> {
+    let items = list.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).map(Box::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::ownership::{Duplicates, field_set, validate};
+
+    #[test]
+    fn forms_come_from_openapi_and_its_extensions() {
+        let schema = Schema::from_openapi(&json!({
+            "type": "object",
+            "properties": {
+                "struct": {"$ref": "#/definitions/Node"},
+                "whole": {"$ref": "#/definitions/Node", "x-kubernetes-map-type": "atomic"},
+                "list": {"type": "array", "items": {"type": "integer"}},
+                "set": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"},
+                "keyed": {"type": "array", "items": {"$ref": "#/definitions/Node"},
+                    "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "side"]},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "amount": {"$ref": format!("#/definitions/{QUANTITY}")},
+            },
+            "definitions": {
+                "Node": {"type": "object", "properties": {
+                    "name": {"type": "string"},
+                    "side": {"type": "string", "default": "left"},
+                    "child": {"$ref": "#/definitions/Node"},
+                }},
+            },
+        }));
+        let object = json!({
+            "struct": {"name": "a", "child": {"name": "b"}},
+            "whole": {"name": "a"},
+            "list": [1, 2],
+            "set": [2, 1],
+            "keyed": [{"name": "a"}, {"name": "a", "side": "right"}],
+            "labels": {"a": "b"},
+            "free": {"a": {"b": [1]}},
+            "amount": 5,
+        });
+        validate(&schema, &object, Duplicates::Refused).unwrap();
+        let expected = json!({
+            "f:struct": {"f:name": {}, "f:child": {"f:name": {}}},
+            "f:whole": {},
+            "f:list": {},
+            "f:set": {"v:1": {}, "v:2": {}},
+            "f:keyed": {
+                "k:{\"name\":\"a\",\"side\":\"left\"}": {".": {}, "f:name": {}},
+                "k:{\"name\":\"a\",\"side\":\"right\"}": {".": {}, "f:name": {}, "f:side": {}},
+            },
+            "f:labels": {"f:a": {}},
+            "f:free": {"f:a": {".": {}, "f:b": {}}},
+            "f:amount": {},
+        });
+        assert_eq!(json!(field_set(&schema, &object).unwrap()), expected);
+        let wrong = json!({"set": [1, 1], "struct": {"other": 1}, "list": 5});
+        let problems = validate(&schema, &wrong, Duplicates::Refused).unwrap_err();
+        assert_eq!(
+            problems.to_string(),
+            "errors:\n  .list: expected list, got 5\n  .set: duplicate entries for key [=1]\n  \
+             .struct.other: field not declared in schema"
+        );
+    }
+}
