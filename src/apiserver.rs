@@ -14,6 +14,7 @@ pub mod filters;
 pub mod handlers;
 mod health;
 pub mod identity;
+pub mod kubernetes;
 pub mod load;
 pub mod metrics;
 pub mod migrate_storage;

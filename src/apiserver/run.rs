@@ -27,10 +27,11 @@ use super::{
     filters::{Chain, Deadlines, Installed, Limits},
     handlers::{self, AppState},
     identity::{self, Guard},
+    kubernetes,
     metrics::Metrics,
     serve,
     storage::{
-        Storage, embedded, etcd, kubernetes,
+        Storage, embedded, etcd, kubernetes as objects,
         timed::{StoreMetrics, Timed},
     },
 };
@@ -84,14 +85,14 @@ pub enum Store {
     /// In etcd; any number of replicas.
     Etcd(etcd::Config),
     /// In the Kubernetes API; any number of replicas.
-    Kubernetes(kubernetes::Config),
+    Kubernetes(objects::Config),
 }
 
 /// Why the API server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to find out how to reach kube-apiserver")]
-    Kubernetes(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Kubernetes(#[source] kubernetes::Unusable),
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
     #[error("the serving certificate cannot be used")]
@@ -109,7 +110,7 @@ pub enum Error {
     #[error("the connection to etcd cannot be set up")]
     Etcd(#[from] etcd::ConnectError),
     #[error("the connection to the store cannot be set up")]
-    KubernetesStore(#[from] kubernetes::ConnectError),
+    KubernetesStore(#[from] objects::ConnectError),
     #[error("only a new process can serve the store: {0}")]
     Store(String),
 }
@@ -132,7 +133,8 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let process = Box::new(Process::new());
     rt.metrics().register(process).expect("every metric has a name of its own");
     let starting = rt.readiness().add("start");
-    let client = client(&kubernetes(config.kubeconfig.as_deref()).await?)?;
+    let client = kubernetes::client(config.kubeconfig.as_deref()).await;
+    let client = client.map_err(Error::Kubernetes)?;
     let audit = Trail::open(&config.audit, &metrics, &rt).await?;
     let serving = Arc::new(Serving::new(Arc::clone(&metrics)));
     let files = match &config.certificate {
@@ -256,7 +258,7 @@ async fn install(
     let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     guard.until_decided().await;
-    let admission = admission(config, client, rt).await?;
+    let admission = admission(config, client, rt);
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
     let state = AppState::start(scheme, &store, &admission, guard.clone(), rt, closing);
@@ -269,11 +271,7 @@ async fn install(
 }
 
 /// Who has a say about writes, in the order in which they are asked.
-async fn admission(
-    config: &Config,
-    client: &kube::Client,
-    rt: &Runtime,
-) -> Result<Arc<dyn Admit>, Error> {
+fn admission(config: &Config, client: &kube::Client, rt: &Runtime) -> Arc<dyn Admit> {
     let AdmissionPlugins { namespaces: lifecycle, webhooks: sorts } = config.admission;
     let metrics = AdmissionMetrics::new();
     metrics.register(rt.metrics());
@@ -285,12 +283,8 @@ async fn admission(
             .push(Arc::new(Counted::new(NamespaceLifecycle::new(Arc::clone(&namespaces)), timing)));
     }
     plugins.push(Arc::new(PilotStatus::new(&config.namespace)));
-    // Writes wait for them, so what follows them pauses for seconds. A client's own retries, of
-    // which nobody is told, pause for minutes.
-    let mut following = kubernetes(config.kubeconfig.as_deref()).await?;
-    following.default_retry = false;
-    let webhooks = Webhooks::start(&self::client(&following)?, sorts, namespaces, metrics, rt);
-    Ok(Arc::new(Plugins::new(plugins).with_webhooks(webhooks)))
+    let webhooks = Webhooks::start(client, sorts, namespaces, metrics, rt);
+    Arc::new(Plugins::new(plugins).with_webhooks(webhooks))
 }
 
 /// Opens the store. An etcd, or a kube-apiserver, that does not answer is waited for; while it
@@ -318,32 +312,14 @@ async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
 }
 
 async fn open_kubernetes(
-    config: &kubernetes::Config,
+    config: &objects::Config,
     rt: &Runtime,
-) -> Result<kubernetes::Kubernetes, Error> {
-    let store = kubernetes::Kubernetes::connect(config).await?;
+) -> Result<objects::Kubernetes, Error> {
+    let store = objects::Kubernetes::connect(config).await?;
     let _waiting = rt.readiness().add("kubernetes-store");
     while let Err(error) = store.establish().await {
         warn!(error = %chain(&error), "Failed to open the store in Kubernetes; trying again");
         tokio::time::sleep(STORE_RETRY).await;
     }
     Ok(store)
-}
-
-/// How to reach kube-apiserver.
-async fn kubernetes(kubeconfig: Option<&std::path::Path>) -> Result<kube::Config, Error> {
-    let wrong = |error: Box<dyn std::error::Error + Send + Sync>| Error::Kubernetes(error);
-    match kubeconfig {
-        Some(path) => {
-            let read = kube::config::Kubeconfig::read_from(path).map_err(|e| wrong(e.into()))?;
-            let options = kube::config::KubeConfigOptions::default();
-            let config = kube::Config::from_custom_kubeconfig(read, &options).await;
-            config.map_err(|error| wrong(error.into()))
-        }
-        None => kube::Config::incluster().map_err(|error| wrong(error.into())),
-    }
-}
-
-fn client(config: &kube::Config) -> Result<kube::Client, Error> {
-    kube::Client::try_from(config.clone()).map_err(|error| Error::Kubernetes(error.into()))
 }

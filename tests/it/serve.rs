@@ -7,6 +7,7 @@ mod filters;
 mod impersonation;
 mod load;
 mod metrics;
+mod outage;
 mod process;
 mod reviews;
 mod rolling;

@@ -54,6 +54,7 @@ pub(crate) struct Kube {
     state: Arc<Mutex<Inner>>,
     events: broadcast::Sender<(String, Value)>,
     hold: watch::Sender<bool>,
+    away: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -70,6 +71,10 @@ struct Inner {
     /// TokenReviews that wait, while they are held.
     held: usize,
     down: bool,
+    /// Watches cannot begin before this revision.
+    forgotten: u64,
+    /// Requests that were refused because it is away.
+    refused: Vec<String>,
     /// A collection that is not shown yet, by the last part of its path.
     withheld: String,
     /// Our API server, as the aggregator calls it.
@@ -89,6 +94,7 @@ impl Kube {
             state: Arc::default(),
             events: broadcast::channel(1000).0,
             hold: watch::Sender::default(),
+            away: watch::Sender::default(),
         };
         let router = Router::new().fallback(answer).with_state(kube.clone());
         #[expect(clippy::disallowed_methods, reason = "lives as long as the test's runtime")]
@@ -170,6 +176,21 @@ impl Kube {
     /// Answers 503 to everything.
     pub(crate) fn set_down(&self, down: bool) {
         self.lock().down = down;
+    }
+
+    /// Ends all watches and answers 503 to everything, with the advice to come back in an hour; or
+    /// is back, and knows no changes from before.
+    pub(crate) fn set_away(&self, away: bool) {
+        let mut state = self.lock();
+        state.refused.clear();
+        state.forgotten = state.revision;
+        drop(state);
+        self.away.send_replace(away);
+    }
+
+    /// Paths that were asked for while it was away, as often as they were.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        self.lock().refused.clone()
     }
 
     /// Answers 503 to requests for one collection; an empty name shows all again.
@@ -287,6 +308,12 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
     if kube.lock().down {
         return status(503, "ServiceUnavailable");
     }
+    if *kube.away.borrow() {
+        kube.lock().refused.push(path);
+        let mut answer = status(503, "ServiceUnavailable");
+        answer.headers_mut().insert("retry-after", HeaderValue::from_static("3600"));
+        return answer;
+    }
     let plural = path.rsplit('/').next().unwrap_or_default();
     if kube.lock().withheld == plural {
         return status(503, "ServiceUnavailable");
@@ -325,7 +352,7 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
     }
     let collection = COLLECTIONS.iter().find(|(own, ..)| *own == plural);
     match (&parts.method, collection) {
-        (&Method::GET, Some(_)) if query.contains("watch=true") => stream(&kube, &path),
+        (&Method::GET, Some(_)) if query.contains("watch=true") => stream(&kube, &path, &query),
         (&Method::GET, Some((_, version, kind))) => {
             let state = kube.lock();
             let below = format!("{path}/");
@@ -385,7 +412,16 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
 }
 
 /// Changes from now on; what came before is in the list.
-fn stream(kube: &Kube, collection: &str) -> Response {
+fn stream(kube: &Kube, collection: &str, query: &str) -> Response {
+    let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+    let from = from.and_then(|from| from.parse::<u64>().ok());
+    if from.is_some_and(|from| from > 0 && from < kube.lock().forgotten) {
+        let object = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired",
+            "message": "too old resource version", "code": 410,
+        });
+        return format!("{}\n", json!({"type": "ERROR", "object": object})).into_response();
+    }
     let below = format!("{collection}/");
     let events = futures::stream::unfold(kube.events.subscribe(), |mut receiver| async move {
         receiver.recv().await.ok().map(|event| (event, receiver))
@@ -394,7 +430,9 @@ fn stream(kube: &Kube, collection: &str) -> Response {
         let line = path.starts_with(&below).then(|| Ok::<_, Infallible>(format!("{event}\n")));
         std::future::ready(line)
     });
-    Body::from_stream(lines).into_response()
+    let mut away = kube.away.subscribe();
+    let cut = async move { drop(away.wait_for(|away| *away).await) };
+    Body::from_stream(lines.take_until(Box::pin(cut))).into_response()
 }
 
 fn review_token(kube: &Kube, body: &Bytes) -> Response {

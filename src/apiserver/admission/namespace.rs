@@ -21,7 +21,10 @@ use tracing::warn;
 
 use super::{Admit, Attributes, Operation};
 use crate::{
-    apiserver::status::{ApiError, Resource},
+    apiserver::{
+        kubernetes::Pauses,
+        status::{ApiError, Resource},
+    },
     error::chain,
     runtime::Runtime,
 };
@@ -52,7 +55,7 @@ impl Namespaces {
         let live: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
         let (known, writer) = reflector::store();
         let events = watcher(live.clone(), watcher::Config::default().any_semantic())
-            .default_backoff()
+            .backoff(Pauses::new())
             .reflect(writer);
         let shutdown = rt.shutdown();
         rt.tasks().spawn("namespaces", async move {

@@ -11,11 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
-use kube::{
-    Client, Config,
-    client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Client, client::Body};
 use rand::Rng;
 use tokio::{
     sync::Semaphore,
@@ -25,7 +21,7 @@ use tracing::{debug, error};
 
 use super::{batch::Batches, line::Line};
 use crate::{
-    apiserver::metrics::Metrics,
+    apiserver::{kubernetes, metrics::Metrics},
     error::chain,
     runtime::{Shutdown, Tasks},
 };
@@ -89,15 +85,14 @@ impl Webhook {
         shutdown: Shutdown,
     ) -> Result<Self, WebhookError> {
         let wrong = |source| WebhookError { path: file.to_owned(), source };
-        let read = Kubeconfig::read_from(file).map_err(|error| wrong(error.into()))?;
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        let config = kubernetes::config(file).await;
         let mut config = config.map_err(|error| wrong(error.into()))?;
         // The path is the whole address: the client would put a slash behind it.
         let mut origin = std::mem::take(&mut config.cluster_url).into_parts();
         let path = origin.path_and_query.replace("/".parse().expect("a path"));
         let path = path.map_or_else(Uri::default, Uri::from);
         config.cluster_url = Uri::from_parts(origin).map_err(|error| wrong(error.into()))?;
-        let client = Client::try_from(config).map_err(|error| wrong(error.into()))?;
+        let client = kubernetes::client_of(config).map_err(|error| wrong(error.into()))?;
         Ok(Self { client, path, backoff, largest, metrics, shutdown, end: OnceLock::new() })
     }
 

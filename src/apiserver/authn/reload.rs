@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::trust::{CONFIG_MAP, NAMESPACE, Trust, TrustError};
-use crate::{error::chain, runtime::Runtime};
+use crate::{apiserver::kubernetes::Pauses, error::chain, runtime::Runtime};
 
 /// Between tries while kube-apiserver does not answer.
 const RETRY: Duration = Duration::from_secs(2);
@@ -70,7 +70,7 @@ async fn first(api: &Api<ConfigMap>, rt: &Runtime) -> Result<ConfigMap, LoadErro
 async fn follow(api: Api<ConfigMap>, sender: watch::Sender<Arc<Trust>>, rt: Runtime) {
     let shutdown = rt.shutdown();
     let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut events = std::pin::pin!(watcher(api, config).backoff(Pauses::new()));
     let mut last = None;
     loop {
         let event = tokio::select! {

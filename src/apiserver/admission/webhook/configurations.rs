@@ -3,7 +3,7 @@
 //! Nobody can tell what webhooks would say before both were read once; until then writes are
 //! refused. When the watch breaks, what was known counts on.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,9 +11,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::{
     Api, Client, Resource,
-    runtime::{WatchStreamExt, utils::Backoff, watcher, watcher::Event},
+    runtime::{WatchStreamExt, watcher, watcher::Event},
 };
-use rand::Rng;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::warn;
@@ -22,30 +21,7 @@ use super::{
     client::Clients,
     hook::{Configuration, Hook},
 };
-use crate::{error::chain, runtime::Runtime};
-
-/// Between two tries to reach kube-apiserver: within the time that a write waits for us.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-
-/// The next pause.
-struct Pauses(Duration);
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = self.0;
-        self.0 = LONGEST_PAUSE.min(pause * 2);
-        Some(rand::rng().random_range(pause / 2..=pause))
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.0 = FIRST_PAUSE;
-    }
-}
+use crate::{apiserver::kubernetes::Pauses, error::chain, runtime::Runtime};
 
 /// Webhooks that may have a say about our kinds, in the order in which they are asked.
 #[derive(Default)]
@@ -136,7 +112,7 @@ where
         return stream::pending().boxed();
     }
     let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-    told(events.backoff(Pauses(FIRST_PAUSE)), of).boxed()
+    told(events.backoff(Pauses::new()), of).boxed()
 }
 
 /// Failures are told; the watch goes on by itself.

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use kube::{
-    Client,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
+
+use crate::apiserver::kubernetes::{self, Unusable};
 
 /// A namespace of a Kubernetes cluster.
 #[derive(Clone, Debug, Default)]
@@ -19,20 +18,10 @@ pub struct Config {
 /// Why the configuration cannot work.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to find out how to reach the kube-apiserver that keeps objects")]
-pub struct ConnectError(#[from] Box<dyn std::error::Error + Send + Sync>);
+pub struct ConnectError(#[from] Unusable);
 
+/// Each request is sent once: a write that was not answered may have been done, and asked again
+/// it would contradict itself.
 pub(super) async fn client(config: &Config) -> Result<Client, ConnectError> {
-    let wrong = |error: Box<dyn std::error::Error + Send + Sync>| ConnectError(error);
-    let mut found = match &config.kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).map_err(|error| wrong(error.into()))?;
-            let options = KubeConfigOptions::default();
-            let found = kube::Config::from_custom_kubeconfig(read, &options);
-            found.await.map_err(|error| wrong(error.into()))?
-        }
-        None => kube::Config::incluster().map_err(|error| wrong(error.into()))?,
-    };
-    // A write that was not answered may have been done: asked again, it would contradict itself.
-    found.default_retry = false;
-    Client::try_from(found).map_err(|error| wrong(error.into()))
+    Ok(kubernetes::client(config.kubeconfig.as_deref()).await?)
 }

@@ -1,0 +1,96 @@
+//! How kube-apiserver, and who is described by a kubeconfig like it, is asked: by clients that try
+//! once, and with pauses that are ours.
+//!
+//! A client of kube tries a refused request again by itself, up to fifteen times, with pauses of
+//! minutes, or of as long as the answer says, and tells nobody. What waits for kube-apiserver here
+//! must notice that it is back within seconds, so whoever asks decides when to ask again.
+
+use std::{path::Path, time::Duration};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+    runtime::utils::Backoff,
+};
+use rand::Rng;
+
+/// Why a client cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Unusable(Box<dyn std::error::Error + Send + Sync>);
+
+impl Unusable {
+    fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+/// A client for kube-apiserver; in-cluster credentials where there is no kubeconfig.
+pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Unusable> {
+    let config = match kubeconfig {
+        Some(path) => config(path).await?,
+        None => Config::incluster().map_err(Unusable::new)?,
+    };
+    client_of(config)
+}
+
+/// What a kubeconfig says of its current context.
+pub async fn config(kubeconfig: &Path) -> Result<Config, Unusable> {
+    let read = Kubeconfig::read_from(kubeconfig).map_err(Unusable::new)?;
+    let options = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(read, &options).await.map_err(Unusable::new)
+}
+
+/// A client that tries once.
+pub fn client_of(mut config: Config) -> Result<Client, Unusable> {
+    config.default_retry = false;
+    Client::try_from(config).map_err(Unusable::new)
+}
+
+/// Between two tries to follow something: within the time that a write waits for us.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// The pauses of those who follow something.
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    pub(super) fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = LONGEST_PAUSE.min(pause * 2);
+        Some(rand::rng().random_range(pause / 2..=pause))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0 = FIRST_PAUSE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_three_seconds_and_begin_anew_after_a_success() {
+        let mut pauses = Pauses::new();
+        let within = |pause: Option<Duration>, longest| {
+            let pause = pause.expect("there is always another try");
+            assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
+        };
+        for longest in [200, 400, 800, 1600, 3000, 3000] {
+            within(pauses.next(), Duration::from_millis(longest));
+        }
+        pauses.reset();
+        within(pauses.next(), FIRST_PAUSE);
+    }
+}
