@@ -15,6 +15,7 @@ pub mod handlers;
 mod health;
 pub mod identity;
 pub mod kubernetes;
+mod latency;
 pub mod load;
 pub mod metrics;
 pub mod migrate_storage;

@@ -35,6 +35,7 @@ use super::{
     authn::{Authenticator, Rejected, TokenError, User},
     authz::Authorizer,
     body::guarded,
+    latency::{self, Layer},
     metrics::Metrics,
     operation::Action,
     peer::Peer,
@@ -128,11 +129,15 @@ impl Chain {
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let received = Timestamp::now();
         let info = Arc::new(RequestInfo::of(&request));
-        if !info.is_mutating() {
+        if info.is_long_running() {
             return self.answer(request, info, received).await;
         }
+        if !info.is_mutating() {
+            return latency::accounted(self.answer(request, info, received)).await;
+        }
         let chain = Arc::clone(self);
-        let written = async move { chain.answer(request, info, received).await };
+        let written =
+            async move { latency::accounted(chain.answer(request, info, received)).await };
         let written = AssertUnwindSafe(self.writes.track_future(written)).catch_unwind();
         ToItsEnd::new(written).await.unwrap_or_else(|_| {
             error!("A write ended without an answer");
@@ -228,7 +233,8 @@ impl Chain {
             None => Arc::default(),
         };
         let authenticated =
-            installed.authenticator.authenticate(&certificates, request.headers_mut()).await;
+            installed.authenticator.authenticate(&certificates, request.headers_mut());
+        let authenticated = latency::spend(Layer::Authentication, authenticated).await;
         let mut user = match authenticated {
             Ok(user) => user,
             Err(Rejected::Review(error)) if matches!(*error, TokenError::Busy) => {
@@ -268,7 +274,8 @@ impl Chain {
             Some(_) => Some(self.inflight.watch(user)?),
             None => None,
         };
-        let ruling = installed.authorizer.authorize(user, info).await;
+        let ruling = installed.authorizer.authorize(user, info);
+        let ruling = latency::spend(Layer::Authorization, ruling).await;
         if let Recording::Yes(audit) = recording {
             audit.authorized(ruling.decision, &ruling.reason);
         }

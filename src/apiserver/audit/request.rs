@@ -18,7 +18,7 @@ use super::{
     policy::{Decision, Level, Stage},
 };
 use crate::apiserver::{
-    admission::remarks::Annotation, authn::User, body::guarded, request_info::RequestInfo,
+    admission::remarks::Annotation, authn::User, body::guarded, latency, request_info::RequestInfo,
     status::ApiError,
 };
 
@@ -193,6 +193,7 @@ impl Audit {
             return guarded(response, self);
         }
         self.ended = true;
+        self.account();
         self.record(Stage::ResponseComplete).await;
         response
     }
@@ -261,6 +262,13 @@ impl Audit {
         }
     }
 
+    /// Adds where the time of a long request went.
+    fn account(&mut self) {
+        for (key, value) in latency::annotations() {
+            self.event.annotate(key, value);
+        }
+    }
+
     async fn add_request(&mut self) {
         let Some((headers, kept)) = self.sent.take() else { return };
         match kept.whole() {
@@ -285,6 +293,7 @@ impl Drop for Audit {
             code: StatusCode::OK.as_u16(),
             ..Status::default()
         });
+        self.account();
         // Whoever lets go of a request that sends an object has not read all of it.
         self.name();
         self.trail.leave(&mut self.event, Stage::ResponseComplete);

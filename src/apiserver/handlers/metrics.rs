@@ -18,7 +18,7 @@ use crate::{
         kind::{Kind, Version},
         scheme::Scheme,
     },
-    apiserver::{filters::Deadline, metrics::Labels, request_info::RequestInfo},
+    apiserver::{filters::Deadline, latency, metrics::Labels, request_info::RequestInfo},
     runtime::{
         admin,
         catalogue::{Described, described},
@@ -87,7 +87,7 @@ impl RequestMetrics {
             ),
             sli_duration: histograms(
                 "apiserver_request_sli_duration_seconds",
-                "Seconds until a response began. Upstream leaves out webhooks; here their time counts.",
+                "Seconds until a response began, without those of webhooks.",
                 &SLI_SECONDS,
                 labels,
             ),
@@ -218,7 +218,8 @@ impl Running<'_> {
         if labels.verb != "WATCH" {
             let seconds = self.began.elapsed().as_secs_f64();
             metrics.duration.with_label_values(&with_dry_run).observe(seconds);
-            metrics.sli_duration.with_label_values(&labels.values()).observe(seconds);
+            let own = (seconds - latency::of_webhooks().as_secs_f64()).max(0.0);
+            metrics.sli_duration.with_label_values(&labels.values()).observe(own);
         }
         let [verb, dry_run, group, version, resource, subresource, scope, component] = with_dry_run;
         let values = [verb, dry_run, group, version, resource, subresource, scope, component, code];

@@ -13,6 +13,7 @@ use super::{
     Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
     WatchStream,
 };
+use crate::apiserver::latency::{self, Layer};
 
 /// From a look into memory up to what no store should take.
 const BUCKETS: &[f64] =
@@ -131,7 +132,7 @@ impl StoreMetrics {
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let mut asked = Asked { metrics: self, operation, at: Instant::now(), answered: false };
-        let answer = answer.await;
+        let answer = latency::spend(Layer::Store, answer).await;
         asked.answered = true;
         let seconds = asked.at.elapsed().as_secs_f64();
         self.seconds.with_label_values(&[operation]).observe(seconds);

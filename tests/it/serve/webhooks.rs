@@ -4,6 +4,7 @@
 mod failures;
 mod matching;
 mod mutating;
+mod time;
 
 use http::Request;
 use serde_json::{Value, json};

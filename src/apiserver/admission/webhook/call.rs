@@ -16,6 +16,7 @@ use super::{
 use crate::{
     api::kind::Version,
     apiserver::{
+        latency,
         selector::Labels,
         status::{ApiError, Resource, Result},
     },
@@ -143,7 +144,8 @@ impl Webhooks {
         let uid = uuid::Uuid::new_v4().to_string();
         let question =
             review::question(asked, &uid, version, shown.object.as_deref(), shown.old.as_deref());
-        let body = client.post(question, hook.timeout).await.map_err(|error| Failure::Call {
+        let posted = latency::spend(sort.layer(), client.post(question, hook.timeout)).await;
+        let body = posted.map_err(|error| Failure::Call {
             why: format!("failed to call webhook: {error}"),
             code: error.code(),
         })?;

@@ -10,7 +10,7 @@ use prometheus::{
 };
 
 use super::hook::Hook;
-use crate::apiserver::admission::Operation;
+use crate::apiserver::{admission::Operation, latency::Layer};
 
 const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
@@ -29,6 +29,13 @@ impl Sort {
         match self {
             Self::Mutating => "admit",
             Self::Validating => "validating",
+        }
+    }
+
+    pub(super) fn layer(self) -> Layer {
+        match self {
+            Self::Mutating => Layer::MutatingWebhook,
+            Self::Validating => Layer::ValidatingWebhook,
         }
     }
 

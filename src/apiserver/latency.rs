@@ -1,0 +1,212 @@
+//! Where the time of a request went: webhooks, the store, questions about who asks and what they may.
+//!
+//! Kept with the task that answers the request, so that those who spend the time need not know
+//! whose it is. Watches have no account: their time is waiting.
+
+use std::{cell::Cell, time::Duration};
+
+use tokio::time::Instant;
+
+/// Requests that took longer say in the audit trail where it went: upstream's threshold.
+const LONG: Duration = Duration::from_millis(500);
+const TOTAL: &str = "apiserver.latency.k8s.io/total";
+
+tokio::task_local! {
+    static ACCOUNT: Account;
+}
+
+/// What takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layer {
+    Authentication,
+    Authorization,
+    MutatingWebhook,
+    ValidatingWebhook,
+    Store,
+}
+
+impl Layer {
+    const ALL: [Self; 5] = [
+        Self::Authentication,
+        Self::Authorization,
+        Self::MutatingWebhook,
+        Self::ValidatingWebhook,
+        Self::Store,
+    ];
+
+    /// The key of the audit trail. `etcd` is what readers know the store by, whichever it is.
+    fn annotation(self) -> &'static str {
+        match self {
+            Self::Authentication => "apiserver.latency.k8s.io/authentication",
+            Self::Authorization => "apiserver.latency.k8s.io/authorization",
+            Self::MutatingWebhook => "apiserver.latency.k8s.io/mutating-webhook",
+            Self::ValidatingWebhook => "apiserver.latency.k8s.io/validating-webhook",
+            Self::Store => "apiserver.latency.k8s.io/etcd",
+        }
+    }
+
+    /// What is done at one time counts once, by what took longest.
+    fn add(self, sum: Duration, more: Duration) -> Duration {
+        match self {
+            Self::Authorization | Self::ValidatingWebhook => sum.max(more),
+            Self::Authentication | Self::MutatingWebhook | Self::Store => sum + more,
+        }
+    }
+}
+
+/// One request's.
+struct Account {
+    begun: Instant,
+    spent: [Cell<Duration>; Layer::ALL.len()],
+}
+
+impl Account {
+    fn spent(&self, layer: Layer) -> &Cell<Duration> {
+        &self.spent[layer as usize]
+    }
+}
+
+/// Answers a request, with an account of its time.
+pub(super) async fn accounted<T>(answer: impl Future<Output = T>) -> T {
+    let account = Account { begun: Instant::now(), spent: Default::default() };
+    ACCOUNT.scope(account, answer).await
+}
+
+/// Does something that takes its time in a layer. What is given up half-way counts, too.
+pub(super) async fn spend<T>(layer: Layer, work: impl Future<Output = T>) -> T {
+    let _spending = Spending { layer, since: Instant::now() };
+    work.await
+}
+
+struct Spending {
+    layer: Layer,
+    since: Instant,
+}
+
+impl Drop for Spending {
+    fn drop(&mut self) {
+        let took = self.since.elapsed();
+        // A watch, or work of the server's own, has no account.
+        let added = ACCOUNT.try_with(|account| {
+            let spent = account.spent(self.layer);
+            spent.set(self.layer.add(spent.get(), took));
+        });
+        added.unwrap_or_default();
+    }
+}
+
+/// What webhooks took of the request so far.
+pub(super) fn of_webhooks() -> Duration {
+    let of = |account: &Account| {
+        account.spent(Layer::MutatingWebhook).get() + account.spent(Layer::ValidatingWebhook).get()
+    };
+    ACCOUNT.try_with(of).unwrap_or_default()
+}
+
+/// What the audit trail says of a request that took long.
+pub(super) fn annotations() -> Vec<(&'static str, String)> {
+    let told = |account: &Account| {
+        let total = account.begun.elapsed();
+        let layers = Layer::ALL.into_iter().map(|layer| (layer, account.spent(layer).get()));
+        let mut told: Vec<_> = layers
+            .filter(|(_, spent)| total > LONG && !spent.is_zero())
+            .map(|(layer, spent)| (layer.annotation(), written(spent)))
+            .collect();
+        if !told.is_empty() {
+            told.push((TOTAL, written(total)));
+        }
+        told
+    };
+    ACCOUNT.try_with(told).unwrap_or_default()
+}
+
+/// As Go writes durations: `1m2.5s`, `523.4ms`, `7µs`.
+fn written(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let of = |nanos: u128, digits: usize, unit: &str| {
+        let one = 10_u128.pow(u32::try_from(digits).expect("at most 9"));
+        let text = format!("{}.{:0digits$}", nanos / one, nanos % one);
+        format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    };
+    match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => of(nanos, 3, "µs"),
+        1_000_000..1_000_000_000 => of(nanos, 6, "ms"),
+        _ => {
+            let (minutes, nanos) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
+            let seconds = of(nanos, 9, "s");
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => seconds,
+                (0, minutes) => format!("{minutes}m{seconds}"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::join;
+
+    use super::*;
+
+    async fn wait(layer: Layer, millis: u64) {
+        spend(layer, tokio::time::sleep(Duration::from_millis(millis))).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn mutating_webhooks_add_up_and_validating_ones_count_once() {
+        accounted(async {
+            wait(Layer::MutatingWebhook, 100).await;
+            wait(Layer::MutatingWebhook, 200).await;
+            let validating = Layer::ValidatingWebhook;
+            join(wait(validating, 50), wait(validating, 70)).await;
+            wait(Layer::Store, 1).await;
+            assert_eq!(of_webhooks(), Duration::from_millis(370));
+            let late = wait(Layer::MutatingWebhook, 1000);
+            let limit = Duration::from_millis(10);
+            tokio::time::timeout(limit, late).await.expect_err("it is given up");
+            assert_eq!(of_webhooks(), Duration::from_millis(380));
+        })
+        .await;
+        assert_eq!(of_webhooks(), Duration::ZERO, "of no request");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_long_requests_say_where_their_time_went() {
+        accounted(async {
+            wait(Layer::Store, 500).await;
+            assert_eq!(annotations(), []);
+            wait(Layer::Authorization, 1).await;
+            let told = annotations();
+            let told: Vec<_> = told.iter().map(|(key, value)| (*key, value.as_str())).collect();
+            assert_eq!(
+                told,
+                [
+                    ("apiserver.latency.k8s.io/authorization", "1ms"),
+                    ("apiserver.latency.k8s.io/etcd", "500ms"),
+                    ("apiserver.latency.k8s.io/total", "501ms"),
+                ]
+            );
+        })
+        .await;
+        assert_eq!(annotations(), [], "of no request");
+    }
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (7, "7ns"),
+            (7_500, "7.5µs"),
+            (20_000_000, "20ms"),
+            (523_400_001, "523.400001ms"),
+            (1_000_000_000, "1s"),
+            (62_500_000_000, "1m2.5s"),
+            (3_600_000_000_000, "1h0m0s"),
+        ] {
+            assert_eq!(written(Duration::from_nanos(nanos)), text);
+        }
+    }
+}
