@@ -25,7 +25,10 @@ const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow(String),
+    /// Somebody says no.
     Deny(String),
+    /// Nobody says yes: the same to the caller.
+    NoOpinion(String),
 }
 
 /// What becomes of one request.
@@ -63,10 +66,8 @@ impl Authorizer {
             Ok(Decision::Allow(reason)) => {
                 ("allowed", Ruling { decision: Some("allow"), reason, outcome: Ok(()) })
             }
-            Ok(Decision::Deny(reason)) => {
-                let outcome = Err(forbidden(user, request, &reason));
-                ("denied", Ruling { decision: Some("forbid"), reason, outcome })
-            }
+            Ok(Decision::Deny(reason)) => ("denied", refused(user, request, reason)),
+            Ok(Decision::NoOpinion(reason)) => ("no-opinion", refused(user, request, reason)),
             Err(error) => {
                 let error = chain(&*error).to_string();
                 tracing::warn!(error, user = user.name, "Failed to authorize a request");
@@ -83,7 +84,9 @@ impl Authorizer {
     pub async fn may_impersonate(&self, user: &User, asked: &RequestInfo) -> Result<(), ApiError> {
         match self.decide(user, asked).await {
             Ok(Decision::Allow(_)) => Ok(()),
-            Ok(Decision::Deny(reason)) => Err(forbidden(user, asked, &reason)),
+            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
+                Err(forbidden(user, asked, &reason))
+            }
             Err(error) => {
                 let error = chain(&*error).to_string();
                 tracing::warn!(error, user = user.name, "Failed to authorize an impersonation");
@@ -100,6 +103,11 @@ impl Authorizer {
         }
         self.reviews.review(user, request).await
     }
+}
+
+fn refused(user: &User, request: &RequestInfo, reason: String) -> Ruling {
+    let outcome = Err(forbidden(user, request, &reason));
+    Ruling { decision: Some("forbid"), reason, outcome }
 }
 
 /// kube-apiserver's words (`responsewriters/errors.go`).

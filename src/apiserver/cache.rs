@@ -13,6 +13,7 @@ mod object;
 mod offers;
 mod range;
 mod state;
+mod tally;
 mod watcher;
 
 use std::{
@@ -38,6 +39,7 @@ pub use self::{
     offers::Offered,
     range::Range,
     state::Event,
+    tally::{Consistent, Listed, Tally, WAITS},
     watcher::Watcher,
 };
 use super::{
@@ -83,6 +85,8 @@ pub struct Listing {
     pub more: bool,
     /// How many, if a page was asked to count them.
     pub remaining: usize,
+    /// The store was asked for them.
+    pub from_store: bool,
 }
 
 /// Numbers about a cache.
@@ -115,6 +119,7 @@ pub struct Cache {
     waiting: Waiting,
     /// What the registry wrote and the store's watch has not shown yet.
     offers: Offers,
+    tally: Tally,
 }
 
 impl Cache {
@@ -129,6 +134,7 @@ impl Cache {
             revision: watch::Sender::default(),
             waiting: Waiting::default(),
             offers: Offers::default(),
+            tally: Tally::default(),
         })
     }
 
@@ -150,6 +156,11 @@ impl Cache {
         let state = self.read();
         let (lists, changes) = state.version();
         Figures { objects: state.len(), revision: state.revision().0, lists, changes }
+    }
+
+    /// How it was read. Who lists says what became of the objects.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The latest revision that is shown.
@@ -212,9 +223,18 @@ impl Cache {
             let state = self.read();
             state.page(range, request.at.map_or(state.revision(), |_| at), &request)
         }) {
+            if request.at.is_none() {
+                self.tally.read_consistently(Consistent::Cache);
+            }
             return Ok(page);
         }
-        let page = self.storage.list(range, request).await?;
+        let is_latest = request.at.is_none();
+        let page = self.storage.list(range, request).await;
+        if is_latest {
+            let outcome = if page.is_ok() { Consistent::Store } else { Consistent::StoreFailed };
+            self.tally.read_consistently(outcome);
+        }
+        let page = page?;
         let known: Vec<_> = {
             let state = self.read();
             page.entries.iter().map(|entry| state.known(&entry.key, entry.revision)).collect()
@@ -229,7 +249,7 @@ impl Cache {
         });
         let objects = load::work(bytes, || objects.collect::<Result<_, _>>())?;
         let (revision, more, remaining) = (page.revision, page.more, page.remaining);
-        Ok(Listing { objects, revision, more, remaining })
+        Ok(Listing { objects, revision, more, remaining, from_store: true })
     }
 
     /// The changes of a range after `from`.
@@ -265,6 +285,15 @@ impl Cache {
             return Err(Error::NotReady);
         }
         self.still_there().await?;
+        let begun = time::Instant::now();
+        let shown = self.wait_here(asked).await;
+        if asked > Revision(0) {
+            self.tally.waited(begun.elapsed());
+        }
+        shown
+    }
+
+    async fn wait_here(&self, asked: Revision) -> Result<(), Error> {
         let mut revision = self.revision.subscribe();
         if *revision.borrow() >= asked {
             return Ok(());

@@ -271,7 +271,7 @@ impl Chain {
             return Err(operation.refusal(&info.method));
         }
         let watch = match &beginning {
-            Some(_) => Some(self.inflight.watch(user)?),
+            Some(_) => Some(self.inflight.watch(user, info)?),
             None => None,
         };
         let ruling = installed.authorizer.authorize(user, info);

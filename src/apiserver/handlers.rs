@@ -26,6 +26,7 @@ use super::{
     health::{self, Health},
     identity::Guard,
     load::read_body,
+    metrics::Metrics,
     negotiate,
     operation::{Action, Operation},
     options::WriteOptions,
@@ -51,6 +52,7 @@ struct State {
     /// By group and plural.
     registries: BTreeMap<(&'static str, &'static str), Arc<Registry>>,
     guard: Guard,
+    storage: Arc<dyn Storage>,
     health: Health,
     discovery: Discovery,
     requests: RequestMetrics,
@@ -67,6 +69,7 @@ impl AppState {
         storage: &Arc<dyn Storage>,
         admission: &Arc<dyn Admit>,
         guard: Guard,
+        counted: &Metrics,
         rt: &Runtime,
         closing: &Shutdown,
     ) -> Self {
@@ -84,9 +87,10 @@ impl AppState {
         Self(Arc::new(State {
             registries,
             guard,
+            storage: Arc::clone(storage),
             health,
             discovery: Discovery::new(scheme),
-            requests: RequestMetrics::register(rt.metrics(), scheme),
+            requests: RequestMetrics::register(rt.metrics(), scheme, counted.requests.clone()),
             metrics: rt.metrics().clone(),
             shutdown: closing.clone(),
         }))
@@ -310,7 +314,10 @@ async fn other(state: &State, info: &RequestInfo, headers: &HeaderMap) -> Result
         return Ok(response);
     }
     match info.path.as_str() {
-        "/metrics" => return Ok(metrics::scrape(&state.metrics)),
+        "/metrics" => {
+            state.requests.set_store_size(state.storage.size().await);
+            return Ok(metrics::scrape(&state.metrics));
+        }
         "/metrics/slis" => return Ok(metrics::scrape(state.health.metrics())),
         _ => {}
     }

@@ -48,6 +48,7 @@ const NAMED_USERS: [&str; 5] =
 pub struct Metrics {
     /// What labels may name; nothing before it is known.
     scheme: OnceLock<&'static Scheme>,
+    pub requests: IntCounterVec,
     pub inflight: IntGaugeVec,
     pub rejected: IntCounterVec,
     terminations: IntCounterVec,
@@ -76,6 +77,11 @@ impl Metrics {
     pub fn new() -> Self {
         Self {
             scheme: OnceLock::new(),
+            requests: counters(
+                "apiserver_request_total",
+                "Requests, by verb, resource, scope and HTTP code.",
+                &[&Labels::NAMES_WITH_DRY_RUN[..], &["code"]].concat(),
+            ),
             inflight: gauges(
                 "apiserver_current_inflight_requests",
                 "Requests being handled, by kind: readOnly or mutating.",
@@ -122,7 +128,7 @@ impl Metrics {
             ),
             authorization_attempts: counters(
                 "authorization_attempts_total",
-                "Requests by outcome of authorization: allowed, denied, error.",
+                "Requests by outcome of authorization: allowed, denied, no-opinion (nobody allows it), error.",
                 &["result"],
             ),
             authorization_duration: histograms(
@@ -179,6 +185,14 @@ impl Metrics {
         self.terminations.with_label_values(&labels).inc();
     }
 
+    /// There is no seat for a request.
+    pub fn refuse(&self, info: &RequestInfo, kind: &str) {
+        self.rejected.with_label_values(&[kind]).inc();
+        let labels = Labels::of(self.scheme.get().copied(), info).with_dry_run(info);
+        self.requests.with_label_values(&[&labels[..], &["429"]].concat()).inc();
+        self.terminate(info, "429");
+    }
+
     /// The user's name, or how authentication failed.
     pub fn authenticated(&self, outcome: Result<&str, &'static str>, took: Duration) {
         let result = match outcome {
@@ -220,6 +234,7 @@ impl Metrics {
     pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
         let Self {
             scheme: _,
+            requests,
             inflight,
             rejected,
             terminations,
@@ -241,6 +256,7 @@ impl Metrics {
             certificate_expiry,
         } = self;
         let mut collectors: Vec<Box<dyn Collector>> = vec![
+            Box::new(requests.clone()),
             Box::new(inflight.clone()),
             Box::new(rejected.clone()),
             Box::new(terminations.clone()),

@@ -261,7 +261,7 @@ async fn install(
     let admission = admission(config, client, rt);
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
-    let state = AppState::start(scheme, &store, &admission, guard.clone(), rt, closing);
+    let state = AppState::start(scheme, &store, &admission, guard.clone(), metrics, rt, closing);
     let installed = Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(metrics))),

@@ -230,6 +230,14 @@ pub struct Loss {
     pub reached: Revision,
 }
 
+/// What a store takes on its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Which store, as metrics name it.
+    pub of: &'static str,
+    pub bytes: u64,
+}
+
 /// An ordered, revisioned key-value store.
 ///
 /// Every success returns the revision that made it true. Object-safe, because a flag chooses
@@ -276,6 +284,10 @@ pub trait Storage: Send + Sync + 'static {
     /// Leaves every revision up to `past` behind and forgets the history, so that whoever knows an
     /// older state has to list again. Returns the latest revision.
     fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>>;
+    /// Absent when nobody can tell.
+    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+        Box::pin(std::future::ready(None))
+    }
     /// Creations and deletions that this process had acknowledged.
     fn births_and_deaths(&self) -> u64 {
         0

@@ -152,7 +152,7 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
         Arc::new(Namespaces::new(Arc::clone(&store))),
         Arc::new(PilotStatus::new(names::NAMESPACE)),
     ]));
-    let state = AppState::start(scheme, &store, &admission, Guard::open(), rt, &closing);
+    let state = AppState::start(scheme, &store, &admission, Guard::open(), &metrics, rt, &closing);
     let router = protobuf::before(scale::before(handlers::router(state)));
     let installed = Installed {
         authenticator: Authenticator::new(

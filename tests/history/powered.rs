@@ -72,7 +72,7 @@ pub(crate) async fn serve(arguments: &[String]) {
     ]));
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(&metrics)));
     let reviews = Arc::new(AccessReviews::new(client, Arc::clone(&metrics)));
-    let state = AppState::start(scheme, &store, &admission, guard, &rt, &closing);
+    let state = AppState::start(scheme, &store, &admission, guard, &metrics, &rt, &closing);
     chain.install(Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(&metrics))),

@@ -173,7 +173,10 @@ impl Server {
         let gatekeeper = Arc::new(Gatekeeper::default());
         let admission: Arc<dyn Admit> = Arc::clone(&gatekeeper) as _;
         let guard = Guard::following(verdicts);
-        let state = AppState::start(crate::scheme(), &store, &admission, guard, &rt, &closing);
+        let metrics = Metrics::new();
+        metrics.register(rt.metrics());
+        let state =
+            AppState::start(crate::scheme(), &store, &admission, guard, &metrics, &rt, &closing);
         let rules = Arc::new(Rules::default());
         Self {
             rules,

@@ -43,13 +43,12 @@ impl AccessReviews {
         let review = SubjectAccessReview { spec, ..Default::default() };
         let answer = delegate::create(&self.api, &review, &self.metrics.delegated_authz).await?;
         let status = answer.status.unwrap_or_default();
-        // `denied` and no opinion are the same to the caller.
         let reason = status.reason.unwrap_or_default();
-        if status.allowed && status.denied != Some(true) {
-            Ok(Decision::Allow(reason))
-        } else {
-            Ok(Decision::Deny(reason))
-        }
+        Ok(match (status.denied, status.allowed) {
+            (Some(true), _) => Decision::Deny(reason),
+            (_, true) => Decision::Allow(reason),
+            (_, false) => Decision::NoOpinion(reason),
+        })
     }
 }
 

@@ -113,7 +113,13 @@ impl State {
     /// A list of the one object that can be in it.
     pub(super) fn one(&self, key: &Key) -> Result<Listing, Error> {
         let objects = self.get(key)?.into_iter().collect();
-        Ok(Listing { objects, revision: self.revision, more: false, remaining: 0 })
+        Ok(Listing {
+            objects,
+            revision: self.revision,
+            more: false,
+            remaining: 0,
+            from_store: false,
+        })
     }
 
     pub(super) fn list(&self, range: &Prefix) -> Result<Listing, Error> {
@@ -126,7 +132,13 @@ impl State {
             .take_while(|(key, _)| range.contains(key))
             .map(|(_, object)| Arc::clone(object))
             .collect();
-        Ok(Listing { objects, revision: self.revision, more: false, remaining: 0 })
+        Ok(Listing {
+            objects,
+            revision: self.revision,
+            more: false,
+            remaining: 0,
+            from_store: false,
+        })
     }
 
     /// Part of a range as it was at a revision, out of the present and the changes since. Absent
@@ -179,7 +191,7 @@ impl State {
             PageRequest { limit: None, .. } => 0,
             PageRequest { .. } => usize::from(found.next().is_some()),
         };
-        Some(Listing { objects, revision: at, more: remaining > 0, remaining })
+        Some(Listing { objects, revision: at, more: remaining > 0, remaining, from_store: false })
     }
 
     /// What a list of the store showed, without any changes yet.

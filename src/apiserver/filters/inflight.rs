@@ -144,11 +144,11 @@ impl Inflight {
     }
 
     /// Takes a seat among the watches that go on.
-    pub(super) fn watch(&self, user: &User) -> Result<Seat, ApiError> {
+    pub(super) fn watch(&self, user: &User, request: &RequestInfo) -> Result<Seat, ApiError> {
         let pod = user.extra(well_known::POD_NAME).unwrap_or_default();
         let watcher = format!("{}/{pod}", user.name);
         if !self.watches.take(&watcher) {
-            self.metrics.rejected.with_label_values(&[self.watches.kind]).inc();
+            self.metrics.refuse(request, self.watches.kind);
             let message = "Too many watches of this user, please end some of them.";
             return Err(ApiError::too_many_requests(message, 1));
         }
@@ -157,8 +157,7 @@ impl Inflight {
 
     /// The answer to a request for which there is no room.
     pub(super) fn refuse(&self, request: &RequestInfo) -> ApiError {
-        self.metrics.rejected.with_label_values(&[self.seats(request).kind]).inc();
-        self.metrics.terminate(request, "429");
+        self.metrics.refuse(request, self.seats(request).kind);
         ApiError::too_many_requests("Too many requests, please try again later.", 1)
     }
 

@@ -18,7 +18,13 @@ use crate::{
         kind::{Kind, Version},
         scheme::Scheme,
     },
-    apiserver::{filters::Deadline, latency, metrics::Labels, request_info::RequestInfo},
+    apiserver::{
+        filters::Deadline,
+        latency,
+        metrics::{Labels, Metrics},
+        request_info::RequestInfo,
+        storage::Size,
+    },
     runtime::{
         admin,
         catalogue::{Described, described},
@@ -42,7 +48,8 @@ const EVENTS: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 6553
 
 /// What is told of requests.
 pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<Described> {
-    described(&RequestMetrics::new(scheme).collectors())
+    let total = Metrics::new().requests;
+    described(&RequestMetrics::new(scheme, total).collectors())
 }
 
 pub(super) struct RequestMetrics {
@@ -56,34 +63,36 @@ pub(super) struct RequestMetrics {
     watch_events: IntCounterVec,
     watch_event_sizes: HistogramVec,
     watch_lists: HistogramVec,
+    store_size: IntGaugeVec,
 }
 
 impl RequestMetrics {
-    pub(super) fn register(registry: &Registry, scheme: &'static Scheme) -> Self {
-        let metrics = Self::new(scheme);
+    /// `total` counts requests that are answered before they get here, too; whoever made it has
+    /// registered it.
+    pub(super) fn register(
+        registry: &Registry,
+        scheme: &'static Scheme,
+        total: IntCounterVec,
+    ) -> Self {
+        let metrics = Self::new(scheme, total);
         for collector in metrics.collectors() {
             registry.register(collector).expect("every metric has a name of its own");
         }
         metrics
     }
 
-    fn new(scheme: &'static Scheme) -> Self {
+    fn new(scheme: &'static Scheme, total: IntCounterVec) -> Self {
         let labels = &Labels::NAMES[..];
-        let with_dry_run = [&labels[..1], &["dry_run"], &labels[1..]].concat();
         let without_component = &labels[..labels.len() - 1];
         let event = &["group", "version", "resource"];
         Self {
             scheme,
-            total: counters(
-                "apiserver_request_total",
-                "Requests, by verb, resource, scope and HTTP code.",
-                &[&with_dry_run[..], &["code"]].concat(),
-            ),
+            total,
             duration: histograms(
                 "apiserver_request_duration_seconds",
                 "Seconds until a response began, by verb, resource and scope. Watches are left out.",
                 &SECONDS,
-                &with_dry_run,
+                &Labels::NAMES_WITH_DRY_RUN,
             ),
             sli_duration: histograms(
                 "apiserver_request_sli_duration_seconds",
@@ -124,13 +133,21 @@ impl RequestMetrics {
                 &WATCH_LIST_SECONDS,
                 &["group", "version", "resource", "scope"],
             ),
+            store_size: IntGaugeVec::new(
+                Opts::new(
+                    "apiserver_storage_size_bytes",
+                    "Bytes of the store's file: `etcd-0` or `embedded`. The Kubernetes API tells none.",
+                ),
+                &["storage_cluster_id"],
+            )
+            .expect("the metric's name and labels are valid"),
         }
     }
 
     fn collectors(&self) -> Vec<Box<dyn Collector>> {
         let Self {
             scheme: _,
-            total,
+            total: _,
             duration,
             sli_duration,
             sizes,
@@ -139,9 +156,9 @@ impl RequestMetrics {
             watch_events,
             watch_event_sizes,
             watch_lists,
+            store_size,
         } = self;
         vec![
-            Box::new(total.clone()),
             Box::new(duration.clone()),
             Box::new(sli_duration.clone()),
             Box::new(sizes.clone()),
@@ -150,7 +167,17 @@ impl RequestMetrics {
             Box::new(watch_events.clone()),
             Box::new(watch_event_sizes.clone()),
             Box::new(watch_lists.clone()),
+            Box::new(store_size.clone()),
         ]
+    }
+
+    /// What the store takes now; a size that nobody can tell is not told.
+    pub(super) fn set_store_size(&self, size: Option<Size>) {
+        self.store_size.reset();
+        if let Some(Size { of, bytes }) = size {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            self.store_size.with_label_values(&[of]).set(bytes);
+        }
     }
 
     /// Begins to count a request.
@@ -221,9 +248,7 @@ impl Running<'_> {
             let own = (seconds - latency::of_webhooks().as_secs_f64()).max(0.0);
             metrics.sli_duration.with_label_values(&labels.values()).observe(own);
         }
-        let [verb, dry_run, group, version, resource, subresource, scope, component] = with_dry_run;
-        let values = [verb, dry_run, group, version, resource, subresource, scope, component, code];
-        metrics.total.with_label_values(&values).inc();
+        metrics.total.with_label_values(&[&with_dry_run[..], &[code]].concat()).inc();
     }
 }
 

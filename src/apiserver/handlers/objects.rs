@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use prometheus::{
-    IntCounterVec, IntGaugeVec, Opts,
+    HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts,
     core::{Collector, Desc},
-    proto::MetricFamily,
+    proto::{LabelPair, Metric, MetricFamily},
 };
 
-use crate::apiserver::{cache::Figures, registry::Registry};
+use crate::apiserver::{
+    cache::{Consistent, Figures, Listed, Tally, WAITS},
+    registry::Registry,
+};
+
+const WAITED: &str = "apiserver_watch_cache_read_wait_seconds";
 
 /// Upstream's names.
 pub(in crate::apiserver) struct Objects {
@@ -22,6 +27,11 @@ struct Series {
     revision: IntGaugeVec,
     lists: IntCounterVec,
     changes: IntCounterVec,
+    dispatched: IntCounterVec,
+    cached: [IntCounterVec; 3],
+    stored: [IntCounterVec; 4],
+    consistent: IntCounterVec,
+    waits: HistogramVec,
 }
 
 impl Objects {
@@ -41,10 +51,16 @@ impl Series {
             IntGaugeVec::new(Opts::new(name, help), labels)
                 .expect("the metric's name and labels are valid")
         };
-        let counters = |name: &str, help: &str| {
-            IntCounterVec::new(Opts::new(name, help), kind)
+        let labelled = |name: &str, help: &str, labels: &[&str]| {
+            IntCounterVec::new(Opts::new(name, help), labels)
                 .expect("the metric's name and labels are valid")
         };
+        let counters = |name: &str, help: &str| labelled(name, help, kind);
+        let waits = HistogramOpts::new(
+            WAITED,
+            "Seconds that reads waited until the cache had reached their revision.",
+        );
+        let with_index = &["group", "resource", "index"];
         Self {
             objects: gauges("apiserver_resource_objects", "Objects of a kind.", kind),
             by_resource: gauges(
@@ -65,12 +81,69 @@ impl Series {
                 "apiserver_watch_cache_events_received_total",
                 "Changes of a kind that came from the store.",
             ),
+            dispatched: counters(
+                "apiserver_watch_cache_events_dispatched_total",
+                "Changes of a kind that were shown to watchers, once for all of them.",
+            ),
+            cached: [
+                labelled(
+                    "apiserver_cache_list_total",
+                    "Lists that the cache served. There are no indexes.",
+                    with_index,
+                ),
+                labelled(
+                    "apiserver_cache_list_fetched_objects_total",
+                    "Objects that were read from the cache for lists.",
+                    with_index,
+                ),
+                counters(
+                    "apiserver_cache_list_returned_objects_total",
+                    "Objects of lists that the cache served.",
+                ),
+            ],
+            stored: [
+                counters("apiserver_storage_list_total", "Lists that the store served."),
+                counters(
+                    "apiserver_storage_list_fetched_objects_total",
+                    "Objects that were read from the store for lists.",
+                ),
+                counters(
+                    "apiserver_storage_list_evaluated_objects_total",
+                    "Objects from the store that were put to the selector of a list.",
+                ),
+                counters(
+                    "apiserver_storage_list_returned_objects_total",
+                    "Objects of lists that the store served.",
+                ),
+            ],
+            consistent: labelled(
+                "apiserver_watch_cache_consistent_read_total",
+                "Lists of the latest state, by success, and by whether the store had to answer.",
+                &["group", "resource", "success", "fallback"],
+            ),
+            waits: HistogramVec::new(waits.buckets(WAITS.to_vec()), kind)
+                .expect("the metric's name and labels are valid"),
         }
     }
 
-    fn collectors(&self) -> [&dyn Collector; 5] {
-        let Self { objects, by_resource, revision, lists, changes } = self;
-        [objects, by_resource, revision, lists, changes]
+    fn collectors(&self) -> Vec<&dyn Collector> {
+        let Self {
+            objects,
+            by_resource,
+            revision,
+            lists,
+            changes,
+            dispatched,
+            cached,
+            stored,
+            consistent,
+            waits,
+        } = self;
+        let mut all: Vec<&dyn Collector> =
+            vec![objects, by_resource, revision, lists, changes, dispatched, consistent, waits];
+        all.extend(cached.iter().map(|counter| counter as &dyn Collector));
+        all.extend(stored.iter().map(|counter| counter as &dyn Collector));
+        all
     }
 
     fn set(&self, group: &str, resource: &str, figures: Figures) {
@@ -84,6 +157,25 @@ impl Series {
         self.revision.with_label_values(&kind).set(i64::try_from(revision).unwrap_or(i64::MAX));
         self.lists.with_label_values(&kind).inc_by(lists);
         self.changes.with_label_values(&kind).inc_by(changes);
+        self.dispatched.with_label_values(&kind).inc_by(changes);
+    }
+
+    fn set_reads(&self, kind: [&str; 2], tally: &Tally) {
+        let [group, resource] = kind;
+        let Listed { lists, fetched, returned, .. } = tally.cached.so_far();
+        let [cached_lists, cached_fetched, cached_returned] = &self.cached;
+        cached_lists.with_label_values(&[group, resource, ""]).inc_by(lists);
+        cached_fetched.with_label_values(&[group, resource, ""]).inc_by(fetched);
+        cached_returned.with_label_values(&kind).inc_by(returned);
+        let Listed { lists, fetched, evaluated, returned } = tally.stored.so_far();
+        for (counter, count) in self.stored.iter().zip([lists, fetched, evaluated, returned]) {
+            counter.with_label_values(&kind).inc_by(count);
+        }
+        for outcome in Consistent::ALL {
+            let [success, fallback] = outcome.labels();
+            let labels = [group, resource, success, fallback];
+            self.consistent.with_label_values(&labels).inc_by(tally.consistent(outcome));
+        }
     }
 }
 
@@ -94,10 +186,36 @@ impl Collector for Objects {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let series = Series::new();
+        let mut waits = Vec::new();
         for registry in &self.registries {
-            let (kind, figures) = (registry.kind(), registry.cache().figures());
-            series.set(kind.group(), kind.plural(), figures);
+            let (kind, cache) = (registry.kind(), registry.cache());
+            series.set(kind.group(), kind.plural(), cache.figures());
+            series.set_reads([kind.group(), kind.plural()], cache.tally());
+            waits.extend(waits_of(kind.group(), kind.plural(), cache.tally()));
         }
-        series.collectors().iter().flat_map(|collector| collector.collect()).collect()
+        let collectors = series.collectors();
+        let mut families: Vec<_> =
+            collectors.iter().flat_map(|collector| collector.collect()).collect();
+        if let Some(family) = families.iter_mut().find(|family| family.name() == WAITED) {
+            family.set_metric(waits);
+        }
+        families
     }
+}
+
+/// The waits of one cache under the labels of its kind.
+fn waits_of(group: &str, resource: &str, tally: &Tally) -> Vec<Metric> {
+    let mut families = tally.waits.collect();
+    let metrics = families.iter_mut().flat_map(MetricFamily::take_metric);
+    let labelled = metrics.map(|mut metric| {
+        let labels = [("group", group), ("resource", resource)].map(|(name, value)| {
+            let mut label = LabelPair::default();
+            label.set_name(name.to_owned());
+            label.set_value(value.to_owned());
+            label
+        });
+        metric.set_label(labels.into());
+        metric
+    });
+    labelled.collect()
 }

@@ -33,6 +33,10 @@ impl Labels {
     pub const NAMES: [&str; 7] =
         ["verb", "group", "version", "resource", "subresource", "scope", "component"];
 
+    /// Names of [`Labels::with_dry_run`].
+    pub const NAMES_WITH_DRY_RUN: [&str; 8] =
+        ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"];
+
     pub fn of(scheme: Option<&'static Scheme>, info: &RequestInfo) -> Self {
         let Some(operation) = &info.operation else {
             let path = PATHS.iter().find(|known| **known == info.path);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Registry;
 use crate::apiserver::{
-    cache::{self, Cached},
+    cache::{self, Cached, Consistent},
     options::{ListOptions, ReadAt, revision},
     selector::Selector,
     status::{ApiError, Result},
@@ -33,6 +33,15 @@ const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old
 pub struct Page {
     pub items: Vec<Arc<Cached>>,
     pub meta: ListMeta,
+}
+
+/// What the cache shows of a range.
+pub(super) struct Shown {
+    /// Those that are selected.
+    pub(super) objects: Vec<Arc<Cached>>,
+    pub(super) revision: Revision,
+    /// How many were looked at.
+    pub(super) fetched: usize,
 }
 
 /// Where and when a list goes on.
@@ -111,7 +120,14 @@ impl Registry {
                 })
             }
             ReadAt::Latest if all => match self.cache.catch_up().await {
-                Ok(latest) => self.all(namespace, &range, selector, Some(latest)).await,
+                Ok(latest) => {
+                    let listed = self.all(namespace, &range, selector, Some(latest)).await;
+                    self.cache.tally().read_consistently(match listed {
+                        Ok(_) => Consistent::Cache,
+                        Err(_) => Consistent::CacheFailed,
+                    });
+                    listed
+                }
                 // The store can always tell.
                 Err(cache::Error::NotReady | cache::Error::NotYet { .. }) => {
                     self.first_page(&range, selector, options).await
@@ -140,7 +156,9 @@ impl Registry {
         selector: &Selector,
         at_least: Option<Revision>,
     ) -> Result<Page> {
-        let (objects, revision) = self.shown(namespace, range, selector, at_least).await?;
+        let Shown { objects, revision, fetched } =
+            self.shown(namespace, range, selector, at_least).await?;
+        self.cache.tally().listed(false, [fetched, fetched, objects.len()]);
         let meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
         Ok(Page { items: objects, meta })
     }
@@ -160,17 +178,18 @@ impl Registry {
         range: &Prefix,
         selector: &Selector,
         at_least: Option<Revision>,
-    ) -> Result<(Vec<Arc<Cached>>, Revision)> {
+    ) -> Result<Shown> {
         let listing = match self.only_key(namespace, selector) {
             Some(key) => self.cache.one(&key, at_least).await,
             None => self.cache.list(range, at_least).await,
         };
         let cache::Listing { mut objects, revision, .. } =
             listing.map_err(|error| self.cache_error(error))?;
+        let fetched = objects.len();
         if !selector.is_everything() {
             objects.retain(|object| selector.matches(&object.facets));
         }
-        Ok((objects, revision))
+        Ok(Shown { objects, revision, fetched })
     }
 
     async fn first_page(
@@ -212,6 +231,8 @@ impl Registry {
         limit: usize,
     ) -> Result<Page, cache::Error> {
         let mut items = Vec::new();
+        let (mut fetched, mut evaluated) = (0, 0);
+        let mut from_store = false;
         loop {
             // With a selector nobody knows how many of what follows would be selected.
             request.count = limit > 0 && selector.is_everything();
@@ -222,13 +243,17 @@ impl Registry {
             };
             let listing = self.cache.page(range, request.clone()).await?;
             let read = listing.objects.len();
+            fetched += read;
+            from_store |= listing.from_store;
             let mut last = None;
             for (at, object) in listing.objects.into_iter().enumerate() {
                 last = Some(object.key.clone());
+                evaluated += 1;
                 if selector.matches(&object.facets) {
                     items.push(object);
                 }
                 if limit > 0 && items.len() == limit {
+                    self.cache.tally().listed(from_store, [fetched, evaluated, items.len()]);
                     let more = listing.more || at + 1 < read;
                     let remaining = request.count.then_some(listing.remaining);
                     let goes_on = last.filter(|_| more).map(|key| (key, remaining));
@@ -236,6 +261,7 @@ impl Registry {
                 }
             }
             if !listing.more || last.is_none() {
+                self.cache.tally().listed(from_store, [fetched, evaluated, items.len()]);
                 return Ok(finish(items, range, listing.revision, None));
             }
             request.at = Some(listing.revision);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Registry;
+use super::{Registry, list::Shown};
 use crate::apiserver::{
     cache::{Cached, Event, Range, Watcher},
     options::{ListOptions, revision},
@@ -56,7 +56,8 @@ impl Registry {
             }
         };
         let (initial, from) = if shows_state {
-            let (objects, revision) = self.shown(namespace, &range, &selector, at_least).await?;
+            let shown = self.shown(namespace, &range, &selector, at_least).await?;
+            let Shown { objects, revision, .. } = shown;
             (Some(Initial { objects, revision }), revision)
         } else {
             (None, at_least.unwrap_or_else(|| self.cache.revision()))

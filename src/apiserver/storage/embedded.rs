@@ -32,7 +32,7 @@ use self::{
     writer::{Command, Writer},
 };
 use super::{
-    Entry, Error, Key, Loss, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
+    Entry, Error, Key, Loss, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
     WatchStream,
 };
 
@@ -62,6 +62,8 @@ impl Default for History {
 /// The embedded store. Dropping it ends the writer's thread and lets go of the file.
 pub struct Embedded {
     shared: Arc<Shared>,
+    /// Absent where a test decides what a disk does.
+    file: Option<PathBuf>,
     id: String,
     /// Creations and deletions that were acknowledged.
     births_and_deaths: AtomicU64,
@@ -118,6 +120,7 @@ impl Embedded {
         let shared = Arc::new(Shared::new(database, summary.revision));
         shared.doubt(summary.doubt);
         let (commands, receiver) = mpsc::channel(QUEUE);
+        let path = file.clone();
         let writer = Writer {
             shared: Arc::clone(&shared),
             commands: receiver,
@@ -132,6 +135,7 @@ impl Embedded {
             .map_err(|source| OpenError::Open { file: named, source: source.into() })?;
         Ok(Self {
             shared,
+            file: path,
             id: summary.id,
             births_and_deaths: AtomicU64::new(0),
             commands: Some(commands),
@@ -249,6 +253,13 @@ impl Storage for Embedded {
             let (reply, answer) = oneshot::channel();
             self.send(Command::Advance { past, reply }).await?;
             answer.await.map_err(|_| closed())?
+        })
+    }
+
+    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+        Box::pin(async move {
+            let file = tokio::fs::metadata(self.file.as_ref()?).await.ok()?;
+            Some(Size { of: "embedded", bytes: file.len() })
         })
     }
 

@@ -34,7 +34,7 @@ pub use self::{
     connect::{Config, ConnectError, Tls},
 };
 use super::{
-    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
+    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
     WatchStream,
 };
 
@@ -44,6 +44,8 @@ const PAGE: usize = 500;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Upstream's timeout of the health check.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
+/// For its size, which whoever scrapes waits for.
+const SIZE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a transaction does to its key.
 enum Write {
@@ -401,6 +403,14 @@ impl Storage for Etcd {
 
     fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
         Box::pin(self.burn(past))
+    }
+
+    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+        Box::pin(async move {
+            let mut client = self.client.maintenance_client();
+            let status = within(SIZE_WITHIN, client.status()).await.ok()?;
+            Some(Size { of: "etcd-0", bytes: u64::try_from(status.db_size()).ok()? })
+        })
     }
 
     fn births_and_deaths(&self) -> u64 {

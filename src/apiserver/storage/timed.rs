@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use super::{
-    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
+    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
     WatchStream,
 };
 use crate::apiserver::latency::{self, Layer};
@@ -234,6 +234,10 @@ impl Storage for Timed {
 
     fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
         self.store.advance(past)
+    }
+
+    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+        self.store.size()
     }
 
     fn births_and_deaths(&self) -> u64 {

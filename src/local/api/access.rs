@@ -72,7 +72,7 @@ impl ReviewAccess for Rules {
         Box::pin(async move {
             match self.allows(user, request).await {
                 Ok(true) => Ok(Decision::Allow(String::new())),
-                Ok(false) => Ok(Decision::Deny(String::new())),
+                Ok(false) => Ok(Decision::NoOpinion(String::new())),
                 Err(error) => Err(Arc::new(error.into())),
             }
         })

@@ -1,12 +1,17 @@
 //! Numbers under kube-apiserver's names: those that dashboards and rules of others go by are there,
 //! and nobody can make more of them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use http_body_util::BodyExt;
-use navigator::apiserver::{filters::Limits, request_info::RequestInfo};
+use navigator::apiserver::{
+    filters::Limits,
+    request_info::RequestInfo,
+    storage::embedded::{Embedded, History},
+};
 
 use super::whole::{BETA, UNANSWERED, Whole, pilot};
+use crate::cache::faulty::Faulty;
 
 fn everything(_: &str, _: &RequestInfo) -> bool {
     true
@@ -44,7 +49,7 @@ async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
     let pilots = format!("{BETA}/namespaces/db/pilots");
     whole.create("jane", &pilots, &pilot("a")).await;
     get(&whole, &pilots).await;
-    get(&whole, &format!("{BETA}/pilots")).await;
+    get(&whole, &format!("{BETA}/pilots?fieldSelector=metadata.namespace%3Dother")).await;
     get(&whole, "/readyz").await;
     let watch = format!(
         "{pilots}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true\
@@ -74,6 +79,8 @@ async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
     let watched = with(&["verb=\"WATCH\"", "scope=\"namespace\""]);
     let kind = &ours[..3];
     let resource = [ours[0], ours[2]];
+    let from_cache = [&resource[..], &["index=\"\""]].concat();
+    let consistent = [&resource[..], &["success=\"true\"", "fallback=\"false\""]].concat();
     let rows: Vec<(&str, Vec<&str>, f64)> = vec![
         ("apiserver_request_total", [&create[..], &["code=\"201\""]].concat(), 1.0),
         ("apiserver_request_duration_seconds_bucket", slow(&create), 1.0),
@@ -88,7 +95,13 @@ async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
         ("apiserver_resource_objects", resource.to_vec(), 1.0),
         ("apiserver_storage_objects", vec!["resource=\"pilots.navigator.jetstack.io\""], 1.0),
         ("apiserver_watch_cache_events_received_total", resource.to_vec(), 1.0),
+        ("apiserver_watch_cache_events_dispatched_total", resource.to_vec(), 1.0),
         ("apiserver_watch_cache_initializations_total", resource.to_vec(), 1.0),
+        ("apiserver_cache_list_total", from_cache.clone(), 2.0),
+        ("apiserver_cache_list_fetched_objects_total", from_cache, 2.0),
+        ("apiserver_cache_list_returned_objects_total", resource.to_vec(), 1.0),
+        ("apiserver_storage_list_total", resource.to_vec(), 0.0),
+        ("apiserver_watch_cache_consistent_read_total", consistent, 2.0),
         ("apiserver_current_inflight_requests", vec!["request_kind=\"mutating\""], 0.0),
         ("authentication_attempts", vec!["result=\"success\""], 7.0),
         ("authenticated_user_requests", vec!["username=\"other\""], 7.0),
@@ -103,6 +116,10 @@ async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
     }
     let revision = value(&page, "apiserver_watch_cache_resource_version", &resource);
     assert!(revision >= 1.0, "{revision}");
+    let waits = value(&page, "apiserver_watch_cache_read_wait_seconds_count", &resource);
+    assert!(waits >= 2.0, "{waits}");
+    let size = value(&page, "apiserver_storage_size_bytes", &["storage_cluster_id=\"embedded\""]);
+    assert!(size >= 4096.0, "{size}");
 
     let page = get(&whole, "/metrics/slis").await;
     let check = ["name=\"informer-sync\"", "type=\"readyz\""];
@@ -110,6 +127,57 @@ async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
     let counted = [&check[..], &["status=\"success\""]].concat();
     let count = value(&page, "kubernetes_healthchecks_total", &counted);
     assert!((passed - 1.0).abs() < 0.5 && (count - 1.0).abs() < 0.5, "{page}");
+}
+
+/// A cache that is behind does not answer for the latest state.
+#[tokio::test]
+async fn reads_of_the_store_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(&folder.path().join("store"), History::default()).await.unwrap();
+    let store = Faulty::new(Arc::new(store));
+    let whole = Whole::over(Arc::clone(&store) as _, folder, everything, Limits::default()).await;
+    let pilots = format!("{BETA}/namespaces/db/pilots");
+    store.hold_watches(true);
+    whole.create("jane", &pilots, &pilot("a")).await;
+    get(&whole, &format!("{pilots}?limit=5&labelSelector=no%3Dbody")).await;
+    store.hold_watches(false);
+    let page = get(&whole, "/metrics").await;
+    let pilots = ["group=\"navigator.jetstack.io\"", "resource=\"pilots\""];
+    let fallen_back = [&pilots[..], &["success=\"true\"", "fallback=\"true\""]].concat();
+    for (metric, labels, expected) in [
+        ("apiserver_storage_list_total", &pilots[..], 1.0),
+        ("apiserver_storage_list_fetched_objects_total", &pilots, 1.0),
+        ("apiserver_storage_list_evaluated_objects_total", &pilots, 1.0),
+        ("apiserver_storage_list_returned_objects_total", &pilots, 0.0),
+        ("apiserver_cache_list_total", &pilots, 0.0),
+        ("apiserver_watch_cache_consistent_read_total", &fallen_back, 1.0),
+    ] {
+        let found = value(&page, metric, labels);
+        assert!((found - expected).abs() < 0.5, "{metric}: {found}\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn requests_that_are_turned_away_are_counted() {
+    let of_jane = |user: &str, _: &RequestInfo| user != "bob";
+    // One seat for each user.
+    let whole = Whole::start(of_jane, Limits { reading: 4, mutating: 4 }).await;
+    let pilots = format!("{BETA}/namespaces/db/pilots");
+    let reading = whole.send("jane", "GET", &pilots, String::new()).await;
+    assert_eq!(whole.send("jane", "GET", &pilots, String::new()).await.status(), 429);
+    assert_eq!(whole.send("bob", "GET", &pilots, String::new()).await.status(), 403);
+    drop(reading);
+    let page = get(&whole, "/metrics").await;
+    let list = ["verb=\"LIST\"", "resource=\"pilots\"", "code=\"429\""];
+    for (metric, labels) in [
+        ("apiserver_request_total", &list[..]),
+        ("apiserver_request_terminations_total", &list),
+        ("apiserver_request_rejected_total", &["request_kind=\"readOnly\""]),
+        ("authorization_attempts_total", &["result=\"no-opinion\""]),
+    ] {
+        let found = value(&page, metric, labels);
+        assert!((found - 1.0).abs() < 0.5, "{metric}: {found}\n{page}");
+    }
 }
 
 /// What a client makes up is no label (CVE-2020-8552).

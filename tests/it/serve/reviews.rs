@@ -69,11 +69,12 @@ async fn answers_are_forgotten_after_ten_seconds() {
     assert_eq!(may().await, allowed(), "remembered");
     let (token, access) = futures::join!(
         changes(whose, Option::is_some),
-        changes(may, |decision| matches!(decision, Decision::Allow(_))),
+        changes(&may, |decision| matches!(decision, Decision::Allow(_))),
     );
     for (what, took) in [("token", token), ("access", access)] {
         assert!(took < Duration::from_secs(25), "{what}: only after {took:?}");
     }
+    assert_eq!(may().await, Decision::NoOpinion("told so".to_owned()), "nobody says no");
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ impl ReviewAccess for Rules {
             return Box::pin(pending());
         }
         let allowed = (self.0)(&user.name, request);
-        let decision = if allowed { Decision::Allow } else { Decision::Deny }(String::new());
+        let decision = if allowed { Decision::Allow } else { Decision::NoOpinion }(String::new());
         Box::pin(ready(Ok(decision)))
     }
 }
@@ -122,8 +122,15 @@ impl Whole {
         let trust = watch::channel(Arc::new(Trust::parse(&config).unwrap())).1;
         let rules = || Arc::new(Rules(rights));
         let admission: Arc<dyn Admit> = rules();
-        let state =
-            AppState::start(crate::scheme(), &store, &admission, Guard::open(), &rt, &closing);
+        let state = AppState::start(
+            crate::scheme(),
+            &store,
+            &admission,
+            Guard::open(),
+            &metrics,
+            &rt,
+            &closing,
+        );
         chain.install(Installed {
             authenticator: Authenticator::new(trust, rules(), Arc::clone(&metrics)),
             authorizer: Authorizer::new(rules(), metrics).into(),

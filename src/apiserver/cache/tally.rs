@@ -1,0 +1,124 @@
+//! How a resource was read: lists by where they came from, consistent reads, waits for a revision.
+//!
+//! Counts only. Upstream's names are in `handlers/objects.rs`.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use prometheus::{Histogram, HistogramOpts};
+
+/// Seconds of a wait for a revision: upstream's, up to where a read gives up.
+pub const WAITS: [f64; 13] =
+    [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
+
+/// Lists that one place served.
+#[derive(Debug, Default)]
+pub struct Served {
+    lists: AtomicU64,
+    fetched: AtomicU64,
+    evaluated: AtomicU64,
+    returned: AtomicU64,
+}
+
+/// What became of the objects of a list, or of all lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    pub lists: u64,
+    pub fetched: u64,
+    /// Looked at; less than were fetched when the page was full before.
+    pub evaluated: u64,
+    pub returned: u64,
+}
+
+impl Served {
+    fn add(&self, more: Listed) {
+        let Listed { lists, fetched, evaluated, returned } = more;
+        self.lists.fetch_add(lists, Ordering::Relaxed);
+        self.fetched.fetch_add(fetched, Ordering::Relaxed);
+        self.evaluated.fetch_add(evaluated, Ordering::Relaxed);
+        self.returned.fetch_add(returned, Ordering::Relaxed);
+    }
+
+    pub fn so_far(&self) -> Listed {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Listed {
+            lists: of(&self.lists),
+            fetched: of(&self.fetched),
+            evaluated: of(&self.evaluated),
+            returned: of(&self.returned),
+        }
+    }
+}
+
+/// How a read of the latest state ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistent {
+    /// The cache caught up.
+    Cache,
+    /// It did not, and the store answered.
+    Store,
+    /// It could not tell.
+    CacheFailed,
+    /// It did not, and neither could the store.
+    StoreFailed,
+}
+
+impl Consistent {
+    pub const ALL: [Self; 4] = [Self::Cache, Self::Store, Self::CacheFailed, Self::StoreFailed];
+
+    /// Was it answered? Was the store asked?
+    pub fn labels(self) -> [&'static str; 2] {
+        match self {
+            Self::Cache => ["true", "false"],
+            Self::Store => ["true", "true"],
+            Self::CacheFailed => ["false", "false"],
+            Self::StoreFailed => ["false", "true"],
+        }
+    }
+}
+
+/// Numbers about the reads of one cache.
+#[derive(Debug)]
+pub struct Tally {
+    pub cached: Served,
+    pub stored: Served,
+    consistent: [AtomicU64; Consistent::ALL.len()],
+    /// Has no name of its own.
+    pub waits: Histogram,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let waits = HistogramOpts::new("waits", "Seconds.").buckets(WAITS.to_vec());
+        Self {
+            cached: Served::default(),
+            stored: Served::default(),
+            consistent: Default::default(),
+            waits: Histogram::with_opts(waits).expect("the name is valid"),
+        }
+    }
+}
+
+impl Tally {
+    /// One list, or page of a list.
+    pub fn listed(&self, from_store: bool, objects: [usize; 3]) {
+        let [fetched, evaluated, returned] =
+            objects.map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+        let lists = if from_store { &self.stored } else { &self.cached };
+        lists.add(Listed { lists: 1, fetched, evaluated, returned });
+    }
+
+    pub fn read_consistently(&self, outcome: Consistent) {
+        self.consistent[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn consistent(&self, outcome: Consistent) -> u64 {
+        self.consistent[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn waited(&self, took: Duration) {
+        self.waits.observe(took.as_secs_f64());
+    }
+}
