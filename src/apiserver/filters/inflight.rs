@@ -235,12 +235,14 @@ mod tests {
             extra: [(well_known::POD_NAME.to_owned(), vec![name.to_owned()])].into(),
             ..user("system:serviceaccount:db:pilot")
         };
-        let mut open: Vec<_> = (0..WATCHES).map(|_| inflight.watch(&pod("a")).unwrap()).collect();
-        let error = inflight.watch(&pod("a")).err().expect("one too many");
+        let request = parse("GET", "/apis/g/v/r?watch=1");
+        let watch = |name: &str| inflight.watch(&pod(name), &request);
+        let mut open: Vec<_> = (0..WATCHES).map(|_| watch("a").unwrap()).collect();
+        let error = watch("a").err().expect("one too many");
         assert_eq!(error.code(), 429);
-        assert!(inflight.watch(&pod("b")).is_ok());
+        assert!(watch("b").is_ok());
         open.pop();
-        assert!(inflight.watch(&pod("a")).is_ok());
+        assert!(watch("a").is_ok());
         drop(open);
         assert!(inflight.watches.taken.lock().unwrap().by_user.is_empty());
     }

@@ -183,7 +183,7 @@ impl Feed {
     fn frame(&mut self) -> Option<Bytes> {
         let first = self.line()?;
         let mut frame = BytesMut::new();
-        while let Some(line) = self.line() {
+        while let Some(line) = self.line().or_else(|| self.event_line()) {
             if frame.len().max(first.len()) + line.len() > FRAME {
                 self.left = Some(line);
                 break;
@@ -198,7 +198,7 @@ impl Feed {
         Some(frame)
     }
 
-    /// A line that can be sent at once. The state is encoded as the client reads it.
+    /// A line that goes before everything else. The state is encoded as the client reads it.
     fn line(&mut self) -> Option<Bytes> {
         if let Some(line) = self.left.take() {
             return Some(line);
@@ -208,12 +208,21 @@ impl Feed {
         } else if let Some(revision) = self.state_ends.take() {
             self.metrics.listed();
             self.bookmark_line(&revision.to_string(), true)
-        } else if let Some(line) = self.pending.take() {
-            line
         } else {
-            let observed = self.events.as_mut()?.ready()?;
-            self.observed_line(&observed)
+            self.pending.take()?
         };
+        self.metrics.sent(line.len());
+        Some(line)
+    }
+
+    /// An event that needs not be waited for, unless something else is due before it.
+    fn event_line(&mut self) -> Option<Bytes> {
+        let due = self.bookmarks.as_ref().map_or(self.end, |schedule| schedule.next.min(self.end));
+        if Instant::now() >= due || self.shutdown.is_triggered() || self.guard.check().is_err() {
+            return None;
+        }
+        let observed = self.events.as_mut()?.ready()?;
+        let line = self.observed_line(&observed);
         self.metrics.sent(line.len());
         Some(line)
     }

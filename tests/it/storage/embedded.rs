@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt, future::join_all};
 use navigator::apiserver::storage::{
-    Error, Event, PageRequest, Revision, Storage,
+    Error, PageRequest, Revision, Storage,
     embedded::{Embedded, History, OpenError},
 };
 use tokio::time::Instant;

@@ -30,8 +30,9 @@ const MARKER: &str = "store.id";
 const CREATING: &str = "store.redb.creating";
 const CORRUPT_PREFIX: &str = "store.redb.corrupt-";
 
-/// Pages that redb keeps in memory: some thousand objects of a few KiB with their history.
-const PAGE_CACHE_BYTES: usize = 64 << 20;
+/// Pages that redb keeps in memory. Objects are read from the cache above; writes look at a page
+/// or two, and the kernel has the rest.
+const PAGE_CACHE_BYTES: usize = 16 << 20;
 
 /// What a file of redb begins with.
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
