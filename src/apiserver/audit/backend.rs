@@ -13,16 +13,17 @@ use tokio::{
 
 use super::{
     Delivery, LogConfig, Mode, WebhookConfig,
-    batch::{self, Batches},
     line::{Line, Room},
     log::{self, Awaited, Log},
     webhook::{self, Webhook, WebhookError},
 };
 use crate::{
-    apiserver::metrics::Metrics,
+    apiserver::{batch::Batches, metrics::Metrics},
     runtime::{Runtime, Tasks},
 };
 
+/// The buffer's name in metrics, for what found no room.
+const BUFFER: &str = "buffered";
 /// How long a request waits for a disk or a webhook that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -167,7 +168,7 @@ impl Backend {
 
     fn lose(&self) {
         let plugin = match self.way {
-            Way::Batched(_) => batch::PLUGIN,
+            Way::Batched(_) => BUFFER,
             Way::Written(_) => log::PLUGIN,
             Way::Sent(..) => webhook::PLUGIN,
         };

@@ -19,9 +19,9 @@ use tokio::{
 };
 use tracing::{debug, error};
 
-use super::{batch::Batches, line::Line};
+use super::line::Line;
 use crate::{
-    apiserver::{kubernetes, metrics::Metrics},
+    apiserver::{batch::Batches, kubernetes, metrics::Metrics},
     error::chain,
     runtime::{Shutdown, Tasks},
 };

@@ -1,4 +1,4 @@
-//! Events on their way to where they are kept, in batches that nobody waits for.
+//! What nobody waits for, on its way out in batches: events of the audit trail, and spans.
 
 use std::{future::pending, time::Duration};
 
@@ -9,17 +9,14 @@ use tokio::{
 
 use crate::runtime::Shutdown;
 
-/// Its name in metrics, for what found no room.
-pub(super) const PLUGIN: &str = "buffered";
-
-/// How events are gathered.
+/// How entries are gathered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Batch {
-    /// Events that may wait; those beyond are lost, and those whose bytes find no room.
+    /// Entries that may wait; those beyond are lost.
     pub buffer: usize,
-    /// Events of a batch.
+    /// Entries of a batch.
     pub max_size: usize,
-    /// How long the first event of a batch may wait for others.
+    /// How long the first one of a batch may wait for others.
     pub max_wait: Duration,
     pub throttle: Option<Throttle>,
 }
@@ -51,9 +48,9 @@ impl<T> Batches<T> {
 
     /// The next batch; `None` when shutdown was asked for and everything is out.
     pub(super) async fn next(&mut self) -> Option<Vec<T>> {
-        let mut events = Vec::new();
+        let mut entries = Vec::new();
         let mut due = None;
-        while events.len() < self.batch.max_size {
+        while entries.len() < self.batch.max_size {
             let ripe = async {
                 match due {
                     Some(at) => sleep_until(at).await,
@@ -62,8 +59,8 @@ impl<T> Batches<T> {
             };
             // A receive that is dropped has taken nothing out.
             tokio::select! {
-                event = self.queue.recv() => match event {
-                    Some(event) => events.push(event),
+                entry = self.queue.recv() => match entry {
+                    Some(entry) => entries.push(entry),
                     None => break,
                 },
                 () = ripe => break,
@@ -74,7 +71,7 @@ impl<T> Batches<T> {
             }
             due = due.or_else(|| Some(Instant::now() + self.batch.max_wait));
         }
-        if events.is_empty() {
+        if entries.is_empty() {
             return None;
         }
         if let Some(bucket) = &mut self.bucket {
@@ -83,7 +80,7 @@ impl<T> Batches<T> {
                 () = self.shutdown.triggered() => {}
             }
         }
-        Some(events)
+        Some(entries)
     }
 }
 
