@@ -9,6 +9,8 @@ CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 # For tests: what clippy lints is what is built, so that no dependency is compiled twice. Not for the release.
 LINTED   := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings $(CARGO)
+# With all that can be built in; what is shipped is built, and linted, without (docs/developing.md).
+TESTED   := $(LINTED) test --features otlp
 PROFILE  ?= release
 TESTBED  ?= $(CURDIR)/.testbed
 TARGET   := x86_64-unknown-linux-gnu
@@ -36,12 +38,16 @@ $(JOLOKIA): scripts/jolokia.sh
 	scripts/jolokia.sh $@
 	@touch $@
 
+# FEATURES=otlp for one with traces (docs/traces.md), also for `make image`.
 build: deps ## leaves the static binary at bin/navigator
-	$(CARGO) build --profile $(PROFILE) --bin navigator
+	$(CARGO) build --profile $(PROFILE) --bin navigator --features "$(FEATURES)"
 	@mkdir -p bin && install -m 755 $(OUT)/navigator bin/navigator
 	@# (not into a pipe that ldd could be killed by: it is said once, whole)
 	@linked=$$(ldd bin/navigator 2>&1 || true); \
 	  case "$$linked" in *"statically linked"*) ;; *) echo "bin/navigator is not static: $$linked" >&2; exit 1;; esac
+	@# (what is shipped has no features, and says so)
+	@[ -n "$(FEATURES)" ] || case "$$(bin/navigator apiserver --store-path none --tracing-config-file none 2>&1 || true)" in \
+	  *"built without the cargo feature otlp"*) ;; *) echo "bin/navigator was built with features" >&2; exit 1;; esac
 	@size=$$(stat -c %s bin/navigator); echo "bin/navigator: static, $$((size / 1024)) KiB"; \
 	  [ "$(PROFILE)" != release ] || [ "$$size" -le $$((25 * 1024 * 1024)) ] || { echo "bin/navigator is over 25 MiB" >&2; exit 1; }
 
@@ -54,7 +60,7 @@ image: build ## leaves the image at bin/navigator-image.tar
 	@echo "bin/navigator-image.tar: $(IMAGE)"
 
 sbom: build ## leaves what the binary consists of at bin/navigator.cdx.json (CycloneDX)
-	scripts/sbom.py bin/navigator bin/navigator.cdx.json
+	FEATURES="$(FEATURES)" scripts/sbom.py bin/navigator bin/navigator.cdx.json
 
 licenses: ## holds every crate against deny.toml: licences, sources, banned ones
 	@scripts/need.sh python3=python3
@@ -75,25 +81,25 @@ fmt: ## formats the code
 
 lint: deps ## format and lints, without changing anything; leaves the tests built
 	$(CARGO) fmt --check
-	$(LINTED) test --no-run --all-targets
+	$(TESTED) --no-run --all-targets
 	@# (all targets are those that `cargo test` runs; these are not)
-	$(LINTED) test --no-run --test databases --test history --test inits --test install
+	$(TESTED) --no-run --test databases --test history --test inits --test install
 
 test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
 	@# (most of these wait for a process: three times as many as cores)
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(LINTED) test
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(TESTED)
 
 test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etcd ## what Helm and kustomize make of deploy/, beside the manifest; the roles as rendered
 	@scripts/need.sh unshare=util-linux
-	$(LINTED) test --test install
+	$(TESTED) --test install
 
 # HISTORY_SEED=7 for one, HISTORY_SEED=1..200 for many. tests/history/planted.sh shows that it finds bugs.
 test-history: deps $(TESTBED)/bin/etcd ## API servers that are killed and cut off, their clients and watchers; 10 histories are judged
-	$(LINTED) test --test history
+	$(TESTED) --test history
 
 fuzz: deps ## decodes damaged manifests for 60 s
-	$(LINTED) test --test fuzz -- 60
+	$(TESTED) --test fuzz -- 60
 
 run: deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
 	@scripts/need.sh mvn=maven python3=python3
@@ -117,17 +123,17 @@ bench-serve: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver $(TESTBED)/b
 
 compare-inits: deps ## prints what our init, tini and dumb-init do, as a table
 	@scripts/need.sh unshare=util-linux tini=tini dumb-init=dumb-init dash=dash script=bsdutils
-	$(LINTED) test --test inits
+	$(TESTED) --test inits
 
 bench-pilot: deps ## prints what a pilot costs, beside tini, dumb-init and no init
 	@scripts/need.sh tini=tini dumb-init=dumb-init perl=perl
 	$(CARGO) bench --bench pilot
 
 kill-store: deps ## kills the embedded store 1000 times under load, and lets the power fail 200 times
-	$(LINTED) test --test it storage::kill:: -- --ignored --nocapture --test-threads 1
+	$(TESTED) --test it storage::kill:: -- --ignored --nocapture --test-threads 1
 
 golden: deps ## rewrites expected outputs; read the diff
-	UPDATE_GOLDEN=1 $(LINTED) test
+	UPDATE_GOLDEN=1 $(TESTED)
 	@scripts/need.sh python3=python3
 	scripts/screenshot.py tests/golden/plugin/status-upgrade.ansi docs/images/plugin-status.svg "kubectl navigator status demo"
 	@sed -e 1d -e '/^\$$ /,$$d' tests/golden/plugin/help.txt >.cache/help.txt
@@ -195,11 +201,11 @@ test-quickstart: deps $(TESTBED)/bin/kubectl ## types the commands of the quick 
 
 test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes
 	@scripts/need.sh mvn=maven
-	$(LINTED) test --test databases
+	$(TESTED) --test databases
 
 test-databases-full: deps ## the same with every scenario; rewrites docs/test-databases.md
 	@scripts/need.sh mvn=maven iptables=iptables
-	$(LINTED) test --test databases -- --full --report docs/test-databases.md
+	$(TESTED) --test databases -- --full --report docs/test-databases.md
 
 ci: ## all that a change must pass, with a table of how long each step took
 	scripts/ci.sh

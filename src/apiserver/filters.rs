@@ -1,13 +1,14 @@
 //! What every request passes on its way to a handler, and its response on the way back.
 //!
 //! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
-//! authentication, audit, impersonation, seats in flight, authorization. [`Chain::handle`] reads
+//! authentication, traces, audit, impersonation, seats in flight, authorization. [`Chain::handle`] reads
 //! from the outside in.
 
 mod deadline;
 mod impersonation;
 mod inflight;
 mod to_its_end;
+mod traced;
 mod warnings;
 
 use std::{
@@ -41,6 +42,7 @@ use super::{
     peer::Peer,
     request_info::RequestInfo,
     status::ApiError,
+    traces::Traces,
 };
 use crate::{
     error::chain,
@@ -82,6 +84,7 @@ pub struct Chain {
     audit: Option<Arc<Trail>>,
     metrics: Arc<Metrics>,
     instead: Instead,
+    traces: Traces,
     /// Requests that change something, also those whose client has gone.
     writes: TaskTracker,
 }
@@ -106,6 +109,7 @@ impl Chain {
             audit: audit.map(Arc::new),
             metrics,
             instead: |_| None,
+            traces: Traces::off(),
             writes: TaskTracker::new(),
         }
     }
@@ -114,6 +118,12 @@ impl Chain {
     #[must_use]
     pub fn instead_of_upgrades(self, instead: Instead) -> Self {
         Self { instead, ..self }
+    }
+
+    /// Traces requests.
+    #[must_use]
+    pub fn tracing(self, traces: Traces) -> Self {
+        Self { traces, ..self }
     }
 
     /// Begins to serve. The first call counts.
@@ -235,7 +245,7 @@ impl Chain {
         let authenticated =
             installed.authenticator.authenticate(&certificates, request.headers_mut());
         let authenticated = latency::spend(Layer::Authentication, authenticated).await;
-        let mut user = match authenticated {
+        let user = match authenticated {
             Ok(user) => user,
             Err(Rejected::Review(error)) if matches!(*error, TokenError::Busy) => {
                 return Err(self.inflight.refuse(info));
@@ -245,6 +255,27 @@ impl Chain {
                 return Err(ApiError::unauthorized());
             }
         };
+        let begun = traced::begin(&self.traces, request, incoming, &user);
+        let outcome = begun.within(self.known(user, installed, request, incoming, recording)).await;
+        match outcome {
+            Ok(response) => Ok(begun.over(response)),
+            Err(error) => {
+                begun.refused(error.code());
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the request of somebody who is known.
+    async fn known(
+        &self,
+        mut user: User,
+        installed: &Installed,
+        request: &mut Request<Body>,
+        incoming: Incoming<'_>,
+        recording: &mut Recording,
+    ) -> Result<Response<Body>, ApiError> {
+        let info = incoming.info;
         let trail = self.audit.as_ref();
         let audit = trail.and_then(|trail| Audit::begin(trail, incoming, request, Some(&user)));
         *recording = audit.map_or(Recording::No, |audit| Recording::Yes(Box::new(audit)));

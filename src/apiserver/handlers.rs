@@ -7,6 +7,7 @@
 pub(super) mod metrics;
 pub(super) mod objects;
 mod read;
+mod traced;
 mod watch;
 mod write;
 
@@ -34,6 +35,7 @@ use super::{
     request_info::RequestInfo,
     status::{ApiError, Result},
     storage::Storage,
+    traces,
     url::Query,
 };
 use crate::{
@@ -238,7 +240,8 @@ async fn resource(
         return Err(ApiError::no_such_resource());
     }
     state.guard.check()?;
-    let outcome = act(&target, parts, body).await;
+    let describe = || traced::describe(operation, parts);
+    let outcome = traces::span(describe, act(&target, parts, body)).await;
     for text in target.remarks.take_warnings() {
         target.warnings.add(text);
     }

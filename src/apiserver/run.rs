@@ -34,6 +34,7 @@ use super::{
         Storage, embedded, etcd, kubernetes as objects,
         timed::{StoreMetrics, Timed},
     },
+    traces::{self, Traces},
 };
 use crate::{
     api::scheme::Scheme,
@@ -61,6 +62,8 @@ pub struct Config {
     /// Our own CA when absent.
     pub certificate: Option<Files>,
     pub audit: audit::Config,
+    /// A TracingConfiguration; nothing is traced when absent.
+    pub traces: Option<PathBuf>,
     pub admission: AdmissionPlugins,
     pub limits: Limits,
     pub deadlines: Deadlines,
@@ -95,6 +98,8 @@ pub enum Error {
     Kubernetes(#[source] kubernetes::Unusable),
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
+    #[error(transparent)]
+    Traces(#[from] traces::OpenError),
     #[error("the serving certificate cannot be used")]
     Files(#[from] FilesError),
     #[error("failed to listen on {address}")]
@@ -120,13 +125,18 @@ impl Error {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::Kubernetes(_) | Self::KubernetesStore(_) | Self::Audit(_) | Self::Files(_)
+            Self::Kubernetes(_)
+                | Self::KubernetesStore(_)
+                | Self::Audit(_)
+                | Self::Traces(_)
+                | Self::Files(_)
         )
     }
 }
 
 /// Serves until SIGTERM, SIGINT or a failure, and ends in order.
 pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result<(), Error> {
+    let traces = Traces::open(config.traces.as_deref(), &rt)?;
     let metrics = Arc::new(Metrics::new());
     metrics.know(scheme);
     metrics.register(rt.metrics());
@@ -150,14 +160,15 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let (drain, closing) = (Shutdown::new(), Shutdown::new());
     let signals = signals::shutdown_on_signal(&drain).map_err(Error::Signals)?;
     rt.tasks().spawn("signals", signals);
-    let chain = Arc::new(Chain::new(
+    let chain = Chain::new(
         config.limits,
         config.deadlines,
         audit,
         Arc::clone(&metrics),
         rt.readiness().clone(),
         drain.clone(),
-    ));
+    );
+    let chain = Arc::new(chain.tracing(traces));
     let drained = listen(listener, &serving, &chain, &metrics, &rt, &closing);
 
     let outcome = {
@@ -250,12 +261,13 @@ async fn install(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
     )?;
-    let timing = match &config.store {
-        Store::Embedded(_) | Store::Kubernetes(_) => StoreMetrics::new(),
-        Store::Etcd(_) => StoreMetrics::new().of_etcd(),
+    let (name, timing) = match &config.store {
+        Store::Embedded(_) => ("embedded", StoreMetrics::new()),
+        Store::Kubernetes(_) => ("kubernetes", StoreMetrics::new()),
+        Store::Etcd(_) => ("etcd3", StoreMetrics::new().of_etcd()),
     };
     timing.register(rt.metrics());
-    let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
+    let store: Arc<dyn Storage> = Arc::new(Timed::new(store, name, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     guard.until_decided().await;
     let admission = admission(config, client, rt);

@@ -66,6 +66,15 @@ pub(crate) struct Args {
     limits: LimitArgs,
     #[command(flatten)]
     audit: audit::Args,
+    /// TracingConfiguration of apiserver.config.k8s.io: where traces of requests go (OTLP over
+    /// gRPC), and of which requests. Only in a program built with the cargo feature otlp.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "NAVIGATOR_TRACING_CONFIG_FILE",
+        help_heading = "Traces"
+    )]
+    tracing_config_file: Option<PathBuf>,
     #[command(flatten)]
     logging: logging::Args,
 }
@@ -215,6 +224,7 @@ fn config(args: Args) -> Result<Config, String> {
         admission,
         limits,
         audit,
+        tracing_config_file,
         logging: _,
     } = args;
     let Listen { bind_address, secure_port, tls_cert_file, tls_private_key_file } = listen;
@@ -242,6 +252,7 @@ fn config(args: Args) -> Result<Config, String> {
             .zip(tls_private_key_file)
             .map(|(certificate, key)| Files { certificate, key }),
         audit: audit.config()?,
+        traces: tracing_config_file,
         admission: admission.plugins()?,
         limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
         deadlines: Deadlines { request: request_timeout },
