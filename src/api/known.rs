@@ -61,6 +61,13 @@ impl<'a> Known<'a> {
 
     fn shape(self) -> Shape<'a> {
         let Self { schema, atom } = self;
+        let scalar = match atom.facts.format {
+            Format::DateTime => Shape::Time,
+            _ => Shape::Opaque,
+        };
+        if atom.map.is_none() && atom.list.is_none() {
+            return scalar;
+        }
         match (atom.facts.unnamed, &atom.map, &atom.list) {
             (Unnamed::Kept, _, _) => return Shape::Opaque,
             (Unnamed::Unknown, Some(map), _) => return Shape::Object(&map.fields),
@@ -73,8 +80,7 @@ impl<'a> Known<'a> {
         }
         match schema.entries(atom) {
             Some(entries) => Shape::Map(self.at(entries)),
-            None if atom.facts.format == Format::DateTime => Shape::Time,
-            None => Shape::Opaque,
+            None => scalar,
         }
     }
 
@@ -95,10 +101,19 @@ impl<'a> Known<'a> {
 
     fn prune(self, value: &mut Value) {
         match (self.shape(), value) {
-            (Shape::Object(fields), Value::Object(object)) => object.retain(|name, value| {
-                let known = self.field(fields, name);
-                known.inspect(|known| known.prune(value)).is_some()
-            }),
+            (Shape::Object(fields), Value::Object(object)) => {
+                let mut all_known = true;
+                for (name, value) in object.iter_mut() {
+                    match self.field(fields, name) {
+                        Some(known) => known.prune(value),
+                        None => all_known = false,
+                    }
+                }
+                // Rare, and costs more than looking.
+                if !all_known {
+                    object.retain(|name, _| fields.get(name).is_some());
+                }
+            }
             (Shape::Map(known), Value::Object(object)) => {
                 object.values_mut().for_each(|value| known.prune(value));
             }

@@ -137,11 +137,21 @@ impl Check<'_> {
             return;
         }
         match value {
-            Value::Object(fields) => fields.retain(|name, value| {
-                let Known::Type(inner) = self.schema.known(atom, name) else { return true };
-                self.canonicalise(inner, value, &Place::Field(place, name));
-                !value.is_null()
-            }),
+            Value::Object(fields) => {
+                let mut has_null = false;
+                for (name, value) in fields.iter_mut() {
+                    has_null |= value.is_null();
+                    if let Known::Type(inner) = self.schema.known(atom, name) {
+                        self.canonicalise(inner, value, &Place::Field(place, name));
+                    }
+                }
+                if has_null {
+                    fields.retain(|name, value| {
+                        let known = self.schema.known(atom, name);
+                        !value.is_null() || !matches!(known, Known::Type(_))
+                    });
+                }
+            }
             Value::Array(items) => {
                 let Some(inner) = self.schema.items(atom) else { return };
                 for (index, item) in items.iter_mut().enumerate() {

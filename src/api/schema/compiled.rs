@@ -6,7 +6,7 @@
 //!
 //! A value may be of several forms at once (`int-or-string`, free content); the value decides.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ pub struct Map {
     pub atomic: bool,
 }
 
-/// Fields by name, sorted.
+/// Fields by name, sorted by its length first: most names are told apart by that alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields(Box<[(Box<str>, Field)]>);
 
@@ -179,19 +179,23 @@ impl Word {
 
 impl Fields {
     pub fn get(&self, name: &str) -> Option<&Field> {
-        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        let at = self.0.binary_search_by(|(known, _)| Self::order(known, name)).ok()?;
         Some(&self.0[at].1)
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    fn order(one: &str, other: &str) -> Ordering {
+        one.len().cmp(&other.len()).then_with(|| one.cmp(other))
+    }
 }
 
 impl FromIterator<(Box<str>, Field)> for Fields {
     fn from_iter<I: IntoIterator<Item = (Box<str>, Field)>>(fields: I) -> Self {
         let mut fields: Box<[_]> = fields.into_iter().collect();
-        fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+        fields.sort_by(|(one, _), (other, _)| Self::order(one, other));
         Self(fields)
     }
 }
