@@ -28,6 +28,7 @@ pub mod strict;
 pub mod v1alpha1;
 pub mod v1beta1;
 pub mod validation;
+pub mod wire;
 
 /// The API group of every kind that Navigator serves.
 pub const GROUP: &str = "navigator.jetstack.io";

@@ -24,6 +24,7 @@ pub mod negotiate;
 pub mod operation;
 pub mod options;
 pub mod peer;
+mod protobuf;
 pub mod registry;
 pub mod request_info;
 pub mod run;

@@ -145,7 +145,7 @@ impl Discovery {
             return Ok(aggregated_response(core, headers));
         }
         let document = self.documents.get(trimmed).ok_or_else(ApiError::no_such_resource)?;
-        let output = Output::negotiate(headers, query)?;
+        let output = Output::negotiate_document(headers, query)?;
         let mut response = output.respond(StatusCode::OK, &document.value)?;
         if matches!(trimmed, "/api" | "/apis") {
             let vary = HeaderValue::from_static("Accept");

@@ -1,7 +1,8 @@
 //! Which form the client wants to read, and which form it wrote.
 //!
 //! Owns Accept, Content-Type, `pretty` and gzip (apiserver `pkg/endpoints/handlers/negotiation`).
-//! Protobuf and CBOR clauses are skipped: stock clients name JSON beside them.
+//! Protobuf is served of metadata and Status alone, as for CustomResources; other clauses of it,
+//! and those of CBOR, are skipped: stock clients name JSON beside them.
 
 use std::io::Write as _;
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     body::in_parts,
-    load,
+    load, protobuf,
     status::{ApiError, Result},
     url::Query,
 };
@@ -27,6 +28,8 @@ const GZIP_ABOVE: usize = 128 * 1024;
 pub enum Encoding {
     Json,
     Yaml,
+    /// Of metadata alone, and of Status.
+    Protobuf,
 }
 
 /// What stands for the object.
@@ -37,6 +40,10 @@ pub enum View {
     PartialObjectMetadata,
     PartialObjectMetadataList,
 }
+
+/// A Status that is sent as protobuf, in JSON: for the audit trail, in the extensions of the response.
+#[derive(Clone)]
+pub(super) struct Said(pub(super) String);
 
 /// The form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +76,11 @@ impl Output {
         for clause in clauses(&accept) {
             let Some(encoding) = encoding_of(clause.media_type) else { continue };
             let Some((view, view_version)) = clause.view() else { continue };
+            let is_metadata =
+                matches!(view, View::PartialObjectMetadata | View::PartialObjectMetadataList);
+            if encoding == Encoding::Protobuf && !is_metadata {
+                continue;
+            }
             output.encoding = encoding;
             output.view = view;
             output.view_version = view_version;
@@ -76,11 +88,38 @@ impl Output {
             return Ok(output);
         }
         Err(ApiError::not_acceptable(
-            "only the following media types are accepted: application/json, application/yaml",
+            "only the following media types are accepted: application/json, application/yaml, \
+             application/vnd.kubernetes.protobuf",
         ))
     }
 
-    /// As [`Self::negotiate`], for a stream of JSON objects.
+    /// As [`Self::negotiate`], for a Status: the first clause that asks for no view.
+    fn negotiate_status(headers: &HeaderMap, query: &Query) -> Self {
+        let accept = accept_text(headers);
+        let accept = if accept.trim().is_empty() { "*/*" } else { &accept };
+        let encoding = clauses(accept)
+            .iter()
+            .filter(|clause| clause.parameter("as").is_none())
+            .find_map(|clause| encoding_of(clause.media_type));
+        match encoding {
+            Some(encoding) => {
+                let (pretty, gzip) = (pretty(headers, query), takes_gzip(headers));
+                Self { encoding, pretty, gzip, ..PLAIN }
+            }
+            None => Self { pretty: true, ..PLAIN },
+        }
+    }
+
+    /// As [`Self::negotiate`], for a document that is no object of a resource.
+    pub fn negotiate_document(headers: &HeaderMap, query: &Query) -> Result<Self> {
+        let output = Self::negotiate(headers, query)?;
+        match output.encoding {
+            Encoding::Protobuf => Ok(Self { encoding: Encoding::Json, ..output }),
+            Encoding::Json | Encoding::Yaml => Ok(output),
+        }
+    }
+
+    /// As [`Self::negotiate`], for a stream of objects.
     pub fn negotiate_stream(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let output = Self::negotiate(headers, query)?;
         if output.encoding == Encoding::Yaml {
@@ -96,6 +135,7 @@ impl Output {
         match self.encoding {
             Encoding::Json => "application/json",
             Encoding::Yaml => "application/yaml",
+            Encoding::Protobuf => protobuf::MEDIA_TYPE,
         }
     }
 
@@ -105,6 +145,9 @@ impl Output {
             Encoding::Yaml => {
                 serde_yaml::to_string(value).map(String::into_bytes).map_err(ApiError::internal)
             }
+            Encoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
+                ApiError::internal(format!("{} has no protobuf form", value["kind"]))
+            }),
         }
     }
 
@@ -115,7 +158,15 @@ impl Output {
 
     /// The response that carries this value.
     pub fn respond(&self, code: StatusCode, value: &Value) -> Result<Response<Body>> {
-        self.respond_bytes(code, self.encode(value)?)
+        let response = self.respond_bytes(code, self.encode(value)?)?;
+        Ok(self.telling(value, response))
+    }
+
+    fn telling(&self, value: &Value, mut response: Response<Body>) -> Response<Body> {
+        if self.encoding == Encoding::Protobuf && value["kind"] == "Status" {
+            response.extensions_mut().insert(Said(value.to_string()));
+        }
+        response
     }
 
     /// The response that carries these bytes, which are of the negotiated type.
@@ -156,10 +207,10 @@ impl Output {
 
 /// An error in the form that the client asked for; JSON when that cannot be found out.
 pub fn respond_error(headers: &HeaderMap, query: &Query, error: &ApiError) -> Response<Body> {
-    let output = Output::negotiate(headers, query).unwrap_or(Output { pretty: true, ..PLAIN });
+    let output = Output::negotiate_status(headers, query);
     let value = error.to_value();
     let bytes = output.encode(&value).unwrap_or_else(|_| json_bytes(&value, false));
-    error.response(output.content_type(), bytes)
+    output.telling(&value, error.response(output.content_type(), bytes))
 }
 
 /// Compressed at the level that costs least.
@@ -192,8 +243,8 @@ pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Document> {
         }
     };
     let document = match encoding {
-        Encoding::Json => decode::json(body),
         Encoding::Yaml => decode::yaml(body),
+        Encoding::Json | Encoding::Protobuf => decode::json(body),
     };
     document.map_err(|error| unread(&error, "the object provided is unrecognized"))
 }
@@ -301,6 +352,7 @@ fn encoding_of(media_type: &str) -> Option<Encoding> {
     match media_type {
         "application/json" | "*/*" | "application/*" => Some(Encoding::Json),
         "application/yaml" => Some(Encoding::Yaml),
+        protobuf::MEDIA_TYPE => Some(Encoding::Protobuf),
         _ => None,
     }
 }
@@ -335,12 +387,18 @@ mod tests {
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                  application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-                Encoding::Json,
+                Encoding::Protobuf,
                 View::PartialObjectMetadataList,
                 "v1",
             ),
             (
                 "application/json;as=Nope;v=v1;g=meta.k8s.io,application/json",
+                Encoding::Json,
+                View::Object,
+                "v1",
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json",
                 Encoding::Json,
                 View::Object,
                 "v1",
@@ -373,6 +431,21 @@ mod tests {
                 .code(),
             406
         );
+    }
+
+    /// A clause with a view is none for a Status.
+    #[test]
+    fn a_status_has_no_view() {
+        let view = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        for (text, encoding) in [
+            (format!("{};{view}", protobuf::MEDIA_TYPE), Encoding::Json),
+            (format!("{};{view},application/yaml", protobuf::MEDIA_TYPE), Encoding::Yaml),
+            (format!("{},application/json", protobuf::MEDIA_TYPE), Encoding::Protobuf),
+            ("text/plain".to_owned(), Encoding::Json),
+        ] {
+            let output = Output::negotiate_status(&accept(&text), &Query::default());
+            assert_eq!(output.encoding, encoding, "{text}");
+        }
     }
 
     #[test]

@@ -137,6 +137,16 @@ impl Viewer {
         }
     }
 
+    /// Metadata alone, out of what was made for others where there is that.
+    pub fn metadata(&self, object: &Cached) -> Value {
+        match self.shared(object) {
+            Some(encoded) => {
+                serde_json::from_slice(&encoded.json()).expect("it was written by serde_json")
+            }
+            None => self.partial(&object.tree()),
+        }
+    }
+
     /// The object of a watch event. Only the first Table of a stream names its columns.
     pub fn event(&self, hub: &Value, first: bool) -> Value {
         match self.view {

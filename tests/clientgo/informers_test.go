@@ -153,6 +153,11 @@ func TestMetadataInformer(t *testing.T) {
 	if partial, ok := object.(*metav1.PartialObjectMetadata); !ok || partial.Labels["test"] != "metadata" || partial.UID == "" {
 		t.Errorf("%#v", object)
 	}
+	for _, one := range s.reads() {
+		if !strings.HasPrefix(one.form, "application/vnd.kubernetes.protobuf") {
+			t.Errorf("%s?%s was answered as %s", one.path, one.query.Encode(), one.form)
+		}
+	}
 }
 
 // When the server is restarted, a watch goes on at its revision and misses nothing. A reflector whose watch finds nobody in between may

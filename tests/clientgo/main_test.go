@@ -38,6 +38,8 @@ type asked struct {
 	path  string
 	query url.Values
 	code  int
+	// media type of the answer
+	form string
 }
 
 func (a asked) isWatch() bool { return a.query.Get("watch") == "true" }
@@ -73,7 +75,7 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := r.inner.RoundTrip(request)
 	one := asked{path: request.URL.Path, query: request.URL.Query()}
 	if err == nil {
-		one.code = response.StatusCode
+		one.code, one.form = response.StatusCode, response.Header.Get("Content-Type")
 	}
 	if request.Method == http.MethodGet {
 		r.server.mutex.Lock()

@@ -7,7 +7,7 @@ mod generate;
 mod legacy;
 mod openapi;
 mod ownership;
-mod protobuf;
+pub(crate) mod protobuf;
 mod reference;
 mod rules;
 mod schemas;

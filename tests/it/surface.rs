@@ -11,6 +11,7 @@ mod migration;
 mod negotiation;
 mod objects;
 mod patches;
+mod protobuf;
 mod refusals;
 mod revisions;
 mod samples;

@@ -6,6 +6,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::api::wire::{bytes, double, varint};
+
 /// What stands in a field.
 #[derive(Clone, Copy)]
 enum Form {
@@ -275,29 +277,4 @@ fn field(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
             bytes(out, number, &scalar);
         }
     }
-}
-
-fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
-    raw(out, u64::from(number) << 3 | 2);
-    raw(out, value.len() as u64);
-    out.extend_from_slice(value);
-}
-
-fn varint(out: &mut Vec<u8>, number: u32, value: u64) {
-    raw(out, u64::from(number) << 3);
-    raw(out, value);
-}
-
-fn double(out: &mut Vec<u8>, number: u32, value: f64) {
-    raw(out, u64::from(number) << 3 | 1);
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-/// Seven bits a byte, the lowest first.
-fn raw(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f | 0x80).expect("eight bits"));
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).expect("seven bits"));
 }

@@ -18,8 +18,8 @@ use super::{
     policy::{Decision, Level, Stage},
 };
 use crate::apiserver::{
-    admission::remarks::Annotation, authn::User, body::guarded, latency, request_info::RequestInfo,
-    status::ApiError,
+    admission::remarks::Annotation, authn::User, body::guarded, latency, negotiate::Said,
+    request_info::RequestInfo, status::ApiError,
 };
 
 /// A request before anybody has looked at it.
@@ -160,12 +160,14 @@ impl Audit {
             return response;
         }
         let headers = response.headers().clone();
+        let said = response.extensions().get::<Said>().cloned();
         let (whole, response) = object::whole(response, self.trail.largest_object()).await;
-        let found = match whole {
-            Whole::Is(bytes) => {
+        let found = match (said, whole) {
+            (Some(Said(text)), _) => RawValue::from_string(text).ok(),
+            (None, Whole::Is(bytes)) => {
                 object::object(&headers, bytes, self.decision.omit_managed_fields).await
             }
-            Whole::TooLarge => {
+            (None, Whole::TooLarge) => {
                 if wants_object {
                     self.event.truncate();
                 }

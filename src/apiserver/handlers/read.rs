@@ -8,7 +8,7 @@ use super::Target;
 use crate::apiserver::{
     cache::Cached,
     load,
-    negotiate::{Output, View},
+    negotiate::{Encoding, Output, View},
     operation::Operation,
     options::{ListOptions, ReadAt},
     registry::Page,
@@ -40,6 +40,9 @@ pub(super) async fn respond_object(
         let parts = vec![encoded.json(), Bytes::from_static(b"\n")];
         return output.respond_parts(code, parts).await;
     }
+    if output.encoding == Encoding::Protobuf && viewer.view == View::PartialObjectMetadata {
+        return load::work(object.weight, || output.respond(code, &viewer.metadata(object)));
+    }
     load::work(object.weight, || output.respond(code, &viewer.object(&object.tree())?))
 }
 
@@ -68,6 +71,12 @@ pub(super) async fn respond_page(
     let weight = page.items.iter().map(|object| 3 * object.weight).sum();
     let share = load::response(weight).await;
     let response = load::work(weight, || {
+        if output.encoding == Encoding::Protobuf
+            && let Some(mut list) = viewer.list_head(&page.meta)?
+        {
+            list["items"] = page.items.iter().map(|object| viewer.metadata(object)).collect();
+            return output.respond(StatusCode::OK, &list);
+        }
         let trees = page.items.iter().map(|object| object.tree());
         output.respond(StatusCode::OK, &viewer.list(trees, &page.meta)?)
     })?;

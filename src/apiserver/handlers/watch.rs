@@ -1,4 +1,4 @@
-//! Watch: one JSON object per line, sent as soon as it is known.
+//! Watch: one JSON object per line, or one message per frame, sent as soon as it is known.
 //!
 //! Owns the stream: initial state, changes, bookmarks, the end. Lines that are there go to the
 //! connection together, and the body never waits for a second one.
@@ -18,8 +18,9 @@ use crate::{
     apiserver::{
         cache::{Cached, Encoded, EventType},
         identity::Guard,
-        negotiate::Output,
+        negotiate::{Encoding, Output},
         options::ListOptions,
+        protobuf,
         registry::{Events, Observed, Registry},
         status::{ApiError, Result},
         storage::Revision,
@@ -54,6 +55,7 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
     let mut feed = Feed {
         registry: Arc::clone(registry),
         viewer,
+        encoding: output.encoding,
         state: VecDeque::new(),
         state_ends: None,
         pending: None,
@@ -73,9 +75,13 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
     let frames = stream::unfold(feed, |mut feed| async {
         feed.next().await.map(|frame| (Ok::<_, Infallible>(frame), feed))
     });
+    let content_type = match output.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Json | Encoding::Yaml => output.content_type(),
+    };
     Response::builder()
         .status(StatusCode::OK)
-        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONTENT_TYPE, content_type)
         .body(Body::from_stream(frames))
         .map_err(ApiError::internal)
 }
@@ -108,6 +114,7 @@ impl Schedule {
 struct Feed {
     registry: Arc<Registry>,
     viewer: Viewer,
+    encoding: Encoding,
     /// What exists already and was not sent yet.
     state: VecDeque<Arc<Cached>>,
     /// The state was sent when the client has seen this revision.
@@ -138,7 +145,7 @@ impl Feed {
 
     fn fail(&mut self, error: &ApiError) {
         self.events = None;
-        self.pending = Some(line("ERROR", &error.to_value()));
+        self.pending = Some(line(self.encoding, "ERROR", &error.to_value()));
     }
 
     /// The next lines; `None` ends the stream. Dropped half-way it loses nothing: an event is
@@ -237,6 +244,9 @@ impl Feed {
 
     fn object_line(&mut self, type_: EventType, object: &Arc<Cached>) -> Bytes {
         let first = std::mem::take(&mut self.first);
+        if self.encoding == Encoding::Protobuf {
+            return line(self.encoding, type_.name(), &self.viewer.metadata(object));
+        }
         match self.viewer.shared(object) {
             Some(encoded) => encoded.line(type_),
             None => {
@@ -247,11 +257,14 @@ impl Feed {
 
     fn bookmark_line(&mut self, revision: &str, ends_initial_state: bool) -> Bytes {
         let first = std::mem::take(&mut self.first);
-        line("BOOKMARK", &self.viewer.bookmark(revision, ends_initial_state, first))
+        line(self.encoding, "BOOKMARK", &self.viewer.bookmark(revision, ends_initial_state, first))
     }
 }
 
-/// A line that is about no object.
-fn line(type_: &str, object: &Value) -> Bytes {
+/// A line that is shared with nobody.
+fn line(encoding: Encoding, type_: &str, object: &Value) -> Bytes {
+    if encoding == Encoding::Protobuf {
+        return protobuf::frame(type_, object).expect("a watch shows metadata and Status alone");
+    }
     format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n").into()
 }

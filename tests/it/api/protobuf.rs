@@ -43,9 +43,10 @@ Default: number 1 number, boolean 2 flag, string 3 text
 Any: yaml 2 text
 Reference: $ref 1 text";
 
-type Messages = HashMap<String, HashMap<u64, (String, String)>>;
+pub(crate) type Messages = HashMap<String, HashMap<u64, (String, String)>>;
 
-fn messages() -> Messages {
+/// Reads a table.
+pub(crate) fn messages(table: &str) -> Messages {
     let field = |text: &str| {
         let parts: Vec<&str> = text.split_whitespace().collect();
         let [name, number, type_] = parts[..] else { panic!("{text}") };
@@ -55,11 +56,11 @@ fn messages() -> Messages {
         let (name, fields) = line.split_once(':').unwrap();
         (name.to_owned(), fields.split(',').map(field).collect())
     };
-    MESSAGES.trim().lines().map(message).collect()
+    table.trim().lines().map(message).collect()
 }
 
 /// The fields of a message as they came: number and what it holds.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Held<'_>)> {
+pub(crate) fn fields(mut bytes: &[u8]) -> Vec<(u64, Held<'_>)> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let key = varint(&mut bytes);
@@ -84,7 +85,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Held<'_>)> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Held<'a> {
+pub(crate) enum Held<'a> {
     Varint(u64),
     Double(f64),
     Bytes(&'a [u8]),
@@ -108,7 +109,7 @@ fn whole(number: f64) -> Value {
     serde_json::from_str(&number.to_string()).unwrap()
 }
 
-fn read(messages: &Messages, type_: &str, held: Held<'_>) -> Value {
+pub(crate) fn read(messages: &Messages, type_: &str, held: Held<'_>) -> Value {
     if let Some(type_) = type_.strip_suffix('?') {
         let Held::Bytes(bytes) = held else { panic!("{type_}: {held:?}") };
         let [(number, held)] = fields(bytes)[..] else { panic!("{type_}: one of two") };
@@ -184,7 +185,7 @@ fn sayable(value: &mut Value) {
 
 #[test]
 fn protobuf_says_what_json_says() {
-    let messages = messages();
+    let messages = messages(MESSAGES);
     for version in Version::ALL {
         let mut document = v3(scheme(), version);
         let bytes = protobuf::v3(&document);

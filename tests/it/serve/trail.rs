@@ -41,6 +41,21 @@ async fn a_client_that_goes_away_leaves_no_write_without_its_line() {
     whole.chain.until_written(std::time::Duration::from_secs(60)).await;
 }
 
+/// A Status is recorded whatever its client reads.
+#[tokio::test]
+async fn a_refusal_in_protobuf_is_recorded_in_words() {
+    let whole = Whole::start(everything, Limits::default()).await;
+    let path = format!("{BETA}/namespaces/db/pilots/missing");
+    let mut request = whole.request("jane", "DELETE", &path, String::new());
+    let accept = "application/vnd.kubernetes.protobuf,application/json";
+    request.headers_mut().insert("accept", accept.parse().unwrap());
+    let response = whole.chain.handle(request).await;
+    assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf");
+    drop(response);
+    let line = &whole.lines(1).await[0];
+    assert_eq!(line["responseStatus"]["reason"], "NotFound", "{line:#}");
+}
+
 #[tokio::test]
 async fn every_way_to_write_has_its_line() {
     let whole = Whole::start(everything, Limits::default()).await;

@@ -197,6 +197,12 @@ impl Whole {
         serde_json::from_slice(&body).unwrap()
     }
 
+    /// Every line of the trail, once it has this many.
+    pub(crate) async fn lines(&self, lines: usize) -> Vec<Value> {
+        self.trail(lines).await;
+        json_lines(&self.trail)
+    }
+
     /// `user verb path code` of each line in the trail, once it has this many.
     pub(crate) async fn trail(&self, lines: usize) -> Vec<String> {
         let begun = Instant::now();

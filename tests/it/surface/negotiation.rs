@@ -64,10 +64,8 @@ async fn kubectl_gets_tables() {
 async fn garbage_collection_gets_metadata() {
     let server = Server::start().await;
     server.pilot("a").await;
-    let list = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
-                application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-    let one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
-               application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+    let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+    let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
     let answer = server.get_as(&pilots(), list).await.expect(200);
     assert_eq!(answer["kind"], "PartialObjectMetadataList");
     let item = &answer["items"][0];
@@ -104,7 +102,7 @@ async fn garbage_collection_gets_metadata() {
 #[tokio::test]
 async fn what_cannot_be_read_or_written_is_said() {
     let server = Server::start().await;
-    let status = server.get_as(&pilots(), "application/vnd.kubernetes.protobuf").await;
+    let status = server.get_as(&pilots(), "application/cbor").await;
     let status = status.refusal(406, "NotAcceptable");
     assert!(status["message"].as_str().unwrap().contains("application/json, application/yaml"));
     let headers = [("content-type", "application/vnd.kubernetes.protobuf")];

@@ -102,10 +102,9 @@ async fn a_watch_list_ends_its_state_with_a_marked_bookmark() {
         assert_eq!(object["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
         assert!(revision(object) >= latest, "{mark}");
     }
-    // As the metadata client asks, through all namespaces.
+    // Metadata alone, through all namespaces.
     let path = format!("{BETA}/pilots?watch=1&{query}");
-    let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
-                  application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+    let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
     let mut lines = server.watch(&path, accept).await;
     let event = lines.next().await.unwrap();
     assert_eq!(event["object"]["kind"], "PartialObjectMetadata");

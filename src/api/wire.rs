@@ -1,0 +1,26 @@
+//! Fields of protobuf messages as bytes.
+
+pub fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
+    raw(out, u64::from(number) << 3 | 2);
+    raw(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+pub fn varint(out: &mut Vec<u8>, number: u32, value: u64) {
+    raw(out, u64::from(number) << 3);
+    raw(out, value);
+}
+
+pub fn double(out: &mut Vec<u8>, number: u32, value: f64) {
+    raw(out, u64::from(number) << 3 | 1);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Seven bits a byte, the lowest first.
+fn raw(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(u8::try_from(value & 0x7f | 0x80).expect("eight bits"));
+        value >>= 7;
+    }
+    out.push(u8::try_from(value).expect("seven bits"));
+}
