@@ -175,6 +175,18 @@ fn they_do_with_etcd_too() {
 }
 
 #[test]
+fn they_do_with_the_kubernetes_api_too() {
+    let settings = Settings { store: Store::Kubernetes, ..Settings::default() };
+    let values = json!({"store": {"type": "kubernetes"}});
+    let printed = manifest(&settings);
+    assert_same(&kustomize("tests/install/kustomize/kubernetes"), &printed);
+    assert_same(&helm(&values), &without_namespace(printed));
+    let printed = manifest(&Settings { namespace: "databases".into(), ..settings });
+    let rendered = parsed(&rendered_in("databases", &values).unwrap());
+    assert_same(&rendered, &without_namespace(printed));
+}
+
+#[test]
 fn they_do_for_a_single_namespace_and_in_another_one() {
     let watch_namespace = Some("shop".to_owned());
     let printed = manifest(&Settings { watch_namespace, ..Settings::default() });
@@ -231,6 +243,7 @@ fn around(path: &str) -> Value {
         | "store.etcd.servers"
         | "store.etcd.secretName"
         | "podDisruptionBudget.enabled" => store,
+        "store.kubernetes.protect" => json!({"store": {"type": "kubernetes"}}),
         "tls.secretName" => json!({"apiService": {"annotations": {"inject": "x"}}}),
         "tls.caBundle" => {
             json!({"tls": {"secretName": "tls"}, "apiService": {"annotations": {"inject": "x"}}})

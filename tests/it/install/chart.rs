@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use navigator::{
     api::names,
+    engine::stored_object,
     manifest::{Settings, Store},
 };
 use serde_json::{Value, json};
@@ -12,12 +13,16 @@ use super::{
     additions, etcd, find, objects,
     template::{
         argument, block, document, either_document, entries, optional, optional_word, raw, when,
+        when_all,
     },
     values,
 };
 
 const EMBEDDED: &str = "eq .Values.store.type \"embedded\"";
 const ETCD: &str = "eq .Values.store.type \"etcd\"";
+const KUBERNETES: &str = "eq .Values.store.type \"kubernetes\"";
+/// The store goes with an object that can be protected, and shall be.
+const PROTECTED: &str = "or (and (eq .Values.store.type \"embedded\") .Values.store.embedded.protect) (and (eq .Values.store.type \"kubernetes\") .Values.store.kubernetes.protect)";
 /// A certificate is given, in one way or the other.
 const GIVEN: &str = "or .Values.tls.secretName .Values.tls.certManager.enabled";
 /// What the kubelet asks of a container; the values say how often.
@@ -95,7 +100,8 @@ fn notes() -> String {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/quickstart-cassandra.yaml");
     let sample = fs::read_to_string(sample).unwrap();
     let lines = sample.lines().filter(|line| !line.starts_with('#'));
-    NOTES.replace("SAMPLE", &lines.collect::<Vec<_>>().join("\n"))
+    let notes = NOTES.replace("DEFINITION", &stored_object::definition_name());
+    notes.replace("SAMPLE", &lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// What to type next.
@@ -124,9 +130,10 @@ rbac.create is off: somebody else must make the roles and bindings of docs/insta
 {{- end }}
 
 `helm uninstall` leaves databases running
-{{- if eq .Values.store.type "embedded" }}, and the claim {{ .Release.Namespace }}/navigator-apiserver, which knows them{{ end }}. The next install finds them again.
-{{- if eq .Values.store.type "embedded" }} Nothing protects
-the claim and its namespace after that: keep both for as long as you may come back.
+{{- if eq .Values.store.type "embedded" }}, and the claim {{ .Release.Namespace }}/navigator-apiserver, which knows them{{ end }}
+{{- if eq .Values.store.type "kubernetes" }}, and the definition DEFINITION with what it holds in {{ .Release.Namespace }}, which knows them{{ end }}. The next install finds them again.
+{{- if ne .Values.store.type "etcd" }} Nothing protects
+the {{ ternary "claim and its" "definition and the" (eq .Values.store.type "embedded") }} namespace after that: keep both for as long as you may come back.
 {{- end }}
 "#;
 
@@ -187,12 +194,13 @@ helm install navigator deploy/helm/navigator --namespace navigator --create-name
 kubectl wait --for=condition=Available apiservice v1beta1.navigator.jetstack.io --timeout=180s
 ```
 
-Upgrade, uninstall, who may do what, ports: [docs/install.md](../../../docs/install.md). `helm uninstall` deletes no database and keeps the store's claim.
+Upgrade, uninstall, who may do what, ports: [docs/install.md](../../../docs/install.md). `helm uninstall` deletes no database and keeps the store.
 
 Values for common cases are in [ci](ci), each rendered and linted by a test:
 
 | file | for |
 |---|---|
+| [kubernetes-values.yaml](ci/kubernetes-values.yaml) | the Kubernetes API itself as the store, two API servers |
 | [etcd-values.yaml](ci/etcd-values.yaml) | an etcd cluster as the store, two API servers apart from each other, two controllers |
 | [cert-manager-values.yaml](ci/cert-manager-values.yaml) | certificates by an issuer of cert-manager |
 | [own-certificate-values.yaml](ci/own-certificate-values.yaml) | a certificate from a Secret of your own |
@@ -218,6 +226,7 @@ fn settings(store: Store, watch_namespace: Option<&str>) -> Settings {
 /// Templates by name.
 fn templates() -> BTreeMap<String, String> {
     let embedded = objects(&settings(Store::Embedded, None));
+    let with_kubernetes = objects(&settings(Store::Kubernetes, None));
     let with_etcd = objects(&settings(
         etcd(
             r#"{{ join "," .Values.store.etcd.servers }}"#,
@@ -244,17 +253,42 @@ fn templates() -> BTreeMap<String, String> {
         if !watching.iter().any(|other| same(object, other)) {
             condition.push("not .Values.watchNamespace");
         }
-        let Some(other) = with_etcd.iter().find(|other| same(object, other)) else {
-            condition.push(EMBEDDED);
-            add(object, document(&chosen(object, &watching), all(&condition).as_deref()));
-            continue;
+        let of = |others: &[Value]| {
+            let other = others.iter().find(|other| same(object, other))?;
+            Some(chosen(other, &watching))
         };
-        let (one, other) = (chosen(object, &watching), chosen(other, &watching));
-        add(object, either_document(&one, &other, EMBEDDED, all(&condition).as_deref()));
+        let one = chosen(object, &watching);
+        let text = match (of(&with_etcd), of(&with_kubernetes)) {
+            (Some(etcd), Some(kubernetes)) => {
+                let other = sharing(&etcd, &kubernetes);
+                // What etcd changes nothing of has no choice but for what Kubernetes adds.
+                let one = if one == etcd { &other } else { &one };
+                either_document(one, &other, EMBEDDED, all(&condition).as_deref())
+            }
+            (None, Some(kubernetes)) => {
+                either_document(&one, &kubernetes, EMBEDDED, all(&condition).as_deref())
+            }
+            (None, None) => {
+                condition.push(EMBEDDED);
+                document(&one, all(&condition).as_deref())
+            }
+            (Some(_), None) => unreachable!("no object is for all stores but Kubernetes"),
+        };
+        add(object, text);
     }
-    for object in with_etcd.iter().filter(|object| !embedded.iter().any(|one| same(one, object))) {
+    let in_none_of = |object: &Value, others: [&[Value]; 2]| {
+        !others.iter().any(|others| others.iter().any(|other| same(other, object)))
+    };
+    let apart = format!("not ({EMBEDDED})");
+    for object in with_etcd.iter().filter(|object| in_none_of(object, [&embedded, &[]])) {
+        assert!(with_kubernetes.contains(object), "{object}");
         let mut condition = condition(object);
-        condition.push(ETCD);
+        condition.push(&apart);
+        add(object, document(&chosen(object, &watching), all(&condition).as_deref()));
+    }
+    for object in with_kubernetes.iter().filter(|one| in_none_of(one, [&embedded, &with_etcd])) {
+        let mut condition = condition(object);
+        condition.push(KUBERNETES);
         add(object, document(&chosen(object, &watching), all(&condition).as_deref()));
     }
     for object in watching.iter().filter(|object| !embedded.iter().any(|one| same(one, object))) {
@@ -275,6 +309,43 @@ fn templates() -> BTreeMap<String, String> {
         templates.insert(name.to_owned(), addition(name, condition));
     }
     templates
+}
+
+/// An object for both stores that hold nothing in the pod: entries of lists that are there with one of
+/// them are so under its condition.
+fn sharing(etcd: &Value, kubernetes: &Value) -> Value {
+    match (etcd, kubernetes) {
+        (one, other) if one == other => one.clone(),
+        (Value::Object(one), Value::Object(other)) => {
+            assert!(one.keys().eq(other.keys()), "{one:?} {other:?}");
+            let fields = one.iter().map(|(key, field)| (key.clone(), sharing(field, &other[key])));
+            Value::Object(fields.collect())
+        }
+        (Value::Array(one), Value::Array(other)) => match (&one[..], &other[..]) {
+            ([one @ Value::Object(_)], [other @ Value::Object(_)]) => json!([sharing(one, other)]),
+            _ => merged(one, other).into(),
+        },
+        (one, other) => panic!("{one} or {other}"),
+    }
+}
+
+fn merged(etcd: &[Value], kubernetes: &[Value]) -> Vec<Value> {
+    let mut merged = Vec::new();
+    let (mut one, mut other) = (etcd, kubernetes);
+    loop {
+        // Up to the next entry that both have.
+        let alone = one.iter().take_while(|entry| !other.contains(entry)).count();
+        let both = one.get(alone);
+        let others = other.iter().take_while(|entry| Some(*entry) != both).count();
+        for (condition, entries) in [(ETCD, &one[..alone]), (KUBERNETES, &other[..others])] {
+            if !entries.is_empty() {
+                merged.push(when_all(condition, entries));
+            }
+        }
+        let Some(both) = both else { return merged };
+        merged.push(both.clone());
+        (one, other) = (&one[alone + 1..], &other[others + 1..]);
+    }
 }
 
 /// Several controllers are worth a budget as several API servers are, and one is not.
@@ -310,7 +381,7 @@ fn condition(object: &Value) -> Vec<&'static str> {
         "PodDisruptionBudget" => vec![".Values.podDisruptionBudget.enabled"],
         "APIService" => vec![".Values.apiService.create"],
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
-            vec![".Values.store.embedded.protect"]
+            vec![PROTECTED]
         }
         _ => vec![],
     }
@@ -341,6 +412,10 @@ fn chosen(object: &Value, watching: &[Value]) -> Value {
             object["spec"]["storageClassName"] = raw(
                 "{{- if not (kindIs \"invalid\" .Values.store.embedded.storageClass) }}\nstorageClassName: {{ .Values.store.embedded.storageClass | quote }}\n{{- end }}",
             );
+        }
+        // `helm uninstall` leaves it, with all that is stored.
+        "CustomResourceDefinition" => {
+            object["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
         }
         "APIService" => {
             let (inject, name) = (additions::INJECT, names::APISERVER);

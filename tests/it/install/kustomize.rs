@@ -2,7 +2,7 @@
 
 use navigator::{
     api::{GROUP, kind::Version, names},
-    manifest::{self, Settings},
+    manifest::{self, Settings, Store},
 };
 use serde_json::{Value, json};
 
@@ -32,6 +32,7 @@ pub(super) fn files() -> Vec<(String, String)> {
     };
     component("etcd", &etcd_component(None));
     component("etcd-tls", &etcd_component(Some(ETCD_SECRET)));
+    component("kubernetes", &kubernetes_component());
     component("single-namespace", &single_namespace());
     for name in additions::ALL {
         let patches = if name == additions::CERT_MANAGER { certificate_patches() } else { vec![] };
@@ -44,6 +45,7 @@ pub(super) fn files() -> Vec<(String, String)> {
     let changing = [
         ("etcd", changes(&with_etcd(None)).added),
         ("etcd-tls", changes(&with_etcd(None)).added),
+        ("kubernetes", changes(&with_kubernetes()).added),
         ("single-namespace", changes(&watching()).added),
     ];
     let adding = additions::ALL.map(|name| (name, additions::objects(name)));
@@ -77,6 +79,10 @@ const WATCHED: &str = "set-by-a-replacement";
 /// The URLs are expanded from a variable.
 fn with_etcd(secret: Option<&str>) -> Settings {
     Settings { store: etcd(&format!("$({SERVERS})"), secret), ..Settings::default() }
+}
+
+fn with_kubernetes() -> Settings {
+    Settings { store: Store::Kubernetes, ..Settings::default() }
 }
 
 fn watching() -> Settings {
@@ -121,6 +127,11 @@ fn etcd_component(secret: Option<&str>) -> Value {
         }}));
     }
     json!({"patches": patches(&changes), "resources": ["objects.yaml"]})
+}
+
+/// What makes of the manifest that of `--store kubernetes`.
+fn kubernetes_component() -> Value {
+    json!({"patches": patches(&changes(&with_kubernetes())), "resources": ["objects.yaml"]})
 }
 
 /// What makes of the manifest that of `--watch-namespace`, with the name in a ConfigMap.

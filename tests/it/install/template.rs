@@ -44,8 +44,13 @@ pub(super) fn argument(flag: &str, path: &str) -> Value {
 
 /// An entry of a list that is there when `condition` holds.
 pub(super) fn when(condition: &str, entry: &Value) -> Value {
+    when_all(condition, std::slice::from_ref(entry))
+}
+
+/// Entries of a list that are there when `condition` holds.
+pub(super) fn when_all(condition: &str, entries: &[Value]) -> Value {
     let mut lines = String::new();
-    list(&mut lines, 0, std::slice::from_ref(entry));
+    list(&mut lines, 0, entries);
     raw(format!("{{{{- if {condition} }}}}\n{lines}{{{{- end }}}}"))
 }
 

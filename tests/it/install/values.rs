@@ -131,9 +131,9 @@ fn settings() -> Vec<Setting> {
 
     add(
         "store.type",
-        json!({"enum": ["embedded", "etcd"]}),
+        json!({"enum": ["embedded", "etcd", "kubernetes"]}),
         json!("embedded"),
-        "Where objects are kept: a file on a claim, with one API server, or an etcd cluster that you run.",
+        "Where objects are kept: a file on a claim, with one API server, an etcd cluster that you run, or the Kubernetes API itself.",
     );
     add(
         "store.embedded.size",
@@ -152,6 +152,12 @@ fn settings() -> Vec<Setting> {
         switch(),
         json!(true),
         "Refuse to delete the claim and the namespace until they are annotated with navigator.jetstack.io/delete-store=true.",
+    );
+    add(
+        "store.kubernetes.protect",
+        switch(),
+        json!(true),
+        "Refuse to delete the definition of the stored kind and the namespace until they are annotated with navigator.jetstack.io/delete-store=true.",
     );
     add(
         "store.etcd.servers",
@@ -344,7 +350,7 @@ fn settings() -> Vec<Setting> {
                 "replicas",
                 replicas,
                 Value::Null,
-                "Number of API servers; 2 with type etcd when null. An embedded store has one.",
+                "Number of API servers; 1 with type embedded when null, which has no more, and 2 with others.",
             );
         } else {
             add(
@@ -525,10 +531,13 @@ pub(super) fn schema() -> String {
             "then": etcd(json!({"properties": {"servers": {"minItems": 1}}})),
             "else": {
                 "properties": {
-                    "apiserver": {"properties": {"replicas": {"maximum": 1}}},
                     "store": {"properties": {"etcd": {"properties": {"servers": {"maxItems": 0}}}}},
                 },
             },
+        },
+        {
+            "if": {"properties": {"store": {"properties": {"type": {"const": "embedded"}}}}},
+            "then": {"properties": {"apiserver": {"properties": {"replicas": {"maximum": 1}}}}},
         },
         {"if": etcd(https), "then": etcd(named)},
         // The CA without its certificate would be that of nobody.
