@@ -112,7 +112,11 @@ impl Process {
             .args(args)
             .env_clear()
             // As in our manifest; nobody else here looks at it.
-            .env("MALLOC_ARENA_MAX", "2")
+            .env("MIMALLOC_GENERIC_COLLECT", "50")
+            .env("MIMALLOC_MINIMAL_PURGE_SIZE", "16")
+            .env("MIMALLOC_PAGE_FULL_RETAIN", "0")
+            .env("MIMALLOC_PAGE_RECLAIM_ON_FREE", "1")
+            .env("MIMALLOC_PURGE_DELAY", "5")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)

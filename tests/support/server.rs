@@ -139,12 +139,21 @@ fn command(program: impl AsRef<OsStr>) -> std::process::Command {
     std::process::Command::new(program)
 }
 
+/// What the manifest sets for the allocator.
+const MEMORY: [(&str, &str); 5] = [
+    ("MIMALLOC_GENERIC_COLLECT", "50"),
+    ("MIMALLOC_MINIMAL_PURGE_SIZE", "16"),
+    ("MIMALLOC_PAGE_FULL_RETAIN", "0"),
+    ("MIMALLOC_PAGE_RECLAIM_ON_FREE", "1"),
+    ("MIMALLOC_PURGE_DELAY", "5"),
+];
+
 /// Enters the control group that is its first argument and becomes the program that follows, with
 /// the environment of the manifest.
 #[expect(clippy::disallowed_methods, reason = "becomes the binary under test")]
 fn entering() -> std::process::Command {
     let mut shell = std::process::Command::new("/bin/sh");
-    shell.args(["-c", "echo $$ >\"$0/cgroup.procs\" && export MALLOC_ARENA_MAX=2 && exec \"$@\""]);
+    shell.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\""]).envs(MEMORY);
     shell
 }
 
