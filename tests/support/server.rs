@@ -134,9 +134,12 @@ impl World {
     }
 }
 
+/// With no environment but what is then given to it.
 #[expect(clippy::disallowed_methods, reason = "the binary under test is a child of the test")]
 fn command(program: impl AsRef<OsStr>) -> std::process::Command {
-    std::process::Command::new(program)
+    let mut command = std::process::Command::new(program);
+    command.env_clear();
+    command
 }
 
 /// What the manifest sets for the allocator.
@@ -150,9 +153,8 @@ const MEMORY: [(&str, &str); 5] = [
 
 /// Enters the control group that is its first argument and becomes the program that follows, with
 /// the environment of the manifest.
-#[expect(clippy::disallowed_methods, reason = "becomes the binary under test")]
 fn entering() -> std::process::Command {
-    let mut shell = std::process::Command::new("/bin/sh");
+    let mut shell = command("/bin/sh");
     shell.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\""]).envs(MEMORY);
     shell
 }
@@ -171,7 +173,7 @@ pub(crate) struct Ended {
 }
 
 pub(crate) fn run_to_end(args: &[String]) -> Ended {
-    let output = command(env!("CARGO_BIN_EXE_navigator")).args(args).env_clear().output().unwrap();
+    let output = command(env!("CARGO_BIN_EXE_navigator")).args(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
@@ -179,7 +181,6 @@ pub(crate) fn run_to_end(args: &[String]) -> Ended {
 impl Server {
     fn spawn(command: &mut std::process::Command) -> Self {
         let mut child = command
-            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -14,6 +14,7 @@ use std::{
 use futures::future::join_all;
 use http::{Request, request::Builder};
 use http_body_util::{BodyExt as _, Full};
+use serde::Deserialize as _;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -292,6 +293,28 @@ async fn send_all(siege: &Siege) {
         let codes = siege.row(name, siege.send(8, || post_yaml(&body))).await;
         assert!(codes.iter().all(|code| [400, 413, 429].contains(code)), "{name}: {codes:?}");
     }
+}
+
+/// What is measured here is measured with what the manifest sets.
+#[tokio::test]
+async fn a_server_under_load_runs_in_the_environment_of_the_manifest() {
+    let manifest = fs::read_to_string("deploy/navigator.yaml").unwrap();
+    let set: Vec<String> = serde_yaml::Deserializer::from_str(&manifest)
+        .map(|document| serde_json::Value::deserialize(document).unwrap())
+        .filter(|object| object["kind"] == "Deployment")
+        .flat_map(|object| object["spec"]["template"]["spec"]["containers"].as_array().cloned())
+        .flatten()
+        .filter(|container| container["args"][0] == "apiserver")
+        .flat_map(|container| container["env"].as_array().cloned().unwrap())
+        .filter_map(|set| Some(format!("{}={}", set["name"].as_str()?, set["value"].as_str()?)))
+        .collect();
+    assert!(!set.is_empty());
+    let siege = Siege::begin().await;
+    let environment = fs::read_to_string(format!("/proc/{}/environ", siege.server.pid())).unwrap();
+    let mut found: Vec<_> = environment.split_terminator('\0').collect();
+    found.retain(|variable| !variable.starts_with("PWD="));
+    found.sort_unstable();
+    assert_eq!(found, set);
 }
 
 /// Each in a server of its own, so that no memory that another one left behind is counted as free.
