@@ -302,7 +302,7 @@ async fn a_server_under_load_runs_in_the_environment_of_the_manifest() {
     let set: Vec<String> = serde_yaml::Deserializer::from_str(&manifest)
         .map(|document| serde_json::Value::deserialize(document).unwrap())
         .filter(|object| object["kind"] == "Deployment")
-        .flat_map(|object| object["spec"]["template"]["spec"]["containers"].as_array().cloned())
+        .filter_map(|object| object["spec"]["template"]["spec"]["containers"].as_array().cloned())
         .flatten()
         .filter(|container| container["args"][0] == "apiserver")
         .flat_map(|container| container["env"].as_array().cloned().unwrap())
