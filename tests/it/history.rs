@@ -5,8 +5,8 @@
 mod check;
 
 use check::{
-    Asked, At, Ended, Filter, Guarantee, History, Line, Operation, Outcome, Record, Seen, Start,
-    Stream, Version, check,
+    Asked, At, Ended, Filter, Guarantee, History, Line, Moment, Operation, Outcome, Record, Seen,
+    Start, Stream, Version, check,
 };
 
 /// An object as this write left it; lane `a`, unless the word ends with `b`.
@@ -390,22 +390,29 @@ fn a_revision_expires_only_once_it_may_be_forgotten() {
 
 #[test]
 fn an_answer_for_a_wiped_store_is_found() {
-    let wipe = || operation(26, 27, Asked::Wipe, Outcome::Done);
+    const WIPED: Moment = 5_000_000;
+    const BEYOND: Moment = WIPED + 3;
+    let wipe = || operation(WIPED, WIPED + 1, Asked::Wipe, Outcome::Done);
     let after = |record: Record| and(life()[..2].to_vec(), vec![wipe(), record]);
-    // What is still remembered was true, and a refusal is what it should be.
-    good(after(get(30, 31, At::Any, Outcome::Found(at(11, "two-b")))));
-    good(after(get(30, 31, At::Latest, Outcome::Unknown("503".into()))));
+    // What is still remembered was true, an absence too, and a refusal is what it should be.
+    good(after(get(BEYOND, BEYOND + 1, At::Any, Outcome::Found(at(11, "two-b")))));
+    good(after(get(BEYOND, BEYOND + 1, At::Latest, Outcome::Unknown("503".into()))));
+    let absent = || get(BEYOND, BEYOND + 1, At::NotOlderThan(11), Outcome::Absent);
+    good(and(life(), vec![wipe(), absent()]));
+    good(and(life(), vec![everything(0, seen_life()), wipe(), absent()]));
     for wrong in [
-        get(30, 31, At::Latest, Outcome::Absent),
-        get(30, 31, At::Any, Outcome::Absent),
-        get(30, 31, At::Latest, Outcome::Found(at(11, "two-b"))),
-        list(30, 31, At::Latest, &[11], &[("k", at(11, "two-b"))]),
-        create(30, 31, "new", Outcome::Written(at(12, "new"))),
-        create(30, 31, "new", Outcome::Exists),
+        get(BEYOND, BEYOND + 1, At::Latest, Outcome::Absent),
+        get(BEYOND, BEYOND + 1, At::Any, Outcome::Absent),
+        absent(),
+        get(BEYOND, BEYOND + 1, At::Latest, Outcome::Found(at(11, "two-b"))),
+        list(BEYOND, BEYOND + 1, At::Latest, &[11], &[("k", at(11, "two-b"))]),
+        create(BEYOND, BEYOND + 1, "new", Outcome::Written(at(12, "new"))),
+        create(BEYOND, BEYOND + 1, "new", Outcome::Exists),
     ] {
         bad(Guarantee::Refusing, after(wrong));
     }
-    let watch = stream(30, Filter::Everything, Start::State(At::Latest), vec![end_of_state(11)]);
+    let watch =
+        stream(BEYOND, Filter::Everything, Start::State(At::Latest), vec![end_of_state(11)]);
     bad(Guarantee::Refusing, after(watch));
 }
 

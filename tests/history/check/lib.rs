@@ -89,6 +89,6 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     linear::check(history, &tape, &mut findings);
     lists::check(history, &tape, &mut findings);
     watches::check(history, &tape, &floors, &mut findings);
-    wiped::check(history, &mut findings);
+    wiped::check(history, &tape, &mut findings);
     findings.0
 }

@@ -178,6 +178,13 @@ impl Tape {
             .map(|(revision, change)| (*revision, change))
     }
 
+    /// Since when the key is there, if it is after all changes.
+    pub(super) fn there_since(&self, key: &str) -> Option<Moment> {
+        let changes = self.keys.get(key)?.values().rev();
+        let created = changes.map_while(Change::after).last()?;
+        self.first_seen(&created.main).map(|(moment, _)| moment)
+    }
+
     pub(super) fn keys(&self) -> impl Iterator<Item = &String> {
         self.keys.keys()
     }

@@ -1,11 +1,23 @@
 //! After its store was emptied a server says nothing about objects: an absence would be believed,
 //! and a write would be lost to whoever knows the old store.
 
-use super::{Asked, At, Findings, Guarantee, History, Outcome, Seen, Start, Stream};
+use super::{
+    Asked, At, Findings, Guarantee, History, Moment, Outcome, Seen, Start, Stream, tape::Tape,
+};
 
-pub(super) fn check(history: &History, findings: &mut Findings) {
+/// By so much may a cache be behind: what was written later may look absent.
+const LAG: Moment = 1_000_000;
+
+pub(super) fn check(history: &History, tape: &Tape, findings: &mut Findings) {
     let wipe = history.operations.iter().find(|operation| matches!(operation.asked, Asked::Wipe));
-    let Some(wiped) = wipe.map(|operation| operation.end) else { return };
+    let Some((begun, wiped)) = wipe.map(|operation| (operation.begin, operation.end)) else {
+        return;
+    };
+    // In the old store, as far as anybody knows.
+    let was_there = |key: &str| {
+        let since = tape.there_since(key).filter(|_| !tape.may_be_deleted(key, begun));
+        since.is_some_and(|since| since + LAG < begun)
+    };
     for operation in history.operations.iter().filter(|operation| operation.begin > wiped) {
         // What the cache still shows was true.
         let old = matches!(
@@ -14,11 +26,8 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
                 | Asked::List { at: At::Any | At::NotOlderThan(_) | At::Exact(_), .. }
         );
         let misleads = match &operation.outcome {
-            Outcome::Written(_)
-            | Outcome::Deleted
-            | Outcome::Exists
-            | Outcome::Conflict
-            | Outcome::Absent => true,
+            Outcome::Written(_) | Outcome::Deleted | Outcome::Exists | Outcome::Conflict => true,
+            Outcome::Absent => !old || operation.asked.key().is_some_and(was_there),
             Outcome::Found(_) | Outcome::Listed { .. } => !old,
             Outcome::Expired { .. } | Outcome::Refused(_) | Outcome::Unknown(_) | Outcome::Done => {
                 false
