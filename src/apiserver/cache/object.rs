@@ -114,9 +114,9 @@ impl Encoded {
         Self { line: line.into(), type_ }
     }
 
-    /// A text without a revision, under this one.
-    fn filled(type_: EventType, json: &[u8], gap: Gap, revision: Revision) -> Self {
-        let (before, behind) = json.split_at(gap.at);
+    /// A text of which `around` is all but the revision, under this one.
+    fn filled(type_: EventType, around: (&[u8], &[u8]), gap: Gap, revision: Revision) -> Self {
+        let (before, behind) = around;
         let revision = gap.filling(revision.0);
         let line = [type_.begin(), before, revision.as_bytes(), behind, END].concat();
         Self { line: line.into(), type_ }
@@ -149,26 +149,30 @@ impl Cached {
     /// The object under its revision.
     pub fn new(key: Key, form: Form, revision: Revision, event: EventType) -> Self {
         let Form { json, gap, facets, weight, whole } = form;
-        let shown = Encoded::filled(event, &json, gap, revision);
+        let shown = Encoded::filled(event, json.split_at(gap.at), gap, revision);
         let (older, partial) = (OnceLock::new(), OnceLock::new());
         Self { key, revision, facets, weight, whole, event, shown, gap, older, partial }
     }
 
     /// Does a store keep the object in these bytes? Only known of what is shown whole.
     pub fn is_kept_as(&self, stored: &[u8]) -> bool {
-        let json = self.json();
-        let behind = self.gap.at + self.gap.filling(self.revision.0).len();
+        let (before, behind) = self.around();
         self.whole
-            && json.len() - behind + self.gap.at == stored.len()
-            && json[..self.gap.at] == stored[..self.gap.at]
-            && json[behind..] == stored[self.gap.at..]
+            && before.len() + behind.len() == stored.len()
+            && stored.starts_with(before)
+            && stored.ends_with(behind)
+    }
+
+    /// The JSON before and behind the revision.
+    fn around(&self) -> (&[u8], &[u8]) {
+        let json = self.json();
+        (&json[..self.gap.at], &json[self.gap.at + self.gap.filling(self.revision.0).len()..])
     }
 
     /// The same under the revision of a change that took it from its reader's sight.
     #[must_use]
     pub fn last_seen(&self, revision: Revision) -> Self {
-        let (mut object, owners) = self.apart();
-        object["metadata"]["resourceVersion"] = revision.to_string().into();
+        let shown = Encoded::filled(EventType::Deleted, self.around(), self.gap, revision);
         Self {
             key: self.key.clone(),
             revision,
@@ -176,7 +180,7 @@ impl Cached {
             weight: self.weight,
             whole: self.whole,
             event: EventType::Deleted,
-            shown: Encoded::new(EventType::Deleted, &object, owners.as_ref()),
+            shown,
             gap: self.gap,
             older: OnceLock::new(),
             partial: OnceLock::new(),
