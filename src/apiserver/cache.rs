@@ -11,7 +11,9 @@ mod feed;
 mod now;
 mod object;
 mod offers;
+mod past;
 mod range;
+mod source;
 mod state;
 mod tally;
 mod watcher;
@@ -31,6 +33,7 @@ use self::{
     now::Now,
     object::{Reading, Shared},
     offers::Offers,
+    past::Past,
     range::Waiting,
     state::State,
 };
@@ -51,10 +54,13 @@ use crate::runtime::{Shutdown, readiness};
 /// How long a read waits for a revision that is not here yet: upstream's `blockTimeout`.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
+/// How long a watch waits for what happened before the cache was ready.
+const PAST_WAIT: Duration = Duration::from_secs(10);
+
 /// Why the cache did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The first list is not done: 429 with Retry-After.
+    /// The first list is not done, or what was before it not known: 429 with Retry-After.
     #[error("the cache is not ready")]
     NotReady,
     /// 504 `Timeout`, with the cause `ResourceVersionTooLarge`.
@@ -111,6 +117,8 @@ pub struct Cache {
     state: RwLock<State>,
     /// A watch of the store is open: what it wrote comes here.
     follows: AtomicBool,
+    /// What happened before the latest list, until it is known.
+    unknown: watch::Sender<Option<Arc<Past>>>,
     /// Asks the store for its latest revision.
     now: Now,
     /// Latest revision that the state shows, for those who wait for one.
@@ -130,6 +138,7 @@ impl Cache {
             decode,
             state: RwLock::default(),
             follows: AtomicBool::new(false),
+            unknown: watch::Sender::default(),
             now: Now::default(),
             revision: watch::Sender::default(),
             waiting: Waiting::default(),
@@ -144,6 +153,7 @@ impl Cache {
             () = shutdown.triggered() => {}
             // Dropped half-way it leaves the state between two events, which is a true state.
             () = feed::follow(&self, ready) => {}
+            () = past::follow(&self) => {}
         }
     }
 
@@ -255,7 +265,21 @@ impl Cache {
     /// The changes of a range after `from`.
     pub async fn watch(self: &Arc<Self>, range: Range, from: Revision) -> Result<Watcher, Error> {
         self.wait_until(from).await?;
+        self.wait_for_past(from).await?;
         Watcher::start(Arc::clone(self), range, from)
+    }
+
+    /// Waits until the changes after `from` are known, if they are about to be.
+    async fn wait_for_past(&self, from: Revision) -> Result<(), Error> {
+        let mut unknown = self.unknown.subscribe();
+        if self.read().oldest() <= from {
+            return Ok(());
+        }
+        match time::timeout(PAST_WAIT, unknown.wait_for(Option::is_none)).await {
+            // The sender cannot go: this holds it.
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::NotReady),
+        }
     }
 
     /// Waits until everything that is acknowledged now is shown, and returns its revision.

@@ -3,6 +3,7 @@
 pub(crate) mod faulty;
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -396,6 +397,83 @@ async fn a_watch_goes_on_after_a_restart_on_etcd() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_goes_on_after_a_restart_on_kubernetes() {
     goes_on_after_a_restart(Arc::new(kube_apiserver::shared().store("cache-restart").await)).await;
+}
+
+/// What happened before is learned last: a start takes no longer the more there is of it.
+#[tokio::test]
+async fn a_cache_answers_before_it_knows_what_happened_before() {
+    let (store, _directory) = embedded().await;
+    let first = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let second = store.update(&key("ns", "a"), first, object("a", 2)).await.unwrap();
+    let faulty = Faulty::new(Arc::clone(&store));
+    faulty.hold_watches(true);
+    let running = Running::over(faulty.clone()).await;
+    assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 1);
+    running.cache.watch(Range::Under(pilots()), second).await.unwrap();
+    let mut earlier = pin!(running.cache.watch(Range::Under(pilots()), first));
+    let early = timeout(Duration::from_millis(100), &mut earlier).await;
+    assert!(early.is_err(), "nobody can know yet what it has to show");
+    faulty.hold_watches(false);
+    let mut earlier = earlier.await.unwrap();
+    assert_eq!(line(&mut earlier).await, "modified a=2 1");
+    // What happens meanwhile comes behind.
+    store.update(&key("ns", "a"), second, object("a", 3)).await.unwrap();
+    assert_eq!(line(&mut earlier).await, "modified a=3 2");
+}
+
+/// Nobody has to list everything because the store was away while it was asked.
+#[tokio::test]
+async fn the_past_is_asked_for_until_the_store_tells_it() {
+    let (store, _directory) = embedded().await;
+    let first = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    store.update(&key("ns", "a"), first, object("a", 2)).await.unwrap();
+    let faulty = Faulty::new(store);
+    faulty.hold_watches(true);
+    let running = Running::over(faulty.clone()).await;
+    faulty.fail_lists(true);
+    faulty.hold_watches(false);
+    faulty.until_a_list_failed().await;
+    faulty.fail_lists(false);
+    let mut watcher = running.cache.watch(Range::Under(pilots()), first).await.unwrap();
+    assert_eq!(line(&mut watcher).await, "modified a=2 1");
+}
+
+#[tokio::test]
+async fn what_the_store_forgot_before_it_was_asked_is_too_old() {
+    let (store, _directory) = embedded().await;
+    let first = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
+    let second = store.update(&key("ns", "a"), first, object("a", 2)).await.unwrap();
+    let faulty = Faulty::new(Arc::clone(&store));
+    faulty.hold_watches(true);
+    let running = Running::over(faulty.clone()).await;
+    store.compact(second).await.unwrap();
+    faulty.hold_watches(false);
+    let watch = running.cache.watch(Range::Under(pilots()), first).await.err();
+    assert!(matches!(watch, Some(Error::TooOld { oldest, .. }) if oldest == second), "{watch:?}");
+    running.cache.watch(Range::Under(pilots()), second).await.unwrap();
+}
+
+/// As much of the past is known as the window can hold beside what happened since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_cache_remembers_no_more_than_another() {
+    let (store, _directory) = embedded().await;
+    let large =
+        Bytes::from(json!({"metadata": {"name": "k"}, "value": "x".repeat(32 * 1024)}).to_string());
+    let mut written = Vec::new();
+    for n in 0..640 {
+        written.push(store.create(&key("ns", &format!("k{n}")), large.clone()).await.unwrap());
+    }
+    let running = Running::over(Arc::clone(&store)).await;
+    let range = || Range::Under(pilots());
+    let watch = running.cache.watch(range(), written[0]).await.err();
+    let Some(Error::TooOld { oldest, .. }) = watch else { panic!("{watch:?}") };
+    let known = written.iter().filter(|revision| **revision > oldest).count();
+    assert!((400..512).contains(&known), "{known} changes of 32 KiB in a window of 16 MiB");
+    let mut watcher = running.cache.watch(range(), oldest).await.unwrap();
+    for revision in &written[640 - known..] {
+        let event = timeout(DEADLINE, watcher.next()).await.unwrap().unwrap();
+        assert_eq!(event.object().revision, *revision);
+    }
 }
 
 #[tokio::test]

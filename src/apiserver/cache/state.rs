@@ -18,7 +18,7 @@ use super::{
 
 /// Bytes of changes that are kept for watchers. A hundred pilots that write a heartbeat of 3 KiB
 /// every 10 s fill them in nine minutes.
-const WINDOW: usize = 16 << 20;
+pub(super) const WINDOW: usize = 16 << 20;
 
 /// One change of one object.
 #[derive(Clone, Debug)]
@@ -87,6 +87,15 @@ impl State {
 
     pub(super) fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// Changes after this one are known.
+    pub(super) fn oldest(&self) -> Revision {
+        self.oldest
+    }
+
+    pub(super) fn objects(&self) -> &BTreeMap<Key, Arc<Cached>> {
+        &self.objects
     }
 
     pub(super) fn lists(&self) -> u64 {
@@ -210,6 +219,22 @@ impl State {
     pub(super) fn start_over(&mut self, next: Self) {
         let (lists, changes) = (self.lists + 1, self.changes + next.changes);
         *self = Self { lists, changes, ..next };
+    }
+
+    /// Remembers as many changes of `past` as still fit, if they lead to where the window begins.
+    pub(super) fn prepend(&mut self, mut past: Self) {
+        if past.revision != self.oldest {
+            return;
+        }
+        while let Some(change) = past.window.pop_back() {
+            if self.kept + change.size > WINDOW {
+                self.oldest = change.revision;
+                return;
+            }
+            self.kept += change.size;
+            self.window.push_front(change);
+        }
+        self.oldest = past.oldest;
     }
 
     pub(super) fn len(&self) -> usize {

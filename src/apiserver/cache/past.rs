@@ -1,0 +1,154 @@
+//! What happened before a cache was ready, learned while it already answers.
+//!
+//! A client that was here before a restart goes on with its watch in place of listing everything,
+//! as far back as the store's log and the window reach. Only such a watch waits for it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use rand::Rng;
+use tokio::{task, time};
+use tracing::{info, warn};
+
+use super::{
+    super::storage::{Entry, Error, Event, Key, Revision},
+    Cache, Cached, EventType,
+    object::Shared,
+    source::{self, Change},
+    state::{State, WINDOW},
+};
+use crate::error::chain;
+
+/// Revisions before the present that are looked at.
+const REVISIONS: u64 = 4096;
+/// A store that takes longer to tell is not asked again.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Before a store that is away is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The time before a list.
+pub(super) struct Past {
+    /// What was listed: most of it was there before, too.
+    objects: BTreeMap<Key, Arc<Cached>>,
+    /// When it was listed.
+    until: Revision,
+}
+
+/// Learns what happened before each list. Runs for ever, in the task that lists, so that nothing
+/// is listed between the end of the learning and saying so.
+pub(super) async fn follow(cache: &Cache) {
+    let mut unknown = cache.unknown.subscribe();
+    loop {
+        // The sender cannot go: `cache` holds it.
+        let past = unknown.wait_for(Option::is_some).await.ok().and_then(|past| past.clone());
+        let Some(past) = past else { continue };
+        tokio::select! {
+            biased;
+            // Everything was listed once more.
+            _ = unknown.changed() => {}
+            () = past.learn(cache) => drop(cache.unknown.send_replace(None)),
+        }
+    }
+}
+
+impl Past {
+    pub(super) fn of(listed: &State) -> Self {
+        Self { objects: listed.objects().clone(), until: listed.revision() }
+    }
+
+    /// Puts it before the changes since, unless the store cannot tell.
+    async fn learn(&self, cache: &Cache) {
+        let resource = cache.prefix.as_str();
+        let error = loop {
+            match time::timeout(PATIENCE, self.read(cache)).await {
+                Ok(Ok(past)) => {
+                    let (from, until) = (past.oldest().0, self.until.0);
+                    cache.update(|state| state.prepend(past));
+                    return info!(resource, from, until, "Learned what happened before");
+                }
+                Ok(Err(error)) if source::starts_over(&error) => break chain(&error).to_string(),
+                Ok(Err(error)) => {
+                    warn!(resource, error = %chain(&error), "What happened before is not known yet");
+                }
+                Err(elapsed) => break chain(&elapsed).to_string(),
+            }
+            let jittered = rand::rng().random_range(PAUSE / 2..=PAUSE);
+            time::sleep(jittered).await;
+        };
+        warn!(resource, %error, "Watches from before have to list again");
+    }
+
+    /// The state from when the window begins, and the changes until the list.
+    async fn read(&self, cache: &Cache) -> Result<State, Error> {
+        let from = Revision(self.until.0.saturating_sub(REVISIONS));
+        match self.since(cache, from).await {
+            Err(Error::Compacted { oldest, .. }) if oldest < self.until => {
+                self.since(cache, oldest).await
+            }
+            read => read,
+        }
+    }
+
+    async fn since(&self, cache: &Cache, from: Revision) -> Result<State, Error> {
+        let (from, events) = self.events(cache, from).await?;
+        let reading = |entry: &Entry, happened| self.reading(cache, entry, happened);
+        let mut past = if events.is_empty() {
+            State::listed(Vec::new(), from)
+        } else {
+            source::list(cache, Some(from), |entry| reading(entry, EventType::Added)).await?
+        };
+        for event in events {
+            Change::of(event, reading).apply(&mut past);
+            // The present comes first.
+            task::yield_now().await;
+        }
+        past.progress(self.until);
+        Ok(past)
+    }
+
+    fn reading(&self, cache: &Cache, entry: &Entry, happened: EventType) -> Shared {
+        match self.objects.get(&entry.key).filter(|known| known.revision == entry.revision) {
+            Some(known) => Ok(Arc::clone(known)),
+            None => cache.decode(entry, happened).map(Arc::new),
+        }
+    }
+
+    /// As many of the latest changes as the window can hold, and what they come after.
+    async fn events(
+        &self,
+        cache: &Cache,
+        mut from: Revision,
+    ) -> Result<(Revision, VecDeque<Event>), Error> {
+        let mut stream = cache.storage.watch(&cache.prefix, from).await?;
+        cache.storage.request_progress(self.until);
+        let (mut events, mut kept) = (VecDeque::new(), 0);
+        let mut reached = from;
+        while reached < self.until {
+            let event = stream.next().await.unwrap_or_else(|| Err(source::ended()))?;
+            reached = event.revision();
+            if reached > self.until || matches!(event, Event::Progress(_)) {
+                continue;
+            }
+            kept += size(&event);
+            events.push_back(event);
+            while kept > WINDOW
+                && let Some(gone) = events.pop_front()
+            {
+                kept -= size(&gone);
+                from = gone.revision();
+            }
+        }
+        Ok((from, events))
+    }
+}
+
+fn size(event: &Event) -> usize {
+    match event {
+        Event::Put { entry, .. } => entry.value.len(),
+        Event::Delete { .. } | Event::Progress(_) => 0,
+    }
+}

@@ -1,0 +1,82 @@
+//! What a store tells, as a state takes it.
+
+use super::{
+    super::storage::{self, Entry, Event, Key, PageRequest, Revision},
+    Cache, EventType,
+    object::Shared,
+    state::State,
+};
+
+/// Objects that one request to the store reads.
+const PAGE: usize = 500;
+
+/// All that there is, or was at that revision, by pages.
+pub(super) async fn list(
+    cache: &Cache,
+    at: Option<Revision>,
+    reading: impl Fn(&Entry) -> Shared,
+) -> Result<State, storage::Error> {
+    let mut read = Vec::new();
+    let mut request = PageRequest { at, limit: Some(PAGE), ..PageRequest::default() };
+    loop {
+        let page = cache.storage.list(&cache.prefix, request.clone()).await?;
+        request.at = Some(page.revision);
+        request.after = page.entries.last().map(|entry| entry.key.clone());
+        for entry in page.entries {
+            let reading = reading(&entry);
+            read.push((entry.key, reading));
+        }
+        if !page.more {
+            return Ok(State::listed(read, page.revision));
+        }
+    }
+}
+
+/// An event of the store, decoded: what is left to do takes no time.
+pub(super) enum Change {
+    Put { key: Key, reading: Shared, revision: Revision },
+    Delete { key: Key, revision: Revision },
+    Progress(Revision),
+}
+
+impl Change {
+    pub(super) fn of(event: Event, reading: impl Fn(&Entry, EventType) -> Shared) -> Self {
+        match event {
+            Event::Put { entry, created } => {
+                let happened = if created { EventType::Added } else { EventType::Modified };
+                let reading = reading(&entry, happened);
+                Self::Put { key: entry.key, reading, revision: entry.revision }
+            }
+            Event::Delete { key, revision } => Self::Delete { key, revision },
+            Event::Progress(revision) => Self::Progress(revision),
+        }
+    }
+
+    pub(super) fn apply(self, state: &mut State) {
+        match self {
+            Self::Put { key, reading, revision } => state.put(key, reading, revision),
+            Self::Delete { key, revision } => state.delete(key, revision),
+            Self::Progress(revision) => state.progress(revision),
+        }
+    }
+}
+
+/// Can the watch not go on from where it ended? A revision in the future means that the store
+/// was put back to an earlier state.
+pub(super) fn starts_over(error: &storage::Error) -> bool {
+    match error {
+        storage::Error::Compacted { .. }
+        | storage::Error::FutureRevision { .. }
+        | storage::Error::Replaced { .. }
+        | storage::Error::Corrupt { .. } => true,
+        storage::Error::Unavailable { .. }
+        | storage::Error::NotFound(_)
+        | storage::Error::Exists(_)
+        | storage::Error::Conflict { .. }
+        | storage::Error::TooLarge { .. } => false,
+    }
+}
+
+pub(super) fn ended() -> storage::Error {
+    storage::Error::Unavailable { source: "the watch ended".into() }
+}
