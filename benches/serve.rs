@@ -19,6 +19,8 @@ mod fan_out;
 mod kinds;
 #[path = "serve/load.rs"]
 mod load;
+#[path = "serve/sender.rs"]
+mod sender;
 #[path = "serve/servers.rs"]
 mod servers;
 #[path = "serve/support.rs"]
@@ -108,8 +110,13 @@ fn chosen<T: Copy, const N: usize>(
 }
 
 fn main() {
-    let choice = Choice::from_environment();
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut arguments = env::args().skip(1);
+    if arguments.next().as_deref() == Some(sender::ARGUMENT) {
+        let [certificate, key] = [(); 2].map(|()| arguments.next().unwrap());
+        return runtime.block_on(sender::serve(&certificate, &key));
+    }
+    let choice = Choice::from_environment();
     // On this thread: what it starts dies with it.
     runtime.block_on(compare(&choice));
 }
@@ -118,7 +125,7 @@ async fn compare(choice: &Choice) {
     let (began, busy, ours) = (Instant::now(), busy(), ours());
     let bed = Bed::new(programs()).await;
     let mut outcomes = Vec::new();
-    let mut alone = Vec::new();
+    let (mut alone, mut sent) = (Vec::new(), Vec::new());
     let mut complete = true;
     for &objects in &choice.sizes {
         if choice.servers.contains(&Which::Etcd) {
@@ -136,6 +143,7 @@ async fn compare(choice: &Choice) {
             }
             outcomes.extend(measure(&bed, choice, which, objects).await);
         }
+        sent.extend(only_sent(&bed, choice, &outcomes, objects).await);
     }
     let took = began.elapsed();
     let cores = std::thread::available_parallelism().unwrap().get();
@@ -147,12 +155,14 @@ async fn compare(choice: &Choice) {
         choice.sizes.iter().map(|objects| tables::of(&outcomes, *objects)).collect();
     let how = format!(
         "{}, {cores} cores, of which other processes took {:.0} %, data on {}; {:.0} minutes. \
-         What etcd alone does of the transactions by which an object is created, per second: {}.\n",
+         What etcd alone does of the transactions by which an object is created, per second: {}. \
+         A server that only sends out of memory, over HTTP/1.1: {}.\n",
         jiff::Timestamp::now().strftime("%-d %B %Y"),
         share * 100.0,
         file_system(&env::temp_dir()),
         took.as_secs_f64() / 60.0,
-        if alone.is_empty() { "not measured".to_owned() } else { alone.join(", ") },
+        told(&alone),
+        told(&sent),
     );
     let text = format!("{how}\n{}", tables.join("\n"));
     println!("{text}");
@@ -165,6 +175,31 @@ async fn compare(choice: &Choice) {
     } else {
         write_down(&text);
     }
+}
+
+fn told(figures: &[String]) -> String {
+    if figures.is_empty() { "not measured".to_owned() } else { figures.join(", ") }
+}
+
+/// What only sending a list of ours takes, and one object of it.
+async fn only_sent(
+    bed: &Bed,
+    choice: &Choice,
+    outcomes: &[Outcome],
+    objects: usize,
+) -> Option<String> {
+    let ours = outcomes.iter().find(|one| one.objects == objects && one.which.is_ours());
+    let ours = ours.filter(|_| choice.has(Operation::List))?;
+    let one = sender::measure(bed, CLIENTS, ours.object).await;
+    let list = sender::measure(bed, LISTING, ours.object * objects).await;
+    let three = tables::three;
+    Some(format!(
+        "{} objects a second for {} ms of a processor each and {} lists of {objects} for {} ms",
+        three(one.per_second),
+        three(one.milliseconds),
+        three(list.per_second),
+        three(list.milliseconds),
+    ))
 }
 
 /// One server with so many objects, over each protocol.

@@ -23,6 +23,7 @@ use super::{
     client::{Ask, Client, Door, JSON, Protocol},
     clock::on_processor,
     kinds::{Kind, NAMESPACE, definition},
+    sender,
     support::{kube_apiserver, pki::Identity, port::Port, server::World},
 };
 
@@ -262,6 +263,20 @@ impl Bed {
         }
         until_ready(&mut process, &door, &awaited).await;
         (Server { process, kind, door }, began.elapsed())
+    }
+
+    /// Starts this program as a sender.
+    pub(crate) async fn sender(
+        &self,
+        program: &Path,
+        protocol: Protocol,
+    ) -> (Process, Door, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let args =
+            [sender::ARGUMENT.to_owned(), self.world.path("tls.crt"), self.world.path("tls.key")];
+        let mut process = Process::spawn("sender", folder.path(), program, &args);
+        let address = listens_at(&mut process).await;
+        (process, Door::new(address, protocol, &self.world.client_ca, &self.master), folder)
     }
 
     fn ours(&self, which: Which, store: &Store) -> Vec<String> {
