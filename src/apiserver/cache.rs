@@ -27,7 +27,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{sync::watch, time};
+use tokio::{
+    sync::{Notify, watch},
+    time,
+};
 
 use self::{
     now::Now,
@@ -119,6 +122,8 @@ pub struct Cache {
     follows: AtomicBool,
     /// What happened before the latest list, until it is known.
     unknown: watch::Sender<Option<Arc<Past>>>,
+    /// Somebody waits for it.
+    past_asked: Notify,
     /// Asks the store for its latest revision.
     now: Now,
     /// Latest revision that the state shows, for those who wait for one.
@@ -139,6 +144,7 @@ impl Cache {
             state: RwLock::default(),
             follows: AtomicBool::new(false),
             unknown: watch::Sender::default(),
+            past_asked: Notify::new(),
             now: Now::default(),
             revision: watch::Sender::default(),
             waiting: Waiting::default(),
@@ -275,6 +281,7 @@ impl Cache {
         if self.read().oldest() <= from {
             return Ok(());
         }
+        self.past_asked.notify_one();
         match time::timeout(PAST_WAIT, unknown.wait_for(Option::is_none)).await {
             // The sender cannot go: this holds it.
             Ok(_) => Ok(()),

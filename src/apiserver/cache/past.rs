@@ -1,7 +1,8 @@
 //! What happened before a cache was ready, learned while it already answers.
 //!
 //! A client that was here before a restart goes on with its watch in place of listing everything,
-//! as far back as the store's log and the window reach. Only such a watch waits for it.
+//! as far back as the store's log and the window reach. Only such a watch waits for it; until one
+//! comes, the first moments belong to those who list.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,6 +24,8 @@ use super::{
 };
 use crate::error::chain;
 
+/// Before the store is asked, unless somebody waits.
+const LULL: Duration = Duration::from_secs(1);
 /// Revisions before the present that are looked at.
 const REVISIONS: u64 = 4096;
 /// A store that takes longer to tell is not asked again.
@@ -50,7 +53,7 @@ pub(super) async fn follow(cache: &Cache) {
             biased;
             // Everything was listed once more.
             _ = unknown.changed() => {}
-            () = past.learn(cache) => drop(cache.unknown.send_replace(None)),
+            () = past.learn_soon(cache) => drop(cache.unknown.send_replace(None)),
         }
     }
 }
@@ -58,6 +61,12 @@ pub(super) async fn follow(cache: &Cache) {
 impl Past {
     pub(super) fn of(listed: &State) -> Self {
         Self { objects: listed.objects().clone(), until: listed.revision() }
+    }
+
+    async fn learn_soon(&self, cache: &Cache) {
+        // Whether the time is over or somebody asks is the same.
+        drop(time::timeout(LULL, cache.past_asked.notified()).await);
+        self.learn(cache).await;
     }
 
     /// Puts it before the changes since, unless the store cannot tell.

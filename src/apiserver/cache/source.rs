@@ -1,5 +1,7 @@
 //! What a store tells, as a state takes it.
 
+use tokio::task;
+
 use super::{
     super::storage::{self, Entry, Event, Key, PageRequest, Revision},
     Cache, EventType,
@@ -25,6 +27,8 @@ pub(super) async fn list(
         for entry in page.entries {
             let reading = reading(&entry);
             read.push((entry.key, reading));
+            // A page takes long to read, and others wait for an answer.
+            task::yield_now().await;
         }
         if !page.more {
             return Ok(State::listed(read, page.revision));
