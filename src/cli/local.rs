@@ -11,7 +11,7 @@ mod table;
 mod up;
 mod wait;
 
-use std::{io::Write, net::SocketAddr, path::PathBuf};
+use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 
 use kube::{
     Client,
@@ -24,6 +24,11 @@ use crate::{
     error::{chain, exit},
     local::{folder::Folder, homes::Homes},
 };
+
+/// A local API that takes longer does not answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Whoever waits for it asks this often.
+const EVERY: Duration = Duration::from_millis(100);
 
 /// Runs databases on this host, without Kubernetes.
 ///
@@ -176,6 +181,11 @@ fn homes(databases: Databases, folder: &Folder) -> Homes {
         .filter_map(|database| Some((database.names.word, set(database.home_variable)?.into())))
         .collect();
     Homes::new(all, folder, told, set("NAVIGATOR_HOMES").map(PathBuf::from))
+}
+
+/// The process that serves, or starts to, or was killed and is not gone yet.
+fn running(folder: &Folder) -> Result<Option<i32>, Failure> {
+    folder.daemon().map_err(|error| Failure::new(format!("{}: {error}", folder.path().display())))
 }
 
 /// A client with the administrator's credentials.

@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    libc,
+};
 
 /// Whole files of a secret kind.
 const OWN: u32 = 0o600;
@@ -19,7 +22,15 @@ pub struct Folder(PathBuf);
 /// Held by the one daemon of a folder for as long as it lives.
 #[derive(Debug)]
 pub struct Lock {
-    _file: Flock<File>,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// A child that is being started shares the open file until it is another program.
+    fn drop(&mut self) {
+        // Closing it ends the lock, too.
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK))).ok();
+    }
 }
 
 impl Folder {
@@ -125,35 +136,52 @@ impl Folder {
             .truncate(false)
             .mode(OWN)
             .open(self.0.join("lock"))?;
-        let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, error)| io::Error::from(error))?;
-        file.set_len(0)?;
-        file.rewind()?;
-        write!(*file, "{}", std::process::id())?;
-        Ok(Lock { _file: file })
+        fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK)))?;
+        let mut held = Lock { file };
+        held.file.set_len(0)?;
+        held.file.rewind()?;
+        write!(held.file, "{}", std::process::id())?;
+        Ok(held)
     }
 
-    /// The process that holds the lock.
+    /// The process that holds the lock. Looking takes nothing: a daemon that starts meanwhile gets
+    /// it.
     ///
     /// # Errors
     /// When the lock cannot be looked at.
     pub fn daemon(&self) -> io::Result<Option<i32>> {
-        let file = match File::options().read(true).write(true).open(self.0.join("lock")) {
+        let mut file = match File::open(self.0.join("lock")) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            // Given back when it is dropped.
-            Ok(_) => Ok(None),
-            Err((mut file, nix::Error::EWOULDBLOCK)) => {
-                let mut pid = String::new();
-                file.read_to_string(&mut pid)?;
-                Ok(pid.trim().parse().ok())
-            }
-            Err((_, error)) => Err(error.into()),
+        let mut held = whole_file(libc::F_WRLCK);
+        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut held))?;
+        if held.l_type == lock_type(libc::F_UNLCK) {
+            return Ok(None);
         }
+        let mut pid = String::new();
+        file.read_to_string(&mut pid)?;
+        Ok(pid.trim().parse().ok())
     }
+}
+
+/// A lock of an open file description, fcntl(2): unlike one of a process it ends with this one file
+/// and not with any other of the same name, and unlike one of flock(2) it can be looked at.
+fn whole_file(type_: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: lock_type(type_),
+        #[expect(clippy::cast_possible_truncation, reason = "0")]
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "one of three small constants")]
+fn lock_type(type_: libc::c_int) -> libc::c_short {
+    type_ as libc::c_short
 }
 
 /// Writes a file that only this user reads; it appears whole or not at all.
@@ -198,6 +226,24 @@ mod tests {
         drop(held);
         assert_eq!(folder.daemon().unwrap(), None);
         folder.lock().unwrap();
+    }
+
+    #[test]
+    fn who_looks_for_a_daemon_is_in_no_ones_way() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path().join("local"));
+        folder.create().unwrap();
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    folder.daemon().unwrap();
+                }
+            });
+            let refused = (0..10_000).filter(|_| folder.lock().is_err()).count();
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(refused, 0);
+        });
     }
 
     #[test]

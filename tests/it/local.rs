@@ -2,6 +2,7 @@
 //! ours.
 
 mod apply;
+mod dying;
 mod garbage;
 mod host;
 mod kubectl;

@@ -11,7 +11,7 @@ use nix::{
 };
 use tokio::time::sleep;
 
-use super::{Failure, Place, say, status::running};
+use super::{Failure, Place, say, status::pilots};
 use crate::{
     error::chain,
     local::{folder::Folder, node::Record},
@@ -39,7 +39,7 @@ pub(super) async fn run(args: Args) -> Result<(), Failure> {
     let folder = place.folder()?;
     let failed =
         |error: io::Error| Failure::new(format!("{}: {}", folder.path().display(), chain(&error)));
-    let granted = running(&folder).iter().map(|record| record.grace).max().unwrap_or_default();
+    let granted = pilots(&folder).iter().map(|record| record.grace).max().unwrap_or_default();
     let limit = Duration::from_secs(granted) + SLACK;
     if let Some(pid) = folder.daemon().map_err(failed)? {
         fs::write(folder.stop_mark(), "").map_err(failed)?;
@@ -63,12 +63,12 @@ pub(super) async fn run(args: Args) -> Result<(), Failure> {
 }
 
 async fn end_pilots(folder: &Folder, limit: Duration) -> Result<(), Failure> {
-    for record in running(folder) {
+    for record in pilots(folder) {
         signal(record.pid, Signal::SIGTERM)?;
     }
     let begun = Instant::now();
     loop {
-        let left = running(folder);
+        let left = pilots(folder);
         if left.is_empty() {
             return Ok(());
         }

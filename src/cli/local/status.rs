@@ -1,13 +1,17 @@
 //! `navigator local status`.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use clap::ValueEnum;
 use serde_json::json;
+use tokio::time::{sleep, timeout};
 
 use super::{
-    Failure, Place, client, say,
-    table::{look, text_of},
+    ANSWER, EVERY, Failure, Place, client, running, say,
+    table::{Cluster, look, text_of},
 };
 use crate::{
     database::Databases,
@@ -16,6 +20,10 @@ use crate::{
         node::{Record, start_time},
     },
 };
+
+/// So long a process may hold the folder and not serve: it starts, or it was killed and has much to
+/// give back.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shows clusters and their nodes: state, address, process.
 ///
@@ -39,23 +47,19 @@ enum Output {
 pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure> {
     let Args { output, place } = args;
     let folder = place.folder()?;
-    let daemon = folder
-        .daemon()
-        .map_err(|error| Failure::new(format!("{}: {error}", folder.path().display())))?;
-    let Some(pid) = daemon else {
-        let left = running(&folder).len();
-        let text = if left == 0 {
-            "nothing runs here; start it with `navigator local up`".to_owned()
-        } else {
-            format!(
-                "{left} pilots run, and nobody looks after them; go on with `navigator local up`"
-            )
-        };
-        return Err(Failure::new(text));
+    let begun = Instant::now();
+    let (pid, clusters) = loop {
+        let Some(pid) = running(&folder)? else { return Err(nobody(&folder)) };
+        match asked(&folder, databases).await {
+            Ok(clusters) => break (pid, clusters),
+            // Asked again: it may be gone.
+            Err(_) if begun.elapsed() < PATIENCE => sleep(EVERY).await,
+            Err(Failure { text, code }) => {
+                let text = format!("process {pid} runs, and its API does not serve: {text}");
+                return Err(Failure { text, code });
+            }
+        }
     };
-    let failed = |text| Failure::new(format!("the API: {text}"));
-    let client = client(&folder).await.map_err(failed)?;
-    let clusters = look(&client, databases, &folder).await?;
     let page = fs::read_to_string(folder.page()).unwrap_or_default();
     let page = page.trim_end();
     match output {
@@ -69,8 +73,24 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
     }
 }
 
+async fn asked(folder: &Folder, databases: Databases) -> Result<Vec<Cluster>, Failure> {
+    let client = client(folder).await.map_err(Failure::new)?;
+    let looked = timeout(ANSWER, look(&client, databases, folder)).await;
+    looked.unwrap_or_else(|_| Err(Failure::new("no answer")))
+}
+
+fn nobody(folder: &Folder) -> Failure {
+    let left = pilots(folder).len();
+    if left == 0 {
+        return Failure::new("nothing runs here; start it with `navigator local up`");
+    }
+    Failure::new(format!(
+        "{left} pilots run, and nobody looks after them; go on with `navigator local up`"
+    ))
+}
+
 /// Records of pods whose pilot runs.
-pub(super) fn running(folder: &Folder) -> Vec<Record> {
+pub(super) fn pilots(folder: &Folder) -> Vec<Record> {
     let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
     folders(folder.pods())
         .flat_map(|namespace| folders(namespace.path()))

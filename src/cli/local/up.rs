@@ -12,7 +12,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::{Failure, Place, address, apply, checks, client, daemon, homes, manifest, say, wait};
+use super::{
+    ANSWER, EVERY, Failure, Place, address, apply, checks, client, daemon, homes, manifest,
+    running, say, wait,
+};
 use crate::{
     database::Databases,
     local::{
@@ -23,9 +26,6 @@ use crate::{
 
 /// So long a start of the daemon may take.
 const START: Duration = Duration::from_secs(60);
-const EVERY: Duration = Duration::from_millis(100);
-/// A local API that takes longer does not answer.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// Starts everything in the background, and makes or changes what files say. Where it runs already
 /// it only does the latter. After a crash of anything it goes on where it was.
@@ -67,13 +67,10 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
     let named = named.iter().map(|word| known.parse(word)).collect::<Result<Vec<_>, _>>();
     let named = named.map_err(|missing| Failure::usage(format!("--home: {missing}")))?;
     let documents = manifest::read(&files)?;
-    let running = running(&folder)?;
-    check(&folder, databases, &documents, &known, &named, running.is_some()).await?;
-    let client = match running {
-        Some(pid) => {
-            say(&format!("runs already, process {pid}\n"))?;
-            serving(&folder, None, 0).await?
-        }
+    let runs = running(&folder)?.is_some();
+    check(&folder, databases, &documents, &known, &named, runs).await?;
+    let client = match join(&folder).await? {
+        Some(client) => client,
         None => start(&folder, given).await?,
     };
     for document in &documents {
@@ -92,10 +89,6 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
         wait::ready(&client, databases, &folder, &named, Duration::from_secs(limit)).await?;
     }
     Ok(())
-}
-
-fn running(folder: &Folder) -> Result<Option<i32>, Failure> {
-    folder.daemon().map_err(|error| Failure::new(format!("{}: {error}", folder.path().display())))
 }
 
 /// Everything that can be said before anything is started. What was named is remembered then.
@@ -161,7 +154,7 @@ async fn start(folder: &Folder, given: Option<SocketAddr>) -> Result<Client, Fai
     let after = log.metadata().map_or(0, |about| about.len());
     let mut daemon =
         spawn(folder, given, log).map_err(|error| failed("start the daemon", &error))?;
-    let client = serving(folder, Some(&mut daemon), after).await?;
+    let client = serving(folder, &mut daemon, after).await?;
     say(&format!(
         "runs, process {}; export KUBECONFIG={} lets kubectl in\n",
         daemon.id(),
@@ -183,43 +176,56 @@ fn spawn(folder: &Folder, given: Option<SocketAddr>, log: File) -> std::io::Resu
     command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
 }
 
-/// Waits until the API answers.
-async fn serving(
-    folder: &Folder,
-    mut daemon: Option<&mut Child>,
-    after: u64,
-) -> Result<Client, Failure> {
+/// Waits until the daemon that runs serves; none where there is none, or it is gone by then.
+async fn join(folder: &Folder) -> Result<Option<Client>, Failure> {
     let begun = Instant::now();
-    let mut last = String::new();
+    while let Some(pid) = running(folder)? {
+        match answering(folder).await {
+            Ok(client) => {
+                say(&format!("runs already, process {pid}\n"))?;
+                return Ok(Some(client));
+            }
+            Err(last) if begun.elapsed() > START => return Err(silent(&last)),
+            Err(_) => sleep(EVERY).await,
+        }
+    }
+    Ok(None)
+}
+
+/// Waits until the daemon that was started serves.
+async fn serving(folder: &Folder, daemon: &mut Child, after: u64) -> Result<Client, Failure> {
+    let begun = Instant::now();
     loop {
-        if let Some(daemon) = daemon.as_mut()
-            && let Ok(Some(status)) = daemon.try_wait()
-        {
+        if let Ok(Some(status)) = daemon.try_wait() {
             let told = daemon::last_words(folder, after);
             let told = told.unwrap_or_else(|| format!("the daemon ended at once: {status}"));
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Err(Failure { text: told, code: code.filter(|code| *code != 0).unwrap_or(1) });
         }
-        match client(folder).await {
-            Ok(client) => {
-                let namespaces: Api<Namespace> = Api::all(client.clone());
-                let held = folder.daemon().is_ok_and(|pid| pid.is_some());
-                match timeout(ANSWER, namespaces.get("default")).await {
-                    Ok(Ok(_)) if held => return Ok(client),
-                    Ok(Ok(_)) => "somebody else answers".clone_into(&mut last),
-                    Ok(Err(error)) => last = crate::error::chain(&error).to_string(),
-                    Err(_) => "no answer".clone_into(&mut last),
-                }
-            }
-            Err(error) => last = error,
+        match answering(folder).await {
+            Ok(client) => return Ok(client),
+            Err(last) if begun.elapsed() > START => return Err(silent(&last)),
+            Err(_) => sleep(EVERY).await,
         }
-        if begun.elapsed() > START {
-            let seconds = START.as_secs();
-            let text = format!(
-                "the API does not answer after {seconds} s: {last}; see `navigator local logs`"
-            );
-            return Err(Failure::new(text));
-        }
-        sleep(EVERY).await;
+    }
+}
+
+fn silent(last: &str) -> Failure {
+    let seconds = START.as_secs();
+    let text =
+        format!("the API does not answer after {seconds} s: {last}; see `navigator local logs`");
+    Failure::new(text)
+}
+
+/// Asks the folder's daemon once.
+async fn answering(folder: &Folder) -> Result<Client, String> {
+    let client = client(folder).await?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let held = folder.daemon().is_ok_and(|pid| pid.is_some());
+    match timeout(ANSWER, namespaces.get("default")).await {
+        Ok(Ok(_)) if held => Ok(client),
+        Ok(Ok(_)) => Err("somebody else answers".to_owned()),
+        Ok(Err(error)) => Err(crate::error::chain(&error).to_string()),
+        Err(_) => Err("no answer".to_owned()),
     }
 }
