@@ -202,11 +202,12 @@ async fn only_sent(
     ))
 }
 
-/// One server with so many objects, over each protocol.
+/// One server with so many objects, over each protocol. No protocol finds what another left: a
+/// store that is emptied again still has its log.
 async fn measure(bed: &Bed, choice: &Choice, which: Which, objects: usize) -> Vec<Outcome> {
-    let store = bed.store(which).await;
     let mut outcomes = Vec::new();
     for &protocol in &choice.protocols {
+        let store = bed.store(which).await;
         let began = Instant::now();
         let outcome = live(bed, &store, choice, which, protocol, objects).await;
         eprintln!(
