@@ -39,7 +39,7 @@ pub(crate) const REST_OF_GROUP: Case = Case {
 };
 
 fn ignored_term(bench: Bench) -> Seen {
-    let script = r#"$SIG{TERM} = "IGNORE"; $| = 1; print "ready\n"; sleep 60 while 1"#;
+    let script = r#"$SIG{TERM} = "IGNORE"; $| = 1; print "ready\n"; sleep 1 while 1"#;
     let mut init = bench.perl(&["--termination-grace-period", "3"], script);
     init.expect("ready")?;
     let asked = Instant::now();
@@ -54,7 +54,7 @@ fn ignored_term(bench: Bench) -> Seen {
 }
 
 fn stopped_child(bench: Bench) -> Seen {
-    let script = r#"$| = 1; print "ready\n"; sleep 60 while 1"#;
+    let script = r#"$| = 1; print "ready\n"; sleep 1 while 1"#;
     let mut init = bench.perl(&["--termination-grace-period", "3"], script);
     init.expect("ready")?;
     let child = init.child()?;
@@ -68,7 +68,7 @@ fn stopped_child(bench: Bench) -> Seen {
 }
 
 fn init_killed(bench: Bench) -> Seen {
-    let script = r#"$SIG{TERM} = "IGNORE"; $| = 1; print "ready\n"; sleep 60 while 1"#;
+    let script = r#"$SIG{TERM} = "IGNORE"; $| = 1; print "ready\n"; sleep 1 while 1"#;
     let mut init = bench.perl(&[], script);
     init.expect("ready")?;
     let child = init.child()?;
@@ -84,7 +84,7 @@ fn rest_of_group(bench: Bench) -> Seen {
         for my $kind ("polite", "stubborn") {
             next if fork;
             $SIG{TERM} = "IGNORE" if $kind eq "stubborn";
-            syswrite(STDOUT, "$kind $$\n"); sleep 60 while 1;
+            syswrite(STDOUT, "$kind $$\n"); sleep 1 while 1;
         }
         <STDIN>; exit 0;"#;
     let mut init = bench.perl(&[], script);

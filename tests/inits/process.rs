@@ -1,7 +1,9 @@
 //! Starts an init around a scripted child and listens to what the child says.
 //!
-//! Children are written in Perl, which every Debian has: it can catch every signal. Every wait
-//! has an end, and answers with what was seen instead.
+//! Children are written in Perl, which every Debian has: it can catch every signal. Perl calls a
+//! handler between two of its own steps, so one that comes just before `sleep`, or while another
+//! handler runs, waits for the end of that sleep: children sleep for a second, again and again.
+//! Every wait has an end, and answers with what was seen instead.
 
 #![expect(clippy::disallowed_methods, reason = "tests start processes")]
 

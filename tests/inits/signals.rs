@@ -94,7 +94,7 @@ fn recorder() -> String {
         while (<$s>) {{ print "mask $1\n" if /^SigBlk:\s+(\S+)/; print "ignored ", hex($1) & 0x1007 ? $1 : "none", "\n" if /^SigIgn:\s+(\S+)/ }}
         print "group ", getpgrp() == $$ ? "own" : "shared", "\n";
         print "ready\n";
-        sleep 60 while 1;"#
+        sleep 1 while 1;"#
     )
 }
 
@@ -167,7 +167,7 @@ fn real_time_burst(bench: Bench) -> Seen {
 }
 
 fn before_ready(bench: Bench) -> Seen {
-    let mut init = bench.perl(&[], "sleep 60 while 1");
+    let mut init = bench.perl(&[], "sleep 1 while 1");
     let pid = init.pid()?;
     // As soon as signals are blocked, whatever the child is doing. `unshare`, which becomes the
     // init, blocks some as well; and one that waits for signals shows none as blocked.
@@ -183,7 +183,7 @@ fn before_ready(bench: Bench) -> Seen {
 }
 
 fn without_handler(bench: Bench) -> Seen {
-    let mut init = bench.perl(&[], r#"$| = 1; print "ready\n"; sleep 60 while 1"#);
+    let mut init = bench.perl(&[], r#"$| = 1; print "ready\n"; sleep 1 while 1"#);
     init.expect("ready")?;
     init.signal(15)?;
     init.exit_code().map(|_| "")
@@ -191,7 +191,7 @@ fn without_handler(bench: Bench) -> Seen {
 
 fn second_term(bench: Bench) -> Seen {
     let script = r#"$| = 1; my $n = 0; $SIG{TERM} = sub { print "term ", ++$n, "\n"; exit 7 if $n == 2 };
-        print "ready\n"; sleep 60 while 1"#;
+        print "ready\n"; sleep 1 while 1"#;
     let mut init = bench.perl(&[], script);
     init.expect("ready")?;
     init.signal(15)?;
@@ -230,7 +230,7 @@ fn term_target(bench: Bench) -> Seen {
         for my $n (10, 12, 15) {
             sigaction($n, POSIX::SigAction->new(sub { syswrite(STDOUT, "$name $n\n") }));
         }
-        syswrite(STDOUT, "$name ready\n"); sleep 60 while 1"#;
+        syswrite(STDOUT, "$name ready\n"); sleep 1 while 1"#;
     let mut init = bench.perl(&[], script);
     init.expect("child ready")?;
     init.expect("helper ready")?;

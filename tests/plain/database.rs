@@ -34,7 +34,7 @@ const SCRIPT: &str = r#"
         print $notes "said\n";
     };
     print $notes "start\n";
-    sleep 60 while 1;
+    sleep 1 while 1;
 "#;
 
 const STOP: StopPlan = StopPlan {

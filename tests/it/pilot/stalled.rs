@@ -33,7 +33,7 @@ fn full_pipe() -> (File, File) {
 #[test]
 fn a_log_that_nobody_reads_holds_up_no_deadline() {
     let (_from, to) = full_pipe();
-    let script = r#"$SIG{TERM} = "IGNORE"; sleep 60 while 1"#;
+    let script = r#"$SIG{TERM} = "IGNORE"; sleep 1 while 1"#;
     let mut pilot = Command::new(env!("CARGO_BIN_EXE_navigator"))
         .args(["pilot", "exec", "--termination-grace-period", "3", "--", "perl", "-e", script])
         .stdin(Stdio::null())

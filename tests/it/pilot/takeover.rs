@@ -150,7 +150,7 @@ fn an_end_during_upgrades_is_reported_and_a_killed_successor_takes_the_child_alo
 #[test]
 fn a_successor_keeps_the_grace_period_and_the_name_of_the_process() {
     let programs = Programs::new();
-    let script = r#"$SIG{TERM} = "IGNORE"; $| = 1; print "ready\n"; sleep 60 while 1"#;
+    let script = r#"$SIG{TERM} = "IGNORE"; $| = 1; print "ready\n"; sleep 1 while 1"#;
     let program = programs.path();
     let argv = [program.to_str().unwrap(), "pilot", "exec", "--takeover-interval", "0.02"];
     let flags = ["--termination-grace-period", "3", "--", "perl", "-e", script];
@@ -217,7 +217,7 @@ fn a_program_that_cannot_take_over_leaves_everything_as_it_was() {
 fn a_child_in_front_of_a_terminal_stays_there() {
     let programs = Programs::new();
     let child = r#"use POSIX; $| = 1; $SIG{INT} = sub { exit(tcgetpgrp(0) == getpgrp() ? 5 : 6) };
-        print "pid $$\n"; sleep 60 while 1"#;
+        print "pid $$\n"; sleep 1 while 1"#;
     let line = format!(
         "'{}' pilot exec --takeover-interval 0.02 -- perl -e '{child}'",
         programs.path().display()
