@@ -152,8 +152,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
         None => None,
     };
     let address = config.address;
-    let bind = TcpListener::bind(address).await;
-    let listener = bind.map_err(|source| Error::Bind { address, source })?;
+    let listener = serve::listen(address).map_err(|source| Error::Bind { address, source })?;
     info!(address = %listener.local_addr().unwrap_or(address), "Listening");
 
     // Asked to end; and, later, accepting no more.

@@ -10,9 +10,9 @@ mod patient;
 mod places;
 mod tls;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
@@ -29,6 +29,19 @@ use crate::runtime::{Shutdown, Tasks};
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// `accept` fails like this when the process runs out of descriptors; trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that wait to be accepted, as far as `net.core.somaxconn` lets them; Go's servers
+/// take what that says. Whoever finds no room asks again after 1 s, 3 s, 7 s.
+const BACKLOG: u32 = 4096;
+
+/// Opens the port.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections of a process that just ended do not keep the port.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Accepts connections until `drain` is triggered, then waits for those that are open to finish
 /// what they are doing, for at most `grace`.
@@ -103,5 +116,32 @@ async fn serve_one(
             metrics.tls_handshake_errors.inc();
             debug!(%address, "TLS handshake timed out");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, net::Ipv4Addr};
+
+    use super::*;
+
+    /// Room for what tests have open besides.
+    const SHORT_OF_IT: usize = 100;
+
+    #[tokio::test]
+    async fn a_crowd_waits_to_be_accepted() {
+        let allowed = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let crowd = allowed.trim().parse::<usize>().unwrap().min(2000) - SHORT_OF_IT;
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        let all = async {
+            for _ in 0..crowd {
+                waiting.push(TcpStream::connect(address).await?);
+            }
+            io::Result::Ok(())
+        };
+        let outcome = tokio::time::timeout(Duration::from_secs(60), all).await;
+        assert!(matches!(outcome, Ok(Ok(()))), "{outcome:?}: {} of {crowd}", waiting.len());
     }
 }
