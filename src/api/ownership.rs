@@ -26,7 +26,7 @@ mod value;
 pub use super::schema::compiled::Schema;
 pub use compare::{Comparison, compare};
 pub use element::{Element, Path, path_text};
-pub use entries::{Entries, Gap, join, join_but_revision, split};
+pub use entries::{Entries, Gap, join, join_but_revision, split, whole};
 pub use field_set::field_set;
 pub use managed::{MAX_UPDATERS, Managed};
 pub use merge::merge;

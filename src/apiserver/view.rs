@@ -140,9 +140,7 @@ impl Viewer {
     /// Metadata alone, out of what was made for others where there is that.
     pub fn metadata(&self, object: &Cached) -> Value {
         match self.shared(object) {
-            Some(encoded) => {
-                serde_json::from_slice(&encoded.json()).expect("it was written by serde_json")
-            }
+            Some(encoded) => encoded.tree(),
             None => self.partial(&object.tree()),
         }
     }

@@ -15,6 +15,10 @@ pub const MAX_TREE: usize = 8 * 1024 * 1024;
 /// inside a list inside a watch event.
 pub const MAX_DEPTH: usize = 100;
 
+/// Of an object's `managedFields`: a set is one level deeper than its object, and stands in an
+/// entry of a list.
+pub const MAX_OWNERS_DEPTH: usize = MAX_DEPTH + 4;
+
 /// Most bytes of the names that lead to a field. Findings and errors repeat them for each field.
 pub const MAX_PATH: usize = 4096;
 
@@ -70,6 +74,25 @@ pub fn depth(value: &Value) -> usize {
         Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
         _ => 0,
     }
+}
+
+/// The same of a text of valid JSON.
+pub(super) fn depth_of_text(json: &str) -> usize {
+    let (mut depth, mut deepest, mut quoted) = (0_usize, 0, false);
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' if quoted => drop(bytes.next()),
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Holds a value that a patch made to the limits of a body.
@@ -186,6 +209,18 @@ mod tests {
             let text = value.to_string();
             let (seen, taken) = (foresee(text.as_bytes()), of(&value));
             assert!(seen >= taken, "{seen} < {taken}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_as_deep_as_its_tree() {
+        for value in [
+            json!(1),
+            json!("[[["),
+            json!({"[{\"\\": ["\\", "]]\"{", [[], {"a": {"{": "}"}}]], "b": {}}),
+            json!([[[]], [[[[1]]]], []]),
+        ] {
+            assert_eq!(depth_of_text(&value.to_string()), depth(&value), "{value}");
         }
     }
 

@@ -58,10 +58,12 @@ impl Entries {
         Some(Self::from_written(&entries))
     }
 
-    /// Puts them into a tree, for whoever changes or shows it as one.
+    /// Puts them into a tree, for whoever changes or shows it as one. Those that nest too deep,
+    /// which older releases took, are left out.
     pub fn put_into(&self, object: &mut Value) {
-        if let Some(metadata) = object.get_mut(METADATA).and_then(Value::as_object_mut) {
-            let tree = serde_json::from_str(self.text()).unwrap_or_default();
+        if let Some(metadata) = object.get_mut(METADATA).and_then(Value::as_object_mut)
+            && let Ok(tree) = serde_json::from_str(self.text())
+        {
             metadata.insert(MANAGED.to_owned(), tree);
         }
     }
@@ -112,6 +114,15 @@ impl Entry<'_> {
 pub fn split(json: &[u8]) -> Result<(Value, Option<Entries>), serde_json::Error> {
     let Split { object, entries } = serde_json::from_slice(json)?;
     Ok((object, entries))
+}
+
+/// The same as one tree.
+pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
+    let (mut object, entries) = split(json)?;
+    if let Some(entries) = entries {
+        entries.put_into(&mut object);
+    }
+    Ok(object)
 }
 
 /// Writes one text of an object and its entries. It is the same for the same object: names are in
@@ -370,6 +381,17 @@ mod tests {
         }
         for object in [json!({}), json!([1]), json!({"metadata": 1})] {
             assert_eq!(join_but_revision(&object, None), (object.to_string().into_bytes(), None));
+        }
+    }
+
+    #[test]
+    fn entries_that_nest_too_deep_are_left_out_of_a_tree() {
+        for (levels, kept) in [(125, true), (130, false)] {
+            let deep = "[".repeat(levels) + &"]".repeat(levels);
+            let json = format!("{{\"metadata\":{{\"managedFields\":{deep},\"name\":\"a\"}}}}");
+            let tree = whole(json.as_bytes()).unwrap();
+            assert_eq!(tree["metadata"]["name"], "a");
+            assert_eq!(tree["metadata"].get(MANAGED).is_some(), kept, "{levels}");
         }
     }
 

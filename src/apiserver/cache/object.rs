@@ -12,7 +12,7 @@ use super::super::{
 };
 use crate::api::{
     decode::weight,
-    ownership::{Entries, Gap, join, join_but_revision, split},
+    ownership::{Entries, Gap, join, join_but_revision, split, whole},
 };
 
 /// An object as its kind shows it, without the revision that it gets.
@@ -126,6 +126,10 @@ impl Encoded {
         self.line.slice(self.type_.begin().len()..self.line.len() - END.len())
     }
 
+    pub fn tree(&self) -> Value {
+        whole(self.bytes()).expect("it was written by serde_json")
+    }
+
     fn bytes(&self) -> &[u8] {
         &self.line[self.type_.begin().len()..self.line.len() - END.len()]
     }
@@ -199,7 +203,7 @@ impl Cached {
 
     /// The object as the kind's first version shows it.
     pub fn tree(&self) -> Value {
-        serde_json::from_slice(self.json()).expect("it was written by serde_json")
+        self.shown.tree()
     }
 
     /// The same, and its owners beside it.

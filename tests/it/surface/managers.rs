@@ -354,3 +354,37 @@ async fn a_large_object_is_put_with_its_owners() {
         .await
         .refusal(413, "RequestEntityTooLarge");
 }
+
+/// Whoever reads a list has to find his way through it: serde_json reads 127 levels.
+#[tokio::test]
+async fn owners_nest_no_deeper_than_objects() {
+    let server = Server::start().await;
+    let json = [("content-type", "application/json")];
+    for (levels, code) in [(40, 201), (98, 201), (110, 400), (124, 400), (1000, 400)] {
+        let fields = format!("{}{}", "{\"f:x\":".repeat(levels) + "{}", "}".repeat(levels));
+        let body = format!(
+            "{{\"metadata\":{{\"name\":\"d{levels}\",\"managedFields\":[{{\"manager\":\"m\",\
+             \"operation\":\"Update\",\"apiVersion\":\"navigator.jetstack.io/v1beta1\",\
+             \"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{\"f:spec\":{fields}}}}}]}},\
+             \"spec\":{{\"nodePool\":\"a\"}}}}"
+        );
+        let answer = server.send("POST", &pilots(), &json, body).await;
+        assert_eq!(answer.code, code, "{levels} levels: {}", answer.text());
+    }
+    let partial = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    for accept in [
+        "application/json".to_owned(),
+        "application/yaml".to_owned(),
+        "application/json;pretty=1".to_owned(),
+        "application/json;as=Table;g=meta.k8s.io;v=v1".to_owned(),
+        format!("application/json;{partial}"),
+        format!("application/vnd.kubernetes.protobuf;{partial}"),
+    ] {
+        let headers = [("accept", accept.as_str())];
+        let answer = server.send("GET", &pilots(), &headers, String::new()).await;
+        assert_eq!(answer.code, 200, "{accept}");
+        if accept.starts_with("application/json") {
+            serde_json::from_slice::<Value>(&answer.body).expect("it is no deeper than is read");
+        }
+    }
+}
