@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream;
 use http::{Response, StatusCode, header};
 use rand::Rng;
@@ -186,23 +186,20 @@ impl Feed {
         }
     }
 
-    /// Lines that can be sent at once. One by itself is not copied.
+    /// Lines that can be sent at once. One by itself is not copied. A frame takes no more memory
+    /// than it has bytes: connections bound what they hold by these.
     fn frame(&mut self) -> Option<Bytes> {
-        let first = self.line()?;
-        let mut frame = BytesMut::new();
+        let mut lines = vec![self.line()?];
+        let mut length = lines[0].len();
         while let Some(line) = self.line().or_else(|| self.event_line()) {
-            if frame.len().max(first.len()) + line.len() > FRAME {
+            if length + line.len() > FRAME {
                 self.left = Some(line);
                 break;
             }
-            if frame.is_empty() {
-                frame.reserve(FRAME);
-                frame.extend_from_slice(&first);
-            }
-            frame.extend_from_slice(&line);
+            length += line.len();
+            lines.push(line);
         }
-        let frame = if frame.is_empty() { first } else { frame.freeze() };
-        Some(frame)
+        Some(if lines.len() == 1 { lines.swap_remove(0) } else { lines.concat().into() })
     }
 
     /// A line that goes before everything else. The state is encoded as the client reads it.
