@@ -130,7 +130,7 @@ pub struct Cache {
     revision: watch::Sender<Revision>,
     /// Watchers that wait for something to happen.
     waiting: Waiting,
-    /// What the registry wrote and the store's watch has not shown yet.
+    /// What the registry writes and the store's watch has not shown yet.
     offers: Offers,
     tally: Tally,
 }

@@ -14,7 +14,7 @@ use super::{
     Cached, EventType, Form,
 };
 
-/// While no watch of the store is open nobody takes what is offered.
+/// Offers that stand. While no watch of the store is open nobody takes what is offered.
 const MOST: usize = 256;
 
 #[derive(Default)]
@@ -67,6 +67,10 @@ impl Drop for Offered<'_> {
     }
 }
 
+fn count(offers: &HashMap<Key, Vec<Arc<Offer>>>) -> usize {
+    offers.values().map(Vec::len).sum()
+}
+
 impl Offers {
     pub(super) fn add(
         &self,
@@ -79,7 +83,7 @@ impl Offers {
         let (key, form) = (key.clone(), Mutex::new(Some(form)));
         let offer = Arc::new(Offer { key, stored, event, form, made: OnceLock::new() });
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if offers.len() >= MOST {
+        if count(&offers) >= MOST {
             // Nobody took them while no watch was open.
             offers.retain(|_, list| {
                 list.retain(|offer| match offer.made.get() {
@@ -89,7 +93,7 @@ impl Offers {
                 !list.is_empty()
             });
         }
-        if offers.len() < MOST {
+        if count(&offers) < MOST {
             offers.entry(offer.key.clone()).or_default().push(Arc::clone(&offer));
         }
         drop(offers);
@@ -111,5 +115,71 @@ impl Offers {
             offers.remove(key);
         }
         Some(offer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new("g", "pilots", "db", name).unwrap()
+    }
+
+    fn offer<'a>(offers: &'a Offers, name: &str, text: &'static str) -> Offered<'a> {
+        let object = json!({"metadata": {"name": name}});
+        let form = Form::new(&object, None, Vec::new(), true).unwrap();
+        offers.add(&key(name), form, Bytes::from(text), EventType::Modified, Revision(0))
+    }
+
+    fn standing(offers: &Offers) -> usize {
+        count(&offers.0.lock().unwrap())
+    }
+
+    fn entry(name: &str, text: &'static str, revision: u64) -> Entry {
+        Entry { key: key(name), value: text.into(), revision: Revision(revision) }
+    }
+
+    #[test]
+    fn registry_and_watch_have_one_object_whoever_comes_first() {
+        for registry_first in [true, false] {
+            let offers = Offers::default();
+            let offered = offer(&offers, "a", "1");
+            let (written, shown) = if registry_first {
+                let written = offered.written(Revision(7), false).unwrap();
+                (written, offers.take(&entry("a", "1", 7)).unwrap())
+            } else {
+                let shown = offers.take(&entry("a", "1", 7)).unwrap();
+                (offered.written(Revision(7), true).unwrap(), shown)
+            };
+            assert!(Arc::ptr_eq(&written, &shown));
+            assert_eq!((written.revision, standing(&offers)), (Revision(7), 0));
+        }
+    }
+
+    #[test]
+    fn the_same_bytes_under_another_revision_are_another_write() {
+        let offers = Offers::default();
+        let written = offer(&offers, "a", "1").written(Revision(8), false);
+        assert!(written.is_some() && offers.take(&entry("a", "1", 7)).is_none());
+        assert!(offers.take(&entry("a", "2", 8)).is_none());
+    }
+
+    #[test]
+    fn what_the_store_refused_stands_no_longer() {
+        let offers = Offers::default();
+        drop(offer(&offers, "a", "1"));
+        assert!(standing(&offers) == 0 && offers.take(&entry("a", "1", 7)).is_none());
+    }
+
+    #[test]
+    fn what_nobody_takes_is_bounded() {
+        let offers = Offers::default();
+        for at in 0..4 * MOST as u64 {
+            assert!(offer(&offers, "a", "1").written(Revision(at + 1), false).is_some());
+        }
+        assert!(standing(&offers) <= MOST, "{}", standing(&offers));
     }
 }
