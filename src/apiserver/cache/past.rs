@@ -28,6 +28,9 @@ use crate::error::chain;
 const LULL: Duration = Duration::from_secs(1);
 /// Revisions before the present that are looked at.
 const REVISIONS: u64 = 4096;
+/// Times that history may turn out to begin later: by what the store answers for, by what it has
+/// forgotten, and by what it forgets meanwhile.
+const MOVES: usize = 3;
 /// A store that takes longer to tell is not asked again.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Before a store that is away is asked again.
@@ -93,12 +96,18 @@ impl Past {
 
     /// The state from when the window begins, and the changes until the list.
     async fn read(&self, cache: &Cache) -> Result<State, Error> {
-        let from = Revision(self.until.0.saturating_sub(REVISIONS));
-        match self.since(cache, from).await {
-            Err(Error::Compacted { oldest, .. }) if oldest < self.until => {
-                self.since(cache, oldest).await
+        let mut from = Revision(self.until.0.saturating_sub(REVISIONS));
+        let mut moved = 0;
+        loop {
+            match self.since(cache, from).await {
+                Err(Error::Compacted { oldest, .. })
+                    if moved < MOVES && from < oldest && oldest < self.until =>
+                {
+                    from = oldest;
+                    moved += 1;
+                }
+                read => return read,
             }
-            read => read,
         }
     }
 
