@@ -198,7 +198,11 @@ pub struct Span {
 
 impl Span {
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self { name: name.into(), kind: SpanKind::Internal, attributes: Vec::new() }
+        let name = match name.into() {
+            Cow::Owned(name) => Cow::Owned(cut(name)),
+            name @ Cow::Borrowed(_) => name,
+        };
+        Self { name, kind: SpanKind::Internal, attributes: Vec::new() }
     }
 
     /// A call of another server.
@@ -209,10 +213,7 @@ impl Span {
 
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
-        let mut value = value.into();
-        let fits = |end: &usize| value.is_char_boundary(*end);
-        value.truncate((0..=LONGEST).rev().find(fits).unwrap_or_default());
-        self.attributes.push(KeyValue::new(key, value));
+        self.attributes.push(KeyValue::new(key, cut(value.into())));
         self
     }
 
@@ -221,6 +222,13 @@ impl Span {
         self.attributes.push(KeyValue::new(key, value));
         self
     }
+}
+
+/// What clients and other servers say may be long, and waits for the collector.
+fn cut(mut text: String) -> String {
+    let fits = |end: &usize| text.is_char_boundary(*end);
+    text.truncate((0..=LONGEST).rev().find(fits).unwrap_or_default());
+    text
 }
 
 /// Does the work, as a span of the request whose work it is. Nothing is described for a request
@@ -249,7 +257,7 @@ fn child(parent: &Context, describe: impl FnOnce() -> Span) -> Option<Context> {
 pub fn failed(why: impl FnOnce() -> String) {
     Context::map_current(|context| {
         if context.span().is_recording() {
-            context.span().set_status(Status::error(why()));
+            context.span().set_status(Status::error(cut(why())));
         }
     });
 }
@@ -300,5 +308,19 @@ impl Injector for HeadersMut<'_> {
         if let (Ok(name), Ok(value)) = (key.parse::<HeaderName>(), HeaderValue::try_from(value)) {
             self.0.insert(name, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_attributes_are_cut() {
+        let long = format!("{}é", "x".repeat(LONGEST - 1));
+        let Span { name, attributes, .. } = Span::new(long.clone()).with("key", long);
+        assert_eq!(name.len(), LONGEST - 1);
+        assert_eq!(attributes[0].value.as_str().len(), LONGEST - 1);
+        assert_eq!(Span::new("short").name, "short");
     }
 }
