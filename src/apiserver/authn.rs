@@ -2,7 +2,8 @@
 //!
 //! Owns the order and the rule that a bad credential is an error, not an anonymous user. Each
 //! request is judged by itself (invariant 8): against the CAs as they are now, with nothing
-//! remembered from the connection but the certificates it presented.
+//! remembered from the connection but the certificates it presented, and what became of reading
+//! them for as long as the CAs and the time leave that as it is.
 
 mod front_proxy;
 mod reload;

@@ -1,7 +1,8 @@
 //! A response body on its way to a client: in pieces, and never for ever.
 //!
 //! A piece is handed out when the client has taken the one before. So a client that does not
-//! read keeps one piece in memory, and is noticed.
+//! read keeps in memory what its connection holds for it (64 KiB of an HTTP/2 stream) and one
+//! piece, and is noticed.
 
 use std::{
     pin::Pin,

@@ -1,7 +1,7 @@
 //! Watches of kube-apiserver.
 //!
 //! Its events carry no earlier value, so a watch begins with the state at its first revision and
-//! keeps the latest value of each key. It reports progress by itself once a minute; who waits for
+//! keeps its keys. It reports progress by itself once a minute; who waits for
 //! a revision that something else in the cluster was written at says so, and then the object of
 //! the store, which is part of every watch, is written.
 
