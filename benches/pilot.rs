@@ -12,7 +12,7 @@
 
 #[path = "pilot/api.rs"]
 mod api;
-#[path = "support/clock.rs"]
+#[path = "../tests/support/clock.rs"]
 mod clock;
 #[path = "../tests/support/lib.rs"]
 mod support;

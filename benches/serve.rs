@@ -11,8 +11,6 @@
 
 #[path = "serve/client.rs"]
 mod client;
-#[path = "support/clock.rs"]
-mod clock;
 #[path = "serve/fan_out.rs"]
 mod fan_out;
 #[path = "serve/kinds.rs"]

@@ -21,10 +21,9 @@ use tokio::time::sleep;
 
 use super::{
     client::{Ask, Client, Door, JSON, Protocol},
-    clock::on_processor,
     kinds::{Kind, NAMESPACE, definition},
     sender,
-    support::{kube_apiserver, pki::Identity, port::Port, server::World},
+    support::{clock::on_processor, kube_apiserver, pki::Identity, port::Port, server::World},
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -6,6 +6,8 @@
 pub(crate) mod cgroup;
 #[path = "../../tests/support/client.rs"]
 pub(crate) mod client;
+#[path = "../../tests/support/clock.rs"]
+pub(crate) mod clock;
 #[path = "../../tests/support/kube.rs"]
 pub(crate) mod kube;
 #[path = "../../tests/support/kube_apiserver.rs"]

@@ -61,6 +61,6 @@ def servers(number):
 def without_controller():
     """While this lasts, nothing of what is applied is run, and no status is written."""
     scale("controller", 0)
-    wait("no controller", lambda: pids("controller") == [] or "still there", 60)
+    wait("no controller", lambda: pids("controller") == [] or "still there", 180)
     yield
     scale("controller", 1)

@@ -7,14 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http::Method;
 use navigator::apiserver::storage::{
     Revision, Storage,
     etcd::{Config, Etcd},
 };
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tokio::task::block_in_place;
 
 use super::{
+    check::At,
     etcd_server,
     plan::Store,
     proxy::{Proxy, Way},
@@ -23,6 +26,7 @@ use super::{
         pki::Identity,
         server::{Server, World},
     },
+    wire::{self, Connection},
 };
 
 pub(crate) struct Servers {
@@ -37,7 +41,7 @@ pub(crate) struct Servers {
 }
 
 /// For a server to be ready.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(180);
 
 impl Servers {
     pub(crate) async fn start(store: Store) -> Self {
@@ -139,6 +143,30 @@ impl Servers {
 
     pub(crate) fn wipe_etcd(&self) {
         block_in_place(|| self.etcd.as_ref().unwrap().lock().unwrap().wipe());
+    }
+
+    /// Waits until every server shows this revision.
+    pub(crate) async fn level(&self, revision: u64) -> Result<(), String> {
+        let path = format!("/k0?{}", wire::at(At::NotOlderThan(revision)));
+        for n in 0..self.count() {
+            let begun = Instant::now();
+            loop {
+                let asked = async {
+                    let mut connection = Connection::open(self, n).await?;
+                    connection.ask(wire::request(Method::GET, &path, &Value::Null)).await
+                };
+                let last = match asked.await {
+                    Ok(answer) if matches!(answer.status.as_u16(), 200 | 404) => break,
+                    Ok(answer) => format!("{} {}", answer.status, answer.body),
+                    Err(error) => error,
+                };
+                if begun.elapsed() > START {
+                    return Err(format!("server {n} does not come to {revision}: {last}"));
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets history, whatever the servers say.

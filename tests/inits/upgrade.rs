@@ -23,8 +23,7 @@ fn keeps_child(bench: Bench) -> Seen {
     // Beside the binary: one of the two is a link to it.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (program, next) = (folder.path().join("navigator"), folder.path().join("next"));
-    let script =
-        r#"$| = 1; $SIG{USR1} = sub { print "here\n" }; print "ready\n"; sleep 1 while 1"#;
+    let script = r#"$| = 1; $SIG{USR1} = sub { print "here\n" }; print "ready\n"; sleep 1 while 1"#;
     let flags = ["--takeover-interval", "0.02"];
     let mut argv = bench.init.argv(bench.mode, &flags, &["perl", "-e", script]);
     fs::hard_link(&argv[0], &program).unwrap();

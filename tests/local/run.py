@@ -24,7 +24,7 @@ import cql  # noqa: E402
 BED = Path(os.environ.get("NAVIGATOR_TESTBED", ROOT / ".testbed")).resolve()
 SAMPLES = ROOT / "deploy/samples"
 BEGUN = time.monotonic()
-PATIENCE = 300
+PATIENCE = 900
 
 
 class Failed(Exception):
@@ -119,7 +119,7 @@ class Local:
 
     def kill_everything(self):
         """As a machine that loses its power."""
-        for _ in range(50):
+        for _ in range(900):
             if not (left := self.processes()):
                 return
             for pid in left:
@@ -225,7 +225,7 @@ def cassandra(local, place):
     check(local.members()["cass-small-a-0"]["pid"] == before, "the pilot was adopted, not started again")
     say("--- kill -9 of everything")
     local.kill_everything()
-    local.run("up", "--wait", timeout=600)
+    local.run("up", "--wait")
     until("the node is back", lambda: local.members()["cass-small-a-0"]["ready"])
     check(read() == wanted, "rows after the crash")
     say("--- upgrade")
@@ -284,7 +284,7 @@ def elasticsearch(local, place):
     """The same, shorter."""
     file = sample(place, "elasticsearch-small.yaml")
     say("--- up")
-    local.run("up", "--home", f"elasticsearch={home('elasticsearch', '7.17.29')}", "-f", file, "--wait", timeout=600)
+    local.run("up", "--home", f"elasticsearch={home('elasticsearch', '7.17.29')}", "-f", file, "--wait")
 
     def ask(pod, path, body=None):
         request = urllib.request.Request(

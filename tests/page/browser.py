@@ -60,9 +60,13 @@ class Chromium:
         os.close(read), os.close(write)
         self.say, self.hear = os.fdopen(ours[1], "wb", 0), os.fdopen(theirs[0], "rb", 0)
         self.number, self.buffer, self.events = 0, b"", []
-        tab = [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"][0]
+        # It answers before it has opened its tab.
+        end = time.monotonic() + PATIENCE
+        while not (tabs := [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"]):
+            assert time.monotonic() < end, f"the browser has no tab after {PATIENCE} s"
+            time.sleep(0.05)
         self.session = None
-        self.session = self.call("Target.attachToTarget", targetId=tab["targetId"], flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=tabs[0]["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
 

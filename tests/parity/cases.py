@@ -14,7 +14,7 @@ from world import BIN, Failed
 HERE = Path(__file__).parent
 # More than cores: some lines wait.
 BESIDE = 4
-PATIENCE = 40
+PATIENCE = 300
 PLAIN = [(re.compile(pattern), by) for pattern, by in (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", "UID"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [+-]\d{4})", "TIME"),
@@ -28,7 +28,7 @@ PLAIN = [(re.compile(pattern), by) for pattern, by in (
     (r"\b(LIVE|MERGED|kubectl-edit)-\w+", r"\1-N"),
 )]
 # An age takes the place of its column's header.
-AGE = re.compile(r"(?<= )(\d+s|2m\ds?)( *)(?=\s|$)")
+AGE = re.compile(r"(?<= )(\d+s|[2-9]m(?:\d+s)?)( *)(?=\s|$)")
 # Whether a reflector of kubectl's, out of time, got so far as to complain of it.
 LATE = re.compile(r"[EIW] LOG\] .* reflector=.*(context deadline exceeded|very short watch)|[EIW] LOG\] .*context deadline exceeded.* reflector=")
 # Our schemas have names, as those of built-in kinds do; a CRD's have none.
@@ -39,7 +39,7 @@ def plain(line, text):
     """What was answered to this line, without ids, times, revisions and the order of what has none."""
     for pattern, by in PLAIN:
         text = pattern.sub(by, text)
-    text = AGE.sub(lambda age: "0s".ljust(len(age[0])), text)
+    text = young(text)
     if line.startswith("explain"):
         text = NAMED.sub(lambda name: f"<{name[1]}{'string' if name[2] == 'Quantity' else 'Object'}>", text)
     if " --list" in line and not line.startswith("auth"):
@@ -48,6 +48,15 @@ def plain(line, text):
         text = json.dumps(unordered(json.loads(text)), sort_keys=True)
     kept = [one.rstrip() for one in owners(text.splitlines()) if not LATE.match(one)]
     return "\n".join(kept)
+
+
+def young(text):
+    """A table in which everything was made just now; its column is no wider than its header."""
+    wider = max((len(age[1]) for age in AGE.finditer(text)), default=0) - len("AGE")
+    if wider <= 0:
+        return AGE.sub(lambda age: "0s".ljust(len(age[0])), text)
+    text = AGE.sub(lambda age: "0s".ljust(len(age[0]) - wider), text)
+    return re.sub(r"(?m)(?<=\bAGE) {%d}(?= {3}\S)" % wider, "", text)
 
 
 def unordered(thing):

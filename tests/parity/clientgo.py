@@ -47,7 +47,7 @@ def work(world, binary):
         env = {**os.environ, "KUBECONFIG": str(config), "RESTART": str(restart), "KUBE_FEATURE_WatchListClient": watch_list,
                "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR": "true"}
         since = time.monotonic()
-        done = subprocess.run([binary, "-test.v", "-test.timeout=240s", f"-test.run={only}"], env=env, capture_output=True, text=True)
+        done = subprocess.run([binary, "-test.v", "-test.timeout=1200s", f"-test.run={only}"], env=env, capture_output=True, text=True)
         ran = [line for line in done.stdout.splitlines() if line.startswith(("--- ", "    "))]
         print("\n".join(ran), flush=True)
         if done.returncode:

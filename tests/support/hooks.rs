@@ -17,6 +17,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::{pki::Ca, wait::until};
@@ -31,6 +32,8 @@ pub(crate) enum Say {
     Nothing,
     /// The first one, after so long.
     Late(Duration, Value),
+    /// The first one, once this is true.
+    Once(watch::Receiver<bool>, Value),
     /// The same, once so many calls have come.
     Together(usize, Duration, Value),
 }
@@ -186,6 +189,11 @@ async fn answer(
         Say::Response(response) => respond(response),
         Say::Late(pause, response) => {
             tokio::time::sleep(pause).await;
+            respond(response)
+        }
+        Say::Once(mut open, response) => {
+            // The test holds the sender.
+            drop(open.wait_for(|open| *open).await);
             respond(response)
         }
         Say::Together(calls, pause, response) => {

@@ -61,6 +61,8 @@ pub(crate) struct Kube {
 struct Inner {
     revision: u64,
     objects: BTreeMap<String, Value>,
+    /// What happened: revision, path and event, for watches that begin in the past.
+    history: Vec<(u64, String, Value)>,
     /// Paths of pods → what they logged.
     logs: BTreeMap<String, String>,
     /// Token → user of the TokenReview's answer.
@@ -129,10 +131,19 @@ impl Kube {
     }
 
     pub(crate) fn delete(&self, path: &str) {
-        let gone = self.lock().objects.remove(path);
-        if let Some(object) = gone {
-            drop(self.events.send((path.to_owned(), json!({"type": "DELETED", "object": object}))));
+        let mut state = self.lock();
+        if let Some(mut object) = state.objects.remove(path) {
+            state.revision += 1;
+            object["metadata"]["resourceVersion"] = json!(state.revision.to_string());
+            self.happened(&mut state, path, json!({"type": "DELETED", "object": object}));
         }
+    }
+
+    /// Notes an event and tells those who watch. Nobody begins to meanwhile.
+    fn happened(&self, state: &mut Inner, path: &str, event: Value) {
+        let revision = state.revision;
+        state.history.push((revision, path.to_owned(), event.clone()));
+        drop(self.events.send((path.to_owned(), event)));
     }
 
     pub(crate) fn add_token(&self, token: &str, user: Value) {
@@ -247,7 +258,7 @@ impl Kube {
         object["metadata"]["resourceVersion"] = json!(state.revision.to_string());
         let known = state.objects.insert(path.to_owned(), object.clone()).is_some();
         let kind = if known { "MODIFIED" } else { "ADDED" };
-        drop(self.events.send((path.to_owned(), json!({"type": kind, "object": object}))));
+        self.happened(&mut state, path, json!({"type": kind, "object": object}));
         object
     }
 }
@@ -423,7 +434,7 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
     }
 }
 
-/// Changes from now on; what came before is in the list.
+/// Changes after a revision; without one from now on.
 fn stream(kube: &Kube, collection: &str, query: &str) -> Response {
     let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
     let from = from.and_then(|from| from.parse::<u64>().ok());
@@ -435,9 +446,18 @@ fn stream(kube: &Kube, collection: &str, query: &str) -> Response {
         return format!("{}\n", json!({"type": "ERROR", "object": object})).into_response();
     }
     let below = format!("{collection}/");
-    let events = futures::stream::unfold(kube.events.subscribe(), |mut receiver| async move {
+    let (earlier, receiver) = {
+        let state = kube.lock();
+        let from = from.filter(|from| *from > 0).unwrap_or(u64::MAX);
+        let earlier = state.history.iter().filter(|(at, ..)| *at > from);
+        let earlier: Vec<_> =
+            earlier.map(|(_, path, event)| (path.clone(), event.clone())).collect();
+        (earlier, kube.events.subscribe())
+    };
+    let later = futures::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.ok().map(|event| (event, receiver))
     });
+    let events = futures::stream::iter(earlier).chain(later);
     let lines = events.filter_map(move |(path, event)| {
         let line = path.starts_with(&below).then(|| Ok::<_, Infallible>(format!("{event}\n")));
         std::future::ready(line)

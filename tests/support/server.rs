@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::{
     cgroup::Cgroup,
     client::{Client, Reply},
+    clock::on_processor,
     kube::{APISERVICES, Kube},
     pki::{Ca, Identity},
     wait::until,
@@ -235,6 +236,11 @@ impl Server {
         self.child.id()
     }
 
+    /// What it used of the processors so far.
+    pub(crate) fn spent(&self) -> Duration {
+        on_processor(self.pid())
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
@@ -256,10 +262,11 @@ impl Drop for Server {
     }
 }
 
-/// Every line of a file, as JSON.
+/// Every line of a file, as JSON. The last one may be half written.
 pub(crate) fn json_lines(path: impl AsRef<Path>) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// A reply's status and reason, for messages.

@@ -66,6 +66,7 @@ async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
     let tries = bed.world.kube.asked_between(gone, gone + AWAY);
     // Each pilot: tries ever further apart, the same for all its loops.
     assert!(tries.len() <= 3 * 9, "{} tries: {tries:#?}", tries.len());
+    trio.seat(1).until(200, "Running", PATIENCE).await;
     for (at, pid) in pids.iter().enumerate() {
         let ready = trio.seat(at).get(12001).map(|(code, _)| code);
         assert_eq!(ready, Some(200), "{}", trio.name(at));

@@ -35,7 +35,7 @@ async fn decommissioned(bed: &Bed, name: &str, status: &str, words: &str) {
 async fn a_decommission_that_is_killed_half_way_is_resumed_to_its_end() {
     let bed = Rc::new(Bed::start().await);
     let ring = Ring::new(bed.world.folder.path(), "demo");
-    let mut trio = ring.nodes(&bed, 72, 3);
+    let mut trio = ring.nodes(&bed, 80, 3);
     trio.form().await;
     let name = trio.name(2).to_owned();
     ring::set(trio.seat(2), "stuck-streams", "");

@@ -30,9 +30,12 @@ use crate::support::{
 
 /// The limit of the manifest.
 const MEMORY: u64 = 256 << 20;
-/// What the second client waits for an answer; on a machine that does other things too, one in
-/// twenty may take longer, and none five times as long.
-const ANSWER: Duration = Duration::from_secs(1);
+/// What the server may spend of its two processors from a question of the second client to the
+/// answer; one in twenty may cost more. On a machine that does other things too, this says more
+/// than the time that it takes.
+const SPENT: Duration = Duration::from_secs(2);
+/// And the time: a server that does nothing meanwhile holds others up, too.
+const ANSWER: Duration = Duration::from_secs(10);
 
 const CLUSTERS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/cassandraclusters";
 const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
@@ -47,8 +50,26 @@ struct Siege {
     world: World,
     server: Server,
     group: Cgroup,
-    /// What every answer to the second client took, and during which row.
-    answers: Mutex<Vec<(Duration, String)>>,
+    /// What the second client had to wait for.
+    answers: Mutex<Vec<Answer>>,
+}
+
+/// An answer to the second client.
+struct Answer {
+    took: Duration,
+    /// What the server spent meanwhile.
+    spent: Duration,
+    row: String,
+}
+
+impl Answer {
+    fn is_late(&self) -> bool {
+        self.took > ANSWER || self.spent > SPENT
+    }
+
+    fn describe(&self) -> String {
+        format!("{}: {:.1?}, {:.1?} of processors", self.row, self.took, self.spent)
+    }
 }
 
 impl Siege {
@@ -97,17 +118,17 @@ impl Siege {
         let mut asked = 0;
         while asked < 3 || !over.load(Ordering::Relaxed) {
             for path in [format!("{PILOTS}/a"), "/livez".to_owned()] {
-                let began = Instant::now();
+                let (began, before) = (Instant::now(), self.server.spent());
                 let request = as_user(Request::get(&path), "jane").body(String::new()).unwrap();
-                let reply = timeout(5 * ANSWER, client.send(request)).await;
+                let reply = timeout(6 * ANSWER, client.send(request)).await;
                 let reply = reply.unwrap_or_else(|_| panic!("{row}: no answer to {path}"));
                 let reply = reply.unwrap_or_else(|error| {
                     panic!("{row}: {path}: {error}\n{}", self.server.log())
                 });
                 assert_eq!(reply.status, 200, "{row}: {path}: {}", brief(&reply));
-                let took = began.elapsed();
+                let (took, spent) = (began.elapsed(), self.server.spent().saturating_sub(before));
                 slowest = slowest.max(took);
-                self.answers.lock().unwrap().push((took, row.to_owned()));
+                self.answers.lock().unwrap().push(Answer { took, spent, row: row.to_owned() });
             }
             asked += 1;
             sleep(Duration::from_millis(50)).await;
@@ -119,7 +140,7 @@ impl Siege {
     async fn send(&self, times: usize, request: impl Fn() -> Request<String>) -> Vec<u16> {
         let client = self.client();
         let replies =
-            join_all((0..times).map(|_| timeout(Duration::from_secs(30), client.send(request()))));
+            join_all((0..times).map(|_| timeout(Duration::from_secs(120), client.send(request()))));
         let replies = replies.await.into_iter().map(|reply| {
             let reply = reply.expect("every request is answered");
             reply.map_or(0, |reply| reply.status)
@@ -191,7 +212,8 @@ async fn hostile_load_neither_ends_the_server_nor_holds_others_up() {
     let codes = siege.row("a large cluster", siege.send(1, || post(&large_cluster("large")))).await;
     assert_eq!(codes, [201]);
     let answers = siege.answers.into_inner().unwrap();
-    let late: Vec<_> = answers.iter().filter(|(took, _)| *took > ANSWER).collect();
+    let late = answers.iter().filter(|answer| answer.is_late());
+    let late: Vec<_> = late.map(Answer::describe).collect();
     assert!(late.len() * 20 <= answers.len(), "{} of {}: {late:?}", late.len(), answers.len());
 }
 
@@ -418,7 +440,7 @@ async fn slow_readers(siege: &Siege) {
         drop(stream.read_to_end(&mut all).await);
         all.ends_with(b"]}\n")
     }));
-    let ends = timeout(Duration::from_secs(20), ends).await.expect("every one is cut");
+    let ends = timeout(Duration::from_secs(60), ends).await.expect("every one is cut");
     let whole = ends.into_iter().filter(|whole| *whole).count();
     assert!(whole < 10, "{whole} of 100 got all of it");
 }
@@ -473,7 +495,7 @@ async fn reset_streams(siege: &Siege) {
     // It may be cut before all was sent.
     drop(stream.write_all(&frames).await);
     let mut answer = Vec::new();
-    let end = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+    let end = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
     assert!(end.is_ok(), "the connection was not ended");
 }
 
@@ -486,7 +508,8 @@ async fn half_open(server: SocketAddr) -> Vec<TcpStream> {
             socket.bind(([127, 0, 1, batch + 1], 0).into())?;
             socket.connect(server).await
         });
-        let opened = timeout(Duration::from_secs(10), join_all(opened)).await.unwrap();
+        // Whom the kernel has no room for asks it again ever later.
+        let opened = timeout(Duration::from_secs(120), join_all(opened)).await.unwrap();
         streams.extend(opened.into_iter().filter_map(std::io::Result::ok));
     }
     streams

@@ -46,7 +46,7 @@ use crate::{
 const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
 const CLIENTS: usize = 6;
 /// As long as it takes until nobody sends a new request to a server that is not ready.
-const NOTICED: &str = "--shutdown-delay-duration=2";
+const NOTICED: &str = "--shutdown-delay-duration=15";
 const PROBES: Duration = Duration::from_millis(200);
 /// Requests that each server answers before the next restart.
 const ENOUGH: usize = 100;
@@ -156,7 +156,15 @@ impl Service {
                 let client = Client::new(endpoint.address, None, None);
                 let probe = Request::get("/readyz").body(String::new()).unwrap();
                 let reply = client.send(probe).await;
-                let ready = reply.is_ok_and(|reply| reply.status == 200);
+                // Whose store is slow for once is kept, as kubelet keeps it; who ends is not.
+                let ready = match reply {
+                    Ok(reply) => {
+                        reply.status == 200
+                            || !reply.body.contains("shutdown failed")
+                                && endpoint.ready.load(Ordering::SeqCst)
+                    }
+                    Err(_) => false,
+                };
                 endpoint.ready.store(ready, Ordering::SeqCst);
             }))
             .await;
@@ -236,11 +244,20 @@ impl Service {
     async fn watcher(&self, gone: &Mutex<Option<Vec<String>>>) -> BTreeMap<String, Vec<String>> {
         let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut revision = "1".to_owned();
+        let mut begun = tokio::time::Instant::now();
         loop {
             let path =
                 format!("{PILOTS}?watch=1&allowWatchBookmarks=true&resourceVersion={revision}");
             let (_, response) = self.ask("GET", &path, &Value::Null).await.expect("a watch begins");
+            if response.status() == 429 {
+                // What happened before its start the server does not know yet: as client-go does.
+                let after = response.headers().contains_key("retry-after");
+                assert!(after && begun.elapsed() < PATIENCE, "{response:?}");
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
             assert_eq!(response.status(), 200);
+            begun = tokio::time::Instant::now();
             let mut body = response.into_body();
             let mut buffer = Vec::new();
             while let Some(frame) = tokio::time::timeout(PATIENCE, body.frame()).await.unwrap() {

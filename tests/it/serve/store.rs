@@ -20,6 +20,7 @@ use crate::{
     support::{
         client::{Client, Reply},
         server::{PATIENCE, Server, World, brief},
+        wait::until,
     },
 };
 
@@ -144,7 +145,7 @@ async fn under_load(client: &Client, name: &str, change: impl Future<Output = ()
         change.await;
         changed.store(true, Ordering::SeqCst);
         let start = std::time::Instant::now();
-        while after.load(Ordering::SeqCst) < ENOUGH && start.elapsed() < PATIENCE {
+        while after.load(Ordering::SeqCst) < ENOUGH && start.elapsed() < 5 * PATIENCE {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         done.store(true, Ordering::SeqCst);
@@ -208,6 +209,11 @@ async fn a_wiped_etcd_misleads_nobody_and_is_served_once_a_person_accepts_it() {
     let (seen, reading) = watch(&client, &clusters).await;
 
     let wiped = async {
+        until("the watch's first event", PATIENCE, async || {
+            let text = seen.lock().unwrap().clone();
+            if text.contains("ADDED") { Ok(()) } else { Err(text) }
+        })
+        .await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         etcd.wipe();
     };

@@ -28,6 +28,7 @@ use crate::{
     support::{
         client::Client,
         server::{PATIENCE, Server, World, brief},
+        wait::until,
     },
 };
 
@@ -47,17 +48,26 @@ fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// `TYPE name` of each event after a revision, in a watch of a second.
-async fn events(client: &Client, range: &str, from: u64) -> Vec<String> {
+/// Waits until watches of a second show these after a revision, each as `TYPE name`.
+async fn shows(client: &Client, range: &str, from: u64, wanted: &[&str]) {
     let path = format!("{range}?watch=1&timeoutSeconds=1&resourceVersion={from}");
-    let reply = send(client, "GET", &path, String::new()).await;
-    assert_eq!(reply.status, 200, "{}", brief(&reply));
-    let events = reply.body.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let line = |event: Value| {
+    let line = |text: &str| {
+        let event: Value = serde_json::from_str(text).unwrap();
         let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
         format!("{} {name}", event["type"].as_str().unwrap())
     };
-    events.map(line).collect()
+    until("the events", PATIENCE, async || {
+        let reply = send(client, "GET", &path, String::new()).await;
+        // While it learns what happened before it began.
+        if reply.status == 429 {
+            return Err(brief(&reply));
+        }
+        assert_eq!(reply.status, 200, "{}", brief(&reply));
+        let events: Vec<_> = reply.body.lines().map(line).collect();
+        assert!(wanted.iter().zip(&events).all(|(wanted, event)| wanted == event), "{events:?}");
+        if events.len() == wanted.len() { Ok(()) } else { Err(format!("{events:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,7 +107,7 @@ async fn two_servers_on_kubernetes_serve_one_store_and_watches_outlive_a_kill() 
     // Whoever watched the server that was killed goes on at the next one, and lists nothing again.
     let (_one, first) = started(&world, "served").await;
     for client in [&first, &second] {
-        assert_eq!(events(client, &pilots, known).await, ["ADDED later", "DELETED kept"]);
+        shows(client, &pilots, known, &["ADDED later", "DELETED kept"]).await;
     }
     let list = send(&first, "GET", &pilots, String::new()).await.json();
     assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list}");

@@ -195,12 +195,22 @@ async fn a_kube_apiserver_that_was_away_and_is_back_is_served_from_on() {
     assert!(matches!(ended, Err(Error::Unavailable { .. })), "{ended:?}");
     server.up();
     assert!(answers(&store).await >= created);
+    // It reads before it takes writes.
+    let (status, said) = server.ask(Method::GET, "/readyz", &Value::Null).await;
+    assert_eq!(status, 200, "{said}");
     let updated = store.update(&key("ns", "a"), created, VALUE).await.unwrap();
     // Its memory of events is new: who cannot go on is told, now or with the first event, and
     // from where he can.
     let mut from = created;
     let mut events = loop {
         let told = match store.watch(&pilots(), from).await {
+            // What was written since comes, or the refusal does.
+            Ok(mut events) if from < updated => {
+                match timeout(PATIENCE, events.next()).await.expect("an event comes") {
+                    Some(Err(error)) => error,
+                    _ => break events,
+                }
+            }
             Ok(mut events) => match timeout(Duration::from_secs(2), events.next()).await {
                 Ok(Some(Err(error))) => error,
                 Ok(_) | Err(_) => break events,

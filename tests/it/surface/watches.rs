@@ -233,9 +233,12 @@ async fn a_client_that_is_always_behind_gets_its_bookmark_and_its_end() {
 async fn a_watch_ends_after_its_timeout_with_a_last_bookmark() {
     let server = Server::start().await;
     let rv = revision(&server.pilot("a").await);
+    let later = revision(&server.pilot("b").await);
+    server.get(&pilots()).await.expect(200);
+    // A disk may take longer than these seconds.
+    tokio::time::pause();
     let query = format!("resourceVersion={rv}&allowWatchBookmarks=true&timeoutSeconds=3");
     let mut lines = server.watch(&watch(&query), "").await;
-    let later = revision(&server.pilot("b").await);
     assert_eq!(lines.summary().await, "ADDED b");
     let bookmark = lines.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");

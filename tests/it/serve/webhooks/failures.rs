@@ -123,7 +123,7 @@ async fn a_webhook_that_hangs_holds_nobody_else() {
     let hooks = Hooks::start(|path, _| if path == "hangs" { Say::Nothing } else { allow() }).await;
     let of = |path: &str| {
         let selector = json!({"matchLabels": {"case": path}});
-        hooks.webhook(path, &json!({"timeoutSeconds": 20, "objectSelector": selector}))
+        hooks.webhook(path, &json!({"timeoutSeconds": 30, "objectSelector": selector}))
     };
     let bed = Bed::new(&[], &[of("hangs"), of("fine")]).await;
     let names: Vec<String> = (0..CALLS + 8).map(|number| format!("held-{number}")).collect();
@@ -142,7 +142,8 @@ async fn a_webhook_that_hangs_holds_nobody_else() {
         assert_eq!(hooks.seen_at("hangs").len(), CALLS);
     };
     let (held, ()) = tokio::join!(futures::future::join_all(held), others);
-    assert!(held.iter().all(|code| *code == 500), "{held:?}");
+    // The webhook's time is over, or that of the request, which is four seconds more.
+    assert!(held.iter().all(|code| matches!(code, 500 | 504)), "{held:?}");
 }
 
 /// All are asked, at one time; the first refusal is the answer.
@@ -150,7 +151,7 @@ async fn a_webhook_that_hangs_holds_nobody_else() {
 async fn validating_webhooks_are_asked_together() {
     let hooks = Hooks::start(|path, _| {
         let deny = |text: &str| json!({"allowed": false, "status": {"message": text}});
-        let (late, at_once) = (Duration::from_millis(300), Duration::ZERO);
+        let (late, at_once) = (Duration::from_secs(3), Duration::ZERO);
         match path {
             "slow" => Say::Together(4, late, deny("slow")),
             "quick" => Say::Together(4, at_once, deny("quick")),

@@ -1,8 +1,7 @@
 //! Webhooks that change what is written.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::{Bed, PILOTS, labelled, pilot, put, warnings};
 use crate::support::{
@@ -164,14 +163,14 @@ async fn what_a_webhook_makes_is_checked_like_what_a_client_sends() {
 /// CVE-2021-25735: whoever judges an update judges it against what it will replace.
 #[tokio::test]
 async fn a_patch_that_meets_another_write_is_judged_anew_against_what_that_left() {
-    let hooks = Hooks::start(|_, request| {
+    let (open, opened) = watch::channel(false);
+    let hooks = Hooks::start(move |_, request| {
         let slow = request["object"]["metadata"]["labels"]["slow"] == "yes";
         let first = request["oldObject"]["metadata"]["labels"]["quick"].is_null();
-        let pause = Duration::from_millis(if slow && first { 500 } else { 0 });
-        Say::Late(pause, json!({"allowed": true}))
+        if slow && first { Say::Once(opened.clone(), json!({"allowed": true})) } else { allow() }
     })
     .await;
-    let bed = Bed::new(&[], &[hooks.webhook("v", &json!({}))]).await;
+    let bed = Bed::new(&[], &[hooks.webhook("v", &json!({"timeoutSeconds": 30}))]).await;
     bed.write("POST", PILOTS, &pilot("a")).await;
     hooks.forget();
     let path = format!("{PILOTS}/a");
@@ -179,7 +178,9 @@ async fn a_patch_that_meets_another_write_is_judged_anew_against_what_that_left(
     let (slow, quick) = (label("slow"), label("quick"));
     let meanwhile = async {
         hooks.until_called("v", 1).await;
-        bed.write("PATCH", &path, &quick).await
+        let between = bed.write("PATCH", &path, &quick).await;
+        open.send_replace(true);
+        between
     };
     let (written, between) = tokio::join!(bed.write("PATCH", &path, &slow), meanwhile);
     assert_eq!(written["metadata"]["labels"], json!({"slow": "yes", "quick": "yes"}));
