@@ -1,18 +1,24 @@
 //! What this server serves: groups, versions, resources, OpenAPI, its own version.
 //!
 //! Owns the documents and their ETags. They never change while the process lives, so each is
-//! built once. Never redirects: through the aggregator that is an error.
+//! built once: for the first client that asks, because a start waits for nothing that nobody may
+//! want. Never redirects: through the aggregator that is an error.
 
 mod documents;
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use axum::body::Body;
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use super::{
+    load,
     negotiate::{Clause, Output, accept_text, clauses, gzip, takes_gzip},
     status::{ApiError, Result},
     url::Query,
@@ -21,6 +27,9 @@ use crate::api::{GROUP, kind::Version, openapi, scheme::Scheme};
 
 /// Aggregated discovery keeps its parameters, or clients read it as another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Of a document that takes milliseconds to make.
+const LARGE: usize = 1024 * 1024;
 
 const JSON: &str = "application/json";
 /// OpenAPI of version 3, and the older name that clients may ask for it by.
@@ -32,98 +41,119 @@ pub(super) struct Discovery {
     /// Of groups, and of the core group when that is served.
     aggregated: Document,
     core: Option<Document>,
-    documents: BTreeMap<String, Document>,
-    openapi: BTreeMap<String, Document>,
+    documents: BTreeMap<String, Value>,
+    openapi: BTreeMap<String, Arc<Document>>,
 }
 
-/// A document as it is sent.
+/// A document as it is sent. No tree of it is kept.
 struct Document {
-    value: Value,
-    json: Packed,
-    /// Made for the first client that asks; absent where there is no such form.
+    make: Box<dyn Fn() -> Value + Send + Sync>,
+    json: OnceLock<Tagged>,
+    /// Absent where there is no such form.
     protobuf: Option<OnceLock<Packed>>,
+}
+
+struct Tagged {
+    packed: Packed,
     /// SHA-512 of the JSON in upper-case hex, whatever the form.
     hash: String,
 }
 
 /// Bytes as clients take them.
 struct Packed {
-    plain: Vec<u8>,
-    gzipped: Vec<u8>,
+    plain: Bytes,
+    gzipped: Bytes,
 }
 
 impl Packed {
     fn new(plain: Vec<u8>) -> Self {
-        Self { gzipped: gzip([plain.as_slice()]), plain }
+        Self { gzipped: gzip([plain.as_slice()]).into(), plain: plain.into() }
     }
 }
 
 impl Document {
-    fn new(value: Value) -> Self {
-        let json = value.to_string().into_bytes();
-        let hash = format!("{:X}", Sha512::digest(&json));
-        Self { json: Packed::new(json), protobuf: None, value, hash }
+    fn new(make: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+        Self { make: Box::new(make), json: OnceLock::new(), protobuf: None }
     }
 
     /// One of OpenAPI's version 3.
-    fn spec(value: Value) -> Self {
-        Self { protobuf: Some(OnceLock::new()), ..Self::new(value) }
+    fn spec(make: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+        Self { protobuf: Some(OnceLock::new()), ..Self::new(make) }
+    }
+
+    fn json(&self) -> &Tagged {
+        let make = || {
+            let json = (self.make)().to_string().into_bytes();
+            let hash = format!("{:X}", Sha512::digest(&json));
+            Tagged { packed: Packed::new(json), hash }
+        };
+        self.json.get_or_init(|| load::work(LARGE, make))
+    }
+
+    /// The same in protobuf, where there is that form.
+    fn protobuf(&self) -> Option<&Packed> {
+        let make = || Packed::new(openapi::protobuf::v3(&(self.make)()));
+        self.protobuf.as_ref().map(|made| made.get_or_init(|| load::work(LARGE, make)))
     }
 
     fn etag(&self) -> String {
-        format!("\"{}\"", self.hash)
+        format!("\"{}\"", self.json().hash)
     }
 }
 
 impl Discovery {
-    pub(super) fn new(scheme: &Scheme) -> Self {
+    pub(super) fn new(scheme: &'static Scheme) -> Self {
         let mut documents = BTreeMap::new();
-        let mut add = |path: String, value: Value| {
-            documents.insert(path, Document::new(value));
-        };
         let groups = scheme.groups();
-        add("/apis".into(), documents::groups(&groups));
+        documents.insert("/apis".to_owned(), documents::groups(&groups));
         for (group, versions) in &groups {
             if group.is_empty() {
-                add("/api".into(), documents::core());
+                documents.insert("/api".into(), documents::core());
             } else {
-                add(format!("/apis/{group}"), documents::group(group, versions));
+                documents.insert(format!("/apis/{group}"), documents::group(group, versions));
             }
             for version in versions {
                 let path = documents::path(group, *version);
-                add(format!("/{path}"), documents::resources(scheme, group, *version));
+                documents.insert(format!("/{path}"), documents::resources(scheme, group, *version));
             }
         }
-        add("/version".into(), documents::version());
+        documents.insert("/version".into(), documents::version());
 
         let mut specs = BTreeMap::new();
-        let mut paths = BTreeMap::new();
         for version in Version::ALL {
-            let name = format!("apis/{}", version.api_version());
-            let document = Document::spec(openapi::v3(scheme, version));
-            paths.insert(name.clone(), document.hash.clone());
-            specs.insert(format!("/openapi/v3/{name}"), document);
+            let document = Document::spec(move || openapi::v3(scheme, version));
+            specs.insert(format!("apis/{}", version.api_version()), Arc::new(document));
         }
         for (group, versions) in groups.iter().filter(|(group, _)| *group != GROUP) {
             for version in versions {
-                let name = documents::path(group, *version);
-                let document = Document::spec(openapi::foreign::v3(scheme, group, *version));
-                paths.insert(name.clone(), document.hash.clone());
-                specs.insert(format!("/openapi/v3/{name}"), document);
+                let (group, version) = (*group, *version);
+                let document = Document::spec(move || openapi::foreign::v3(scheme, group, version));
+                specs.insert(documents::path(group, version), Arc::new(document));
             }
         }
-        specs.insert("/openapi/v2".into(), Document::new(openapi::v2(scheme)));
-        specs.insert("/openapi/v3".into(), Document::new(documents::openapi_index(&paths)));
+        let mut openapi: BTreeMap<String, Arc<Document>> = specs
+            .iter()
+            .map(|(name, document)| (format!("/openapi/v3/{name}"), Arc::clone(document)))
+            .collect();
+        let index = Document::new(move || {
+            let hash = |(name, document): (&String, &Arc<Document>)| {
+                (name.clone(), document.json().hash.clone())
+            };
+            documents::openapi_index(&specs.iter().map(hash).collect())
+        });
+        openapi.insert("/openapi/v3".into(), Arc::new(index));
+        openapi.insert("/openapi/v2".into(), Arc::new(Document::new(move || openapi::v2(scheme))));
 
-        let mut all: Vec<String> = documents.keys().chain(specs.keys()).cloned().collect();
+        let mut all: Vec<String> = documents.keys().chain(openapi.keys()).cloned().collect();
         all.extend(["/healthz", "/livez", "/metrics", "/readyz"].map(str::to_owned));
         all.sort();
-        documents.insert("/".into(), Document::new(serde_json::json!({"paths": all})));
+        documents.insert("/".into(), serde_json::json!({"paths": all}));
         let (core, named): (Vec<_>, Vec<_>) =
             groups.into_iter().partition(|(group, _)| group.is_empty());
-        let aggregated = |groups| Document::new(documents::aggregated(scheme, groups));
-        let core = (!core.is_empty()).then(|| aggregated(&core));
-        Self { aggregated: aggregated(&named), core, documents, openapi: specs }
+        let aggregated =
+            |groups: Vec<_>| Document::new(move || documents::aggregated(scheme, &groups));
+        let core = (!core.is_empty()).then(|| aggregated(core));
+        Self { aggregated: aggregated(named), core, documents, openapi }
     }
 
     pub(super) fn respond(
@@ -146,7 +176,7 @@ impl Discovery {
         }
         let document = self.documents.get(trimmed).ok_or_else(ApiError::no_such_resource)?;
         let output = Output::negotiate_document(headers, query)?;
-        let mut response = output.respond(StatusCode::OK, &document.value)?;
+        let mut response = output.respond(StatusCode::OK, document)?;
         if matches!(trimmed, "/api" | "/apis") {
             let vary = HeaderValue::from_static("Accept");
             response.headers_mut().insert(header::VARY, vary);
@@ -173,7 +203,7 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 fn aggregated_response(document: &Document, headers: &HeaderMap) -> Response<Body> {
-    let mut response = tagged(document, &document.json, headers, AGGREGATED);
+    let mut response = tagged(document, &document.json().packed, headers, AGGREGATED);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
@@ -188,19 +218,14 @@ fn openapi_response(
     query: &Query,
 ) -> Result<Response<Body>> {
     let accept = accept_text(headers);
-    let named = |clause: &Clause<'_>| match (clause.media_type, &document.protobuf) {
-        (JSON | "*/*" | "application/*", _) => Some((JSON, &document.json)),
-        (PROTOBUF | OLDER_PROTOBUF, Some(made)) => {
-            let make = || Packed::new(openapi::protobuf::v3(&document.value));
-            Some((PROTOBUF, made.get_or_init(make)))
-        }
+    let json = || Some((JSON, &document.json().packed));
+    let named = |clause: &Clause<'_>| match clause.media_type {
+        JSON | "*/*" | "application/*" => json(),
+        PROTOBUF | OLDER_PROTOBUF => document.protobuf().map(|packed| (PROTOBUF, packed)),
         _ => None,
     };
-    let found = if accept.trim().is_empty() {
-        Some((JSON, &document.json))
-    } else {
-        clauses(&accept).iter().find_map(named)
-    };
+    let found =
+        if accept.trim().is_empty() { json() } else { clauses(&accept).iter().find_map(named) };
     let Some((content_type, packed)) = found else {
         let protobuf =
             document.protobuf.as_ref().map_or(String::new(), |_| format!(", {PROTOBUF}"));
@@ -211,7 +236,7 @@ fn openapi_response(
     let mut response = tagged(document, packed, headers, content_type);
     let headers = response.headers_mut();
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
-    if query.text("hash") == document.hash {
+    if query.text("hash") == document.json().hash {
         let immutable = HeaderValue::from_static("public, immutable");
         headers.insert(header::CACHE_CONTROL, immutable);
         let year = jiff::SignedDuration::from_hours(365 * 24);
