@@ -6,6 +6,7 @@
 
 mod call;
 mod client;
+mod conditions;
 mod configurations;
 mod hook;
 mod matching;

@@ -11,6 +11,7 @@ use tracing::warn;
 use super::{
     Asked, Webhooks,
     client::Client,
+    conditions::{Seen, Verdict},
     hook::{FailurePolicy, Hook},
     metrics::Sort,
     review,
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     api::kind::Version,
     apiserver::{
-        latency,
+        latency, load,
         selector::Labels,
         status::{ApiError, Resource, Result},
         traces::{self, Span},
@@ -107,13 +108,13 @@ fn describe(hook: &Hook, asked: &Asked<'_>, version: Version, sort: Sort, uid: &
 }
 
 impl Webhooks {
-    /// The version in which a webhook is to be asked; `None` when it is not.
+    /// The version in which a webhook is to be asked, as far as rules and selectors tell; `None`
+    /// when it is not.
     pub(super) async fn wanted(
         &self,
         hook: &Hook,
         asked: &Asked<'_>,
         object: Option<&Value>,
-        sort: Sort,
     ) -> Result<Option<Version>> {
         let Some(version) = hook.rules.version(asked.subject()) else { return Ok(None) };
         let objects = hook.objects.as_ref().map_err(ApiError::internal)?;
@@ -131,21 +132,53 @@ impl Webhooks {
                 return Ok(None);
             }
         }
-        if hook.has_conditions {
-            self.metrics.unevaluated(hook, sort, asked.operation);
-            let why = format!(
-                "webhook {:?} has matchConditions, which this server does not evaluate",
-                hook.name
-            );
-            if hook.on_failure == FailurePolicy::Fail {
+        Ok(Some(version))
+    }
+
+    /// Do the webhook's conditions let it be asked about what it would be shown?
+    pub(super) fn conditions_hold(
+        &self,
+        hook: &Hook,
+        asked: &Asked<'_>,
+        version: Version,
+        shown: &Shown,
+        sort: Sort,
+    ) -> Result<bool> {
+        if hook.conditions.is_empty() {
+            return Ok(true);
+        }
+        let request = review::request_alone(asked, version);
+        let seen = Seen {
+            object: shown.object.as_deref().map(RawValue::get),
+            old: shown.old.as_deref().map(RawValue::get),
+            request: &request,
+        };
+        let judge = || hook.conditions.judge(seen);
+        let Verdict { holds, errors } = load::work(hook.conditions.effort(seen), judge);
+        self.metrics.condition_errors(hook, sort, asked.operation, errors);
+        let holds = match (holds, hook.on_failure) {
+            (Ok(holds), _) => holds,
+            (Err(why), FailurePolicy::Ignore) => {
+                warn!(
+                    webhook = hook.name,
+                    why, "Failed to evaluate match conditions; going on without the webhook"
+                );
+                false
+            }
+            (Err(why), FailurePolicy::Fail) => {
+                warn!(
+                    webhook = hook.name,
+                    why, "Failed to evaluate match conditions; refusing the request"
+                );
                 let resource =
                     Resource { group: asked.kind.group(), resource: asked.kind.plural() };
                 return Err(ApiError::forbidden(resource, asked.name, why));
             }
-            asked.remarks.warn(format!("{why}: it was not called"));
-            return Ok(None);
+        };
+        if !holds {
+            self.metrics.excluded(hook, sort, asked.operation);
         }
-        Ok(Some(version))
+        Ok(holds)
     }
 
     /// Asks, and passes on what the webhook says besides; the patch, when it allows the request.

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
 use super::{
     client::{Client, Clients, Endpoint},
+    conditions::Conditions,
     matching::Rules,
 };
 use crate::apiserver::selector::LabelSelector;
@@ -46,8 +47,8 @@ pub(super) struct Hook {
     pub(super) timeout: Duration,
     /// Mutating webhooks only: asked once more when a later one changed the object.
     pub(super) reinvoked: bool,
-    /// It has `matchConditions`, which are CEL.
-    pub(super) has_conditions: bool,
+    /// Its `matchConditions`.
+    pub(super) conditions: Conditions,
     /// It understands `admission.k8s.io/v1`.
     pub speaks_v1: bool,
     /// How it is reached, or why it cannot be.
@@ -149,7 +150,7 @@ impl Hook {
             takes_dry_runs: matches!(side_effects.as_str(), "None" | "NoneOnDryRun"),
             timeout: Duration::from_secs(u64::from(timeout.unsigned_abs())),
             reinvoked: reinvocation_policy.as_deref() == Some("IfNeeded"),
-            has_conditions: match_conditions.is_some_and(|conditions| !conditions.is_empty()),
+            conditions: Conditions::new(match_conditions.unwrap_or_default()),
             speaks_v1: admission_review_versions.iter().any(|version| version == "v1"),
             client: Endpoint::new(client_config).and_then(|endpoint| clients.client(endpoint)),
         })

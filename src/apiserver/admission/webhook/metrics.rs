@@ -56,7 +56,8 @@ pub struct AdmissionMetrics {
     requests: IntCounterVec,
     rejections: IntCounterVec,
     fail_open: IntCounterVec,
-    unevaluated: IntCounterVec,
+    condition_errors: IntCounterVec,
+    exclusions: IntCounterVec,
 }
 
 /// One plugin's or step's time: looked up once, since every write is counted.
@@ -118,16 +119,31 @@ impl AdmissionMetrics {
                 "Calls of admission webhooks that failed and were ignored, by name and type.",
                 &["name", "type"],
             ),
-            unevaluated: counters(
+            condition_errors: counters(
                 "apiserver_admission_match_condition_evaluation_errors_total",
-                "Webhooks whose matchConditions were not evaluated, by name, type and operation.",
+                "Errors of webhooks' matchConditions, by name, type and operation.",
+                &["name", "kind", "type", "operation"],
+            ),
+            exclusions: counters(
+                "apiserver_admission_match_condition_exclusions_total",
+                "Times that a webhook was not called because of its matchConditions, by name, type \
+                 and operation.",
                 &["name", "kind", "type", "operation"],
             ),
         }
     }
 
     pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
-        let Self { steps, plugins, webhooks, requests, rejections, fail_open, unevaluated } = self;
+        let Self {
+            steps,
+            plugins,
+            webhooks,
+            requests,
+            rejections,
+            fail_open,
+            condition_errors,
+            exclusions,
+        } = self;
         vec![
             Box::new(steps.clone()),
             Box::new(plugins.clone()),
@@ -135,7 +151,8 @@ impl AdmissionMetrics {
             Box::new(requests.clone()),
             Box::new(rejections.clone()),
             Box::new(fail_open.clone()),
-            Box::new(unevaluated.clone()),
+            Box::new(condition_errors.clone()),
+            Box::new(exclusions.clone()),
         ]
     }
 
@@ -187,9 +204,23 @@ impl AdmissionMetrics {
         self.fail_open.with_label_values(&[hook.name.as_str(), sort.label()]).inc();
     }
 
-    pub(super) fn unevaluated(&self, hook: &Hook, sort: Sort, operation: Operation) {
+    pub(super) fn condition_errors(
+        &self,
+        hook: &Hook,
+        sort: Sort,
+        operation: Operation,
+        errors: usize,
+    ) {
+        if errors > 0 {
+            let labels = [hook.name.as_str(), "webhook", sort.label(), operation.as_str()];
+            let errors = u64::try_from(errors).expect("a webhook has few conditions");
+            self.condition_errors.with_label_values(&labels).inc_by(errors);
+        }
+    }
+
+    pub(super) fn excluded(&self, hook: &Hook, sort: Sort, operation: Operation) {
         let labels = [hook.name.as_str(), "webhook", sort.label(), operation.as_str()];
-        self.unevaluated.with_label_values(&labels).inc();
+        self.exclusions.with_label_values(&labels).inc();
     }
 }
 

@@ -40,14 +40,14 @@ impl Webhooks {
             if round == 1 && again.is_empty() {
                 break;
             }
-            // Of the version in which the last one was asked, unless it changed the object.
+            // Of the version in which the last one was looked at, unless it changed the object.
             let mut kept: Option<(Version, Shown)> = None;
             let reinvoked = std::mem::take(&mut again);
             for hook in &webhooks.mutating {
                 if round == 1 && !reinvoked.contains(&hook.index) {
                     continue;
                 }
-                let wanted = self.wanted(hook, asked, object.as_deref(), SORT).await?;
+                let wanted = self.wanted(hook, asked, object.as_deref()).await?;
                 let Some(version) = wanted else { continue };
                 let shown = match kept.take() {
                     Some((known, shown)) if known == version => shown,
@@ -56,6 +56,10 @@ impl Webhooks {
                         load::work(weight, show)
                     }
                 };
+                if !self.conditions_hold(hook, asked, version, &shown, SORT)? {
+                    kept = Some((version, shown));
+                    continue;
+                }
                 let begun = Instant::now();
                 let answer = Self::ask(hook, asked, version, &shown, SORT).await;
                 let outcome = answer.and_then(|patch| {

@@ -30,6 +30,7 @@ struct Review<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Question<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
     uid: &'a str,
     kind: GroupVersionKind<'a>,
     resource: GroupVersionResource<'a>,
@@ -45,10 +46,17 @@ struct Question<'a> {
     namespace: &'a str,
     operation: &'static str,
     user_info: UserInfo<'a>,
-    object: Option<&'a RawValue>,
-    old_object: Option<&'a RawValue>,
+    #[serde(flatten)]
+    objects: Option<Objects<'a>>,
     dry_run: bool,
     options: Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Objects<'a> {
+    object: Option<&'a RawValue>,
+    old_object: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
@@ -85,34 +93,46 @@ pub(super) fn question(
     object: Option<&RawValue>,
     old: Option<&RawValue>,
 ) -> Bytes {
+    let objects = Some(Objects { object, old_object: old });
+    let request = request(asked, uid, version, objects);
+    let review = Review { kind: KIND, api_version: API_VERSION, request };
+    serde_json::to_vec(&review).expect("a review has string keys only").into()
+}
+
+/// The same for conditions, which see the objects elsewhere.
+pub(super) fn request_alone(asked: &Asked<'_>, version: Version) -> String {
+    let request = request(asked, "", version, None);
+    serde_json::to_string(&request).expect("a review has string keys only")
+}
+
+fn request<'a>(
+    asked: &Asked<'a>,
+    uid: &'a str,
+    version: Version,
+    objects: Option<Objects<'a>>,
+) -> Question<'a> {
     let (group, kind, resource) = (asked.kind.group(), asked.kind.kind(), asked.kind.plural());
     let of_kind = |version: Version| GroupVersionKind { group, version: version.as_str(), kind };
     let of_resource =
         |version: Version| GroupVersionResource { group, version: version.as_str(), resource };
     let subresource = asked.part.subresource();
     let User { name, uid: user_uid, groups, extra } = asked.user;
-    let review = Review {
-        kind: KIND,
-        api_version: API_VERSION,
-        request: Question {
-            uid,
-            kind: of_kind(version),
-            resource: of_resource(version),
-            sub_resource: subresource,
-            request_kind: of_kind(asked.version),
-            request_resource: of_resource(asked.version),
-            request_sub_resource: subresource,
-            name: asked.name,
-            namespace: asked.namespace,
-            operation: asked.operation.as_str(),
-            user_info: UserInfo { username: name, uid: user_uid.as_deref(), groups, extra },
-            object,
-            old_object: old,
-            dry_run: asked.dry_run,
-            options: (asked.options)(),
-        },
-    };
-    serde_json::to_vec(&review).expect("a review has string keys only").into()
+    Question {
+        uid,
+        kind: of_kind(version),
+        resource: of_resource(version),
+        sub_resource: subresource,
+        request_kind: of_kind(asked.version),
+        request_resource: of_resource(asked.version),
+        request_sub_resource: subresource,
+        name: asked.name,
+        namespace: asked.namespace,
+        operation: asked.operation.as_str(),
+        user_info: UserInfo { username: name, uid: user_uid.as_deref(), groups, extra },
+        objects,
+        dry_run: asked.dry_run,
+        options: (asked.options)(),
+    }
 }
 
 #[derive(Deserialize)]

@@ -21,10 +21,12 @@ impl Webhooks {
         let mut shown = BTreeMap::new();
         let mut wanted = Vec::new();
         for hook in &webhooks.validating {
-            let Some(version) = self.wanted(hook, asked, object, SORT).await? else { continue };
+            let Some(version) = self.wanted(hook, asked, object).await? else { continue };
             let show = || Shown::new(asked, version, object);
-            shown.entry(version).or_insert_with(|| load::work(weight, show));
-            wanted.push((hook, version));
+            let shown = shown.entry(version).or_insert_with(|| load::work(weight, show));
+            if self.conditions_hold(hook, asked, version, shown, SORT)? {
+                wanted.push((hook, version));
+            }
         }
         let calls = wanted.into_iter().map(async |(hook, version)| {
             let begun = Instant::now();

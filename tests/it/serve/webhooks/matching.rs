@@ -83,32 +83,203 @@ async fn an_equivalent_rule_is_asked_in_its_own_version() {
     assert_eq!((hooks.seen_at("older").len(), hooks.seen_at("exact").len()), (2, 1));
 }
 
-/// CEL is not evaluated here: such a webhook is neither called nor forgotten.
+/// A webhook that means what has the label `case` of its path, and has these conditions.
+fn conditional(hooks: &Hooks, path: &str, policy: &str, expressions: &[&str]) -> Value {
+    let conditions = expressions.iter().enumerate();
+    let conditions: Vec<Value> = conditions
+        .map(|(at, expression)| json!({"name": format!("c{at}"), "expression": expression}))
+        .collect();
+    let more = json!({
+        "failurePolicy": policy, "objectSelector": {"matchLabels": {"case": path}},
+        "matchConditions": conditions,
+    });
+    hooks.webhook(path, &more)
+}
+
+fn case(name: &str, case: &str) -> Value {
+    labelled(name, &json!({"case": case}))
+}
+
 #[tokio::test]
-async fn a_webhook_with_conditions_fails_or_is_left_out_by_its_policy() {
+async fn conditions_say_who_is_called_and_errors_of_them_count_by_the_policy() {
     let hooks = Hooks::start(|_, _| allow()).await;
-    let of = |path: &str, policy: &str| {
-        hooks.webhook(
-            path,
-            &json!({
-                "failurePolicy": policy, "objectSelector": {"matchLabels": {"case": path}},
-                "matchConditions": [{"name": "c", "expression": "true"}],
-            }),
-        )
+    let of = |path: &str, policy: &str, all: &[&str]| conditional(&hooks, path, policy, all);
+    let missing = "object.spec.missing == 'x'";
+    let authorizer = "authorizer.group('').resource('pods').check('get').allowed()";
+    let validating = [
+        of(
+            "holds",
+            "Fail",
+            &[
+                "request.operation != 'DELETE'",
+                "!('system:nodes' in request.userInfo.groups)",
+                "request.userInfo.username == 'jane' && request.userInfo.extra.tenant[0] == 'blue'",
+                "oldObject == null && object.metadata.?labels['case'].orValue('') == 'holds'",
+                "request.resource.resource.matches('^pilots$') && request.namespace == 'db'",
+                "request.options.kind == 'CreateOptions' && !request.dryRun",
+            ],
+        ),
+        of("excluded", "Fail", &["true", "object.spec.nodePool.startsWith('b')"]),
+        of("decided", "Fail", &[missing, "request.name == 'another'"]),
+        of("failing", "Fail", &["true", missing]),
+        of("ignored", "Ignore", &[missing]),
+        of("unknown", "Fail", &[authorizer]),
+        of("unread", "Fail", &["object.spec.nodePool =="]),
+        of("several", "Fail", &["object.metadata.name", missing]),
+    ];
+    let mutating = [of("changing", "Fail", &[missing, "object.spec.nodePool == 'a'"])];
+    let bed = Bed::new(&mutating, &validating).await;
+    for (name, called) in [("holds", 1), ("excluded", 0), ("decided", 0), ("ignored", 0)] {
+        bed.write("POST", PILOTS, &case(name, name)).await;
+        assert_eq!(hooks.seen_at(name).len(), called, "{name}");
+    }
+    let no_such_key = format!("expression '{missing}' resulted in error: No such key: missing");
+    for (name, why) in [
+        ("failing", no_such_key.clone()),
+        ("changing", no_such_key.clone()),
+        (
+            "unknown",
+            format!(
+                "expression '{authorizer}' resulted in error: Undeclared reference to 'authorizer'"
+            ),
+        ),
+        (
+            "several",
+            format!(
+                "[expression 'object.metadata.name' resulted in error: it is string, no bool, \
+                 {no_such_key}]"
+            ),
+        ),
+    ] {
+        let text = format!("pilots.navigator.jetstack.io {name:?} is forbidden: {why}");
+        assert_eq!(bed.refused("POST", PILOTS, &case(name, name)).await, (403, text));
+    }
+    let (code, text) = bed.refused("POST", PILOTS, &case("unread", "unread")).await;
+    let begins = "pilots.navigator.jetstack.io \"unread\" is forbidden: compilation error: \
+                  compilation failed: ERROR: <input>:1:";
+    assert!(code == 403 && text.starts_with(begins), "{text}");
+    assert_eq!(hooks.seen().len(), 1, "{:?}", hooks.seen());
+
+    let metrics = bed.metrics().await;
+    let count = |name: &str, path: &str, sort: &str| {
+        let name = format!("apiserver_admission_match_condition_{name}_total");
+        let labels = [
+            format!("name=\"{path}.example.org\""),
+            format!("type=\"{sort}\""),
+            "kind=\"webhook\"".to_owned(),
+            "operation=\"CREATE\"".to_owned(),
+        ];
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        super::number(&metrics, &name, &labels)
     };
-    let bed = Bed::new(&[], &[of("fail", "Fail"), of("ignore", "Ignore")]).await;
-    let refused = bed.refused("POST", PILOTS, &labelled("f", &json!({"case": "fail"}))).await;
-    let why = "has matchConditions, which this server does not evaluate";
-    let text = format!(
-        "pilots.navigator.jetstack.io \"f\" is forbidden: webhook \"fail.example.org\" {why}"
+    for (path, sort, errors, exclusions) in [
+        ("holds", "validating", 0, 0),
+        ("excluded", "validating", 0, 1),
+        ("decided", "validating", 1, 1),
+        ("failing", "validating", 1, 0),
+        ("ignored", "validating", 1, 1),
+        ("several", "validating", 2, 0),
+        ("changing", "admit", 1, 0),
+    ] {
+        let found = (count("evaluation_errors", path, sort), count("exclusions", path, sort));
+        assert_eq!(found, (errors, exclusions), "{path}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn conditions_see_both_objects_in_the_version_that_the_webhook_is_asked_in() {
+    let hooks = Hooks::start(|path, _| {
+        if path == "changing" {
+            let add = json!([{"op": "add", "path": "/metadata/labels/by", "value": "changing"}]);
+            return crate::support::hooks::patch(&add);
+        }
+        allow()
+    })
+    .await;
+    let conditional = |path: &str, expression: &str, older: bool| {
+        let mut more = json!({"matchConditions": [{"name": "c", "expression": expression}]});
+        if older {
+            more["rules"] = json!([{
+                "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["v1alpha1"],
+                "resources": ["pilots"],
+            }]);
+        }
+        hooks.webhook(path, &more)
+    };
+    let mutating = [conditional(
+        "changing",
+        "request.operation == 'CREATE' && has(object.metadata.labels)",
+        false,
+    )];
+    let validating = [
+        conditional(
+            "relabelled",
+            "oldObject != null && object != null && object.metadata.labels != oldObject.metadata.labels",
+            false,
+        ),
+        conditional("deleted", "object == null && oldObject.metadata.labels['case'] == 'x'", false),
+        conditional(
+            "older",
+            "object != null && object.apiVersion.endsWith('/v1alpha1') && request.kind.version == 'v1alpha1' && request.requestKind.version == 'v1beta1'",
+            true,
+        ),
+        conditional("newer", "object != null && object.apiVersion.endsWith('/v1beta1')", true),
+        // What the mutating webhook made is seen, too.
+        conditional(
+            "changed",
+            "object != null && object.metadata.labels.?by == optional.of('changing')",
+            false,
+        ),
+        conditional("status", "request.?subResource.orValue('') == 'status'", false),
+    ];
+    let bed = Bed::new(&mutating, &validating).await;
+    let mut seen = Vec::new();
+    let path = format!("{PILOTS}/a");
+    for (method, path, body) in [
+        ("POST", PILOTS, case("a", "x")),
+        ("PATCH", &path, json!({"metadata": {"annotations": {"a": "b"}}})),
+        ("PATCH", &path, json!({"metadata": {"labels": {"by": null}}})),
+        ("PATCH", &format!("{path}/status"), json!({"status": {"phase": "Running"}})),
+        ("DELETE", &path, Value::Null),
+    ] {
+        hooks.forget();
+        bed.write(method, path, &body).await;
+        let mut paths: Vec<String> =
+            hooks.seen().into_iter().map(|seen| seen.path.replace('/', "")).collect();
+        paths.sort();
+        seen.push(paths.join(" "));
+    }
+    assert_eq!(
+        seen,
+        ["changed changing older", "changed older", "older relabelled", "status", "deleted",]
     );
-    assert_eq!(refused, (403, text));
-    let created = bed.send("POST", PILOTS, &labelled("i", &json!({"case": "ignore"}))).await;
-    assert_eq!(created.status, 201, "{created:?}");
-    assert!(super::warnings(&created)[0].contains(why), "{created:?}");
-    assert!(hooks.seen().is_empty());
-    let name = "apiserver_admission_match_condition_evaluation_errors_total";
-    assert_eq!(super::number(&bed.metrics().await, name, &["type=\"validating\""]), 2);
+}
+
+/// Whoever may write an object cannot keep the server busy with it.
+#[tokio::test]
+async fn conditions_that_would_take_too_long_are_errors() {
+    let hooks = Hooks::start(|_, _| allow()).await;
+    let loops =
+        "object.metadata.annotations.all(x, object.metadata.annotations.all(y, x != y + '!'))";
+    let of = |path: &str, policy: &str| conditional(&hooks, path, policy, &[loops]);
+    let bed = Bed::new(&[], &[of("fail", "Fail"), of("ignore", "Ignore")]).await;
+    let object = |name: &str, of: &str, entries: usize| {
+        let mut object = case(name, of);
+        for at in 0..entries {
+            object["metadata"]["annotations"][format!("example.org/{at}")] = json!("x");
+        }
+        object
+    };
+    bed.write("POST", PILOTS, &object("small", "fail", 10)).await;
+    assert_eq!(hooks.seen_at("fail").len(), 1);
+    let (code, text) = bed.refused("POST", PILOTS, &object("large", "fail", 8_000)).await;
+    assert_eq!(code, 403, "{text}");
+    let ends = "resulted in error: validation failed due to running out of cost budget, no \
+                further validation rules will be run";
+    assert!(text.ends_with(ends), "{text}");
+    hooks.forget();
+    bed.write("POST", PILOTS, &object("large", "ignore", 8_000)).await;
+    assert!(hooks.seen().is_empty(), "{:?}", hooks.seen());
 }
 
 #[tokio::test]

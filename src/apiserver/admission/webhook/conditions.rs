@@ -1,0 +1,141 @@
+//! `matchConditions`: expressions in CEL that a webhook wants to hold before it is called.
+//!
+//! Owns what becomes of them together, by the rules of upstream's package `matchconditions`. They are
+//! compiled once, when the configuration comes. What cannot be compiled, what fails, what is not
+//! known here and what would take too long are errors of a condition, and never true or false.
+
+mod library;
+mod meter;
+mod priced;
+mod program;
+mod values;
+
+use std::sync::Arc;
+
+use cel::Context;
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+
+use self::{
+    library::{ENV, Patterns},
+    meter::Meter,
+    program::Program,
+};
+
+const OBJECT: &str = "object";
+const OLD_OBJECT: &str = "oldObject";
+const REQUEST: &str = "request";
+
+/// As upstream says it.
+const OVER: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// All conditions of one webhook.
+pub(super) struct Conditions {
+    conditions: Vec<Condition>,
+    patterns: Arc<Patterns>,
+}
+
+struct Condition {
+    expression: String,
+    program: Result<Program, String>,
+}
+
+/// What conditions are about, as JSON.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) object: Option<&'a str>,
+    pub(super) old: Option<&'a str>,
+    pub(super) request: &'a str,
+}
+
+/// What conditions come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// All hold; one does not; or none does not, but some have errors.
+    pub(super) holds: Result<bool, String>,
+    /// Conditions with errors.
+    pub(super) errors: usize,
+}
+
+impl Conditions {
+    pub(super) fn new(conditions: Vec<MatchCondition>) -> Self {
+        let mut patterns = Patterns::new();
+        let compile = |condition: MatchCondition| {
+            let MatchCondition { name: _, expression } = condition;
+            let mut program = Program::compile(&expression);
+            if let Ok(program) = &mut program {
+                patterns.append(&mut program.patterns);
+            }
+            Condition { expression, program }
+        };
+        let conditions = conditions.into_iter().map(compile).collect();
+        Self { conditions, patterns: Arc::new(patterns) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// How many bytes are gone through, about.
+    pub(super) fn effort(&self, seen: Seen<'_>) -> usize {
+        let length = |json: Option<&str>| json.map_or(0, str::len);
+        let bytes = length(seen.object) + length(seen.old) + seen.request.len();
+        let nesting = self.programs().map(|program| program.nesting).max().unwrap_or_default();
+        bytes.saturating_pow(nesting.max(1))
+    }
+
+    pub(super) fn judge(&self, seen: Seen<'_>) -> Verdict {
+        self.judge_within(meter::BUDGET, seen)
+    }
+
+    fn judge_within(&self, budget: u64, seen: Seen<'_>) -> Verdict {
+        let meter = Meter::new(budget);
+        let context = match self.context(&meter, seen) {
+            Ok(context) => context,
+            Err(why) => return Verdict { holds: Err(why), errors: self.conditions.len() },
+        };
+        let mut errors = Vec::new();
+        for Condition { expression, program } in &self.conditions {
+            let outcome = match program {
+                Ok(program) => program
+                    .evaluate(&context, &meter)
+                    .map_err(|why| format!("expression '{expression}' resulted in error: {why}")),
+                Err(why) => Err(format!("compilation error: compilation failed: {why}")),
+            };
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return Verdict { holds: Ok(false), errors: errors.len() },
+                Err(error) => errors.push(error),
+            }
+        }
+        let holds = match errors.as_slice() {
+            [] => Ok(true),
+            [error] => Err(error.clone()),
+            several => Err(format!("[{}]", several.join(", "))),
+        };
+        Verdict { holds, errors: errors.len() }
+    }
+
+    /// Has the variables that are used.
+    fn context<'v>(&self, meter: &Arc<Meter>, seen: Seen<'v>) -> Result<Context<'v, 'v>, String> {
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        meter.add_to(&mut context)?;
+        library::add_to(&mut context, meter, &self.patterns)?;
+        let Seen { object, old, request } = seen;
+        let variables = [(OBJECT, object), (OLD_OBJECT, old), (REQUEST, Some(request))];
+        for (name, json) in variables {
+            if self.programs().any(|program| program.names.contains(name)) {
+                let value = values::read(json).map_err(|error| error.to_string())?;
+                context.add_variable_as_val(name, value);
+            }
+        }
+        Ok(context)
+    }
+
+    fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.conditions.iter().filter_map(|condition| condition.program.as_ref().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests;

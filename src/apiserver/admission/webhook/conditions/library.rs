@@ -1,0 +1,194 @@
+//! The functions that expressions may call: CEL's own, those of strings, and some of Kubernetes'.
+//!
+//! Leaves out `authorizer`, times, and what `docs/admission.md` names: whatever calls those fails.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
+
+use cel::{
+    Context, Env, ExecutionError, FunctionContext, IdedExpr,
+    common::{
+        ast::Expr,
+        types::{CelBool, CelList, CelString},
+        value::{CowVal, FromVal, Val},
+    },
+    extensions,
+};
+use regex::{Regex, RegexBuilder};
+
+use super::meter::{self, Meter, Price};
+
+/// Memory of a compiled regular expression, and of what it remembers while it runs.
+const PATTERN: usize = 64 * 1024;
+
+/// What it costs to compile a regular expression, and the least that each byte of a text costs.
+const COMPILE: u64 = 20_000;
+const STATES: u64 = 100;
+
+/// Stands for CEL's own `matches`, which compiles its pattern each time.
+const MATCHES: &str = "@matches";
+
+/// Regular expressions that are compiled already.
+pub(super) type Patterns = BTreeMap<String, Result<Regex, String>>;
+
+/// What expressions are parsed with and evaluated in.
+pub(super) static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    extensions::strings(&mut env).expect("no function has the name of another");
+    Arc::new(env)
+});
+
+/// What a function's name begins with, when it is no value.
+pub(super) fn namespace(part: &IdedExpr) -> Option<&'static str> {
+    let Expr::Ident(name) = &part.expr else { return None };
+    ["optional", "sets", "strings"].into_iter().find(|namespace| name == namespace)
+}
+
+/// The name of the function here that is called instead, where one pays for itself.
+pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static str> {
+    match (namespace, function) {
+        (None, "matches") => Some(MATCHES),
+        (Some("sets"), "contains") => Some("contains"),
+        (Some("sets"), "intersects") => Some("intersects"),
+        (Some("sets"), "equivalent") => Some("equivalent"),
+        _ => None,
+    }
+}
+
+/// What a call of a function looks at.
+pub(super) fn price(namespace: Option<&str>, function: &str) -> Price {
+    match (namespace, function) {
+        (
+            None,
+            "bool" | "bytes" | "charAt" | "contains" | "double" | "dyn" | "endsWith" | "int"
+            | "lowerAscii" | "size" | "startsWith" | "string" | "substring" | "trim" | "type"
+            | "uint" | "upperAscii",
+        ) => Price::Text,
+        (None, "split") => Price::Pieces,
+        (None, "hasValue" | "or" | "orValue" | "value") | (Some("optional" | "strings"), _) => {
+            Price::Whole
+        }
+        _ => Price::Squared,
+    }
+}
+
+/// Adds the functions that need to know what is left, or what is compiled already.
+pub(super) fn add_to(
+    context: &mut Context<'_, '_>,
+    meter: &Arc<Meter>,
+    patterns: &Arc<Patterns>,
+) -> Result<(), String> {
+    for (name, holds) in [
+        ("sets.contains", contains as fn(&CelList<'_>, &CelList<'_>) -> bool),
+        ("sets.intersects", intersects),
+        ("sets.equivalent", |one, other| contains(one, other) && contains(other, one)),
+    ] {
+        let meter = Arc::clone(meter);
+        meter::add(context, name, move |call| {
+            let (list, others) = two::<CelList<'_>>(call)?;
+            // Each item is compared with each other one, and perhaps the other way round, too.
+            let turns = meter::units(2 * others.inner().len());
+            meter.spend(meter::weigh(list, meter.left()).saturating_mul(turns))?;
+            Ok(CowVal::owned(CelBool::from(holds(list, others))))
+        })?;
+    }
+    let (meter, patterns) = (Arc::clone(meter), Arc::clone(patterns));
+    meter::add(context, MATCHES, move |call| {
+        let (text, pattern) = two::<CelString<'_>>(call)?;
+        let (text, pattern) = (text.inner(), pattern.inner());
+        let bytes = |text: &str| meter::units(text.len());
+        meter.spend(bytes(text).saturating_mul(bytes(pattern).max(STATES)))?;
+        let found = if let Some(known) = patterns.get(pattern) {
+            known.as_ref().map(|known| known.is_match(text)).map_err(Clone::clone)
+        } else {
+            meter.spend(bytes(pattern).saturating_add(COMPILE))?;
+            compile(pattern).map(|compiled| compiled.is_match(text))
+        };
+        let found = found.map_err(|why| ExecutionError::function_error("matches", why))?;
+        Ok(CowVal::owned(CelBool::from(found)))
+    })
+}
+
+/// The two operands of a call, the one in front among them.
+fn two<'a, 'v, T: FromVal<'a, 'v>>(
+    call: &'a FunctionContext<'_, 'v>,
+) -> Result<(&'a T, &'a T), ExecutionError> {
+    let operands: Vec<_> = call.this.iter().chain(&call.args).collect();
+    let [one, other] = operands.as_slice() else {
+        return Err(ExecutionError::invalid_argument_count(2, operands.len()));
+    };
+    let (Some(one), Some(other)) = (one.downcast_ref(), other.downcast_ref()) else {
+        let types = operands.iter().map(|operand| operand.get_type().name().to_owned());
+        return Err(ExecutionError::no_such_overload(call.name, types.collect()));
+    };
+    Ok((one, other))
+}
+
+pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
+    let mut builder = RegexBuilder::new(&ascii(pattern));
+    builder.size_limit(PATTERN).dfa_size_limit(PATTERN);
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// Upstream's expressions know digits, spaces and letters of ASCII only, where `regex` means
+/// Unicode's.
+fn ascii(pattern: &str) -> String {
+    let mut plain = String::with_capacity(pattern.len());
+    let mut rest = pattern.chars();
+    while let Some(char) = rest.next() {
+        if char != '\\' {
+            plain.push(char);
+            continue;
+        }
+        match rest.next() {
+            Some('d') => plain.push_str("[0-9]"),
+            Some('D') => plain.push_str("[^0-9]"),
+            Some('s') => plain.push_str(r"[\t\n\f\r ]"),
+            Some('S') => plain.push_str(r"[^\t\n\f\r ]"),
+            Some('w') => plain.push_str("[0-9A-Za-z_]"),
+            Some('W') => plain.push_str("[^0-9A-Za-z_]"),
+            Some('b') => plain.push_str(r"(?-u:\b)"),
+            Some(other) => plain.extend(['\\', other]),
+            None => plain.push('\\'),
+        }
+    }
+    plain
+}
+
+/// In sets, the order and what is there twice count for nothing.
+fn contains(list: &CelList<'_>, others: &CelList<'_>) -> bool {
+    others.inner().iter().all(|item| has(list, item.as_ref()))
+}
+
+fn intersects(list: &CelList<'_>, others: &CelList<'_>) -> bool {
+    others.inner().iter().any(|item| has(list, item.as_ref()))
+}
+
+fn has(list: &CelList<'_>, item: &dyn Val) -> bool {
+    list.inner().iter().any(|own| own.equals(item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regular_expressions_are_of_ascii_and_of_bounded_size() {
+        for (pattern, text, found) in [
+            (r"^\d+$", "42", true),
+            (r"^\d+$", "٤٢", false),
+            (r"^[\w.-]+@\w+$", "a.b-c@d", true),
+            (r"^\w$", "é", false),
+            (r"^.$", "é", true),
+            (r"\\d", r"\d", true),
+            (r"\bpilots\b", "all pilots", true),
+        ] {
+            assert_eq!(compile(pattern).map(|known| known.is_match(text)), Ok(found), "{pattern}");
+        }
+        for pattern in ["(", r"((a{100}){100}){100}", r"\pL{500}", r"(?<=a)b"] {
+            assert!(compile(pattern).is_err(), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What an evaluation may cost.
+//!
+//! Expressions come from administrators, but the objects that they go through from anybody. Whatever
+//! takes longer the larger a value is pays for that value first, and every turn of a loop pays, too:
+//! see `priced`, which puts the calls of these functions into expressions. Once nothing is left, no
+//! loop turns any more, so what remains is a step for each part of the expression.
+//!
+//! A unit is a byte of text or so. All of [`BUDGET`] takes about a tenth of a second, and its memory.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use cel::{
+    Context, ExecutionError, FunctionContext,
+    common::{
+        types::{CelBool, CelBytes, CelDouble, CelList, CelMap, CelOptional, CelString},
+        value::{CowVal, Val},
+    },
+};
+
+/// What all conditions of a webhook may cost together, for one request.
+pub(super) const BUDGET: u64 = 20_000_000;
+
+/// One value, one turn of a loop.
+const STEP: u64 = 32;
+
+/// No list is as long.
+const LARGEST_INDEX: f64 = 1e15;
+
+/// Names that nobody can write in an expression.
+pub(super) const TURN: &str = "@turn";
+pub(super) const INDEX: &str = "@index";
+
+/// What of a value has to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Price {
+    /// All that it holds.
+    Whole,
+    /// All of a list, and nothing of a map: something is looked for in it.
+    Search,
+    /// Nothing of a list or a map.
+    Text,
+    /// The same, and each character may become a text.
+    Pieces,
+    /// All of an optional value, and nothing of others: a field of it is copied, where fields of
+    /// others are shown.
+    Held,
+    /// All, once for each part of another value that may be as large.
+    Squared,
+}
+
+impl Price {
+    const ALL: [Self; 6] =
+        [Self::Whole, Self::Search, Self::Text, Self::Pieces, Self::Held, Self::Squared];
+
+    pub(super) fn function(self) -> &'static str {
+        match self {
+            Self::Whole => "@whole",
+            Self::Search => "@search",
+            Self::Text => "@text",
+            Self::Pieces => "@pieces",
+            Self::Held => "@held",
+            Self::Squared => "@squared",
+        }
+    }
+
+    fn of(self, value: &dyn Val, most: u64) -> u64 {
+        match self {
+            Self::Search if value.downcast_ref::<CelMap<'_>>().is_some() => STEP,
+            Self::Text if is_container(value) => STEP,
+            Self::Held if value.downcast_ref::<CelOptional<'_>>().is_none() => 0,
+            Self::Pieces => weigh(value, most).saturating_mul(2 * STEP),
+            Self::Squared => {
+                let weight = weigh(value, most);
+                weight.saturating_mul(weight)
+            }
+            Self::Whole | Self::Search | Self::Text | Self::Held => weigh(value, most),
+        }
+    }
+}
+
+/// What is left.
+#[derive(Debug)]
+pub(super) struct Meter(AtomicU64);
+
+impl Meter {
+    pub(super) fn new(budget: u64) -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(budget)))
+    }
+
+    pub(super) fn spend(&self, units: u64) -> Result<(), ExecutionError> {
+        let left = self.0.load(Ordering::Relaxed).saturating_sub(units);
+        self.0.store(left, Ordering::Relaxed);
+        if left == 0 { Err(over()) } else { Ok(()) }
+    }
+
+    /// Is there nothing left? What came out then is no answer.
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds the functions that priced expressions call.
+    pub(super) fn add_to(self: &Arc<Self>, context: &mut Context<'_, '_>) -> Result<(), String> {
+        for price in Price::ALL {
+            let meter = Arc::clone(self);
+            add(context, price.function(), move |call| {
+                let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
+                meter.spend(price.of(value.as_ref(), meter.left()))?;
+                Ok(value)
+            })?;
+        }
+        let meter = Arc::clone(self);
+        add(context, TURN, move |_| {
+            meter.spend(STEP)?;
+            Ok(CowVal::owned(CelBool::from(true)))
+        })?;
+        let meter = Arc::clone(self);
+        add(context, INDEX, move |call| {
+            let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
+            meter.spend(Price::Whole.of(value.as_ref(), meter.left()))?;
+            // The error of another number would hold a copy of the list.
+            let fits = |number: f64| number.fract() == 0.0 && number.abs() < LARGEST_INDEX;
+            if value.downcast_ref::<CelDouble>().is_some_and(|number| !fits(*number.inner())) {
+                return Err(ExecutionError::function_error("_[_]", "no index is such a number"));
+            }
+            Ok(value)
+        })
+    }
+}
+
+fn over() -> ExecutionError {
+    ExecutionError::InternalError(super::OVER.to_owned())
+}
+
+/// Adds a function that sees its arguments as they are, without copying them.
+pub(super) fn add(
+    context: &mut Context<'_, '_>,
+    name: &str,
+    function: impl for<'c, 'v> Fn(
+        &mut FunctionContext<'c, 'v>,
+    ) -> Result<CowVal<'c, 'v>, ExecutionError>
+    + Send
+    + Sync
+    + 'static,
+) -> Result<(), String> {
+    type Function = Box<
+        dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError>
+            + Send
+            + Sync,
+    >;
+    let function: Function = Box::new(function);
+    context.add_function(name, function).map_err(|error| error.to_string())
+}
+
+/// Of so many bytes, or of so many turns of one unit.
+pub(super) fn units(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn is_container(value: &dyn Val) -> bool {
+    value.downcast_ref::<CelList<'_>>().is_some() || value.downcast_ref::<CelMap<'_>>().is_some()
+}
+
+/// What a value holds, about; what is heavier than `most` may be found lighter than it is, but not
+/// lighter than that.
+pub(super) fn weigh(value: &dyn Val, most: u64) -> u64 {
+    let mut weight = STEP;
+    if let Some(text) = value.downcast_ref::<CelString<'_>>() {
+        weight += units(text.inner().len());
+    } else if let Some(bytes) = value.downcast_ref::<CelBytes<'_>>() {
+        weight += units(bytes.inner().len());
+    } else if let Some(list) = value.downcast_ref::<CelList<'_>>() {
+        for item in list.inner() {
+            if weight >= most {
+                break;
+            }
+            weight += weigh(item.as_ref(), most - weight);
+        }
+    } else if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
+        for (key, value) in map.inner() {
+            if weight >= most {
+                break;
+            }
+            weight += weigh(key.inner(), most);
+            weight += weigh(value.as_ref(), most.saturating_sub(weight));
+        }
+    } else if let Some(held) = value.downcast_ref::<CelOptional<'_>>().and_then(CelOptional::option)
+    {
+        weight += weigh(held, most);
+    }
+    weight
+}
+
+#[cfg(test)]
+mod tests {
+    use cel::common::types::CelInt;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_weighed_beyond_what_is_left() {
+        let list: Vec<Box<dyn Val>> =
+            (0..1000).map(|number| Box::new(CelInt::from(number)) as _).collect();
+        let list = CelList::from(list);
+        assert_eq!(weigh(&list, u64::MAX), 1001 * STEP);
+        assert_eq!(weigh(&list, 10 * STEP), 10 * STEP);
+        assert_eq!(Price::Text.of(&list, u64::MAX), STEP);
+        let meter = Meter::new(10 * STEP);
+        assert!(meter.spend(9 * STEP).is_ok() && !meter.is_spent());
+        assert!(meter.spend(STEP).is_err() && meter.is_spent());
+    }
+}

@@ -1,0 +1,238 @@
+//! Puts prices into an expression: calls of the functions of `meter`.
+//!
+//! Free is what takes the same time whatever the values are: names, fields, logic, keys and indices
+//! that were written down. All else pays for what it looks at or copies, before or after it does.
+
+use std::collections::BTreeSet;
+
+use cel::{
+    IdedExpr,
+    common::ast::{
+        CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue,
+        operators::{
+            ADD, CONDITIONAL, DIVIDE, EQUALS, GREATER, GREATER_EQUALS, IN, INDEX, LESS,
+            LESS_EQUALS, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, MODULO, MULTIPLY, NEGATE,
+            NOT_EQUALS, NOT_STRICTLY_FALSE, OPT_INDEX, OPT_SELECT, SUBSTRACT,
+        },
+    },
+};
+
+use super::{
+    library,
+    meter::{self, Price},
+};
+
+/// Deepest nesting of an expression, and of its loops. Each level takes stack while it is evaluated.
+const DEEPEST: usize = 32;
+const DEEPEST_LOOPS: u32 = 6;
+
+/// What is known of an expression before it is evaluated.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Names that it uses, those of its loops among them.
+    pub(super) names: BTreeSet<String>,
+    /// Regular expressions that are written down in it.
+    pub(super) patterns: BTreeSet<String>,
+    /// Loops in loops.
+    pub(super) nesting: u32,
+}
+
+/// Fails when the expression is nested too deeply.
+pub(super) fn price(expression: &mut IdedExpr) -> Result<Known, String> {
+    let mut pricing = Pricing { known: Known::default(), depth: 0, loops: 0 };
+    pricing.visit(expression)?;
+    Ok(pricing.known)
+}
+
+struct Pricing {
+    known: Known,
+    depth: usize,
+    loops: u32,
+}
+
+impl Pricing {
+    fn visit(&mut self, expression: &mut IdedExpr) -> Result<(), String> {
+        if self.depth == DEEPEST {
+            return Err(format!("it is nested more than {DEEPEST} levels deep"));
+        }
+        self.depth += 1;
+        match &mut expression.expr {
+            Expr::Unspecified => return Err("a part of it is missing".to_owned()),
+            Expr::Literal(_) => {}
+            Expr::Ident(name) => {
+                self.known.names.insert(name.clone());
+            }
+            Expr::Select(select) => {
+                self.visit(&mut select.operand)?;
+                hold(&mut select.operand);
+            }
+            Expr::Call(call) => {
+                self.call(call)?;
+                // It copies what it finds.
+                if matches!(call.func_name.as_str(), OPT_INDEX | OPT_SELECT) {
+                    charge(expression, Price::Whole);
+                }
+            }
+            Expr::List(list) => {
+                for element in &mut list.elements {
+                    self.visit(element)?;
+                    charge(element, Price::Whole);
+                }
+            }
+            Expr::Map(map) => {
+                for entry in &mut map.entries {
+                    let EntryExpr::MapEntry(entry) = &mut entry.expr else { continue };
+                    for part in [&mut entry.key, &mut entry.value] {
+                        self.visit(part)?;
+                        charge(part, Price::Whole);
+                    }
+                }
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension)?,
+            Expr::Struct(of) => return Err(format!("there is no type {:?}", of.type_name)),
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn call(&mut self, call: &mut CallExpr) -> Result<(), String> {
+        // In `sets.contains(a, b)`, `sets` is no value.
+        let target = call.target.as_deref_mut();
+        let (target, namespace) = match target.map(|target| (library::namespace(target), target)) {
+            Some((Some(namespace), _)) => (None, Some(namespace)),
+            Some((None, target)) => (Some(target), None),
+            None => (None, None),
+        };
+        let mut operands: Vec<&mut IdedExpr> = target.into_iter().chain(&mut call.args).collect();
+        for operand in &mut operands {
+            self.visit(operand)?;
+        }
+        match (call.func_name.as_str(), operands.as_mut_slice()) {
+            (CONDITIONAL | LOGICAL_AND | LOGICAL_OR | LOGICAL_NOT | NOT_STRICTLY_FALSE, _) => {}
+            (INDEX | OPT_INDEX | OPT_SELECT, [of, index]) => {
+                hold(of);
+                if !is_plain_index(index) {
+                    wrap(index, meter::INDEX);
+                }
+            }
+            // How loops count and collect: the library knows them by their form.
+            (ADD, [left, _]) if is_own_name(left) => {}
+            // What is heavier than the other side is not looked through, and with a scalar no list
+            // and no map is looked into.
+            (EQUALS | NOT_EQUALS, [left, right]) => {
+                charge(left, if is_literal(right) { Price::Text } else { Price::Whole });
+            }
+            (IN, [sought, container]) => {
+                charge(sought, Price::Whole);
+                charge(container, Price::Search);
+            }
+            (
+                ADD | SUBSTRACT | MULTIPLY | DIVIDE | MODULO | NEGATE | LESS | LESS_EQUALS
+                | GREATER | GREATER_EQUALS,
+                operands,
+            ) => operands.iter_mut().for_each(|operand| charge(operand, Price::Whole)),
+            (name, operands) => {
+                // Of these the library here pays for itself.
+                if let Some(own) = library::own(namespace, name) {
+                    if let [.., pattern] = operands
+                        && let Expr::Literal(LiteralValue::String(pattern)) = &pattern.expr
+                    {
+                        self.known.patterns.insert(pattern.inner().to_owned());
+                    }
+                    own.clone_into(&mut call.func_name);
+                    return Ok(());
+                }
+                let open = operands.iter().filter(|operand| !is_literal(operand)).count();
+                let price = match library::price(namespace, name) {
+                    Price::Squared if open < 2 => Price::Whole,
+                    price => price,
+                };
+                for operand in operands {
+                    charge(operand, price);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn comprehension(&mut self, comprehension: &mut ComprehensionExpr) -> Result<(), String> {
+        let ComprehensionExpr {
+            iter_range,
+            iter_var: _,
+            iter_var2: _,
+            accu_var: _,
+            accu_init,
+            loop_cond,
+            loop_step,
+            result,
+        } = comprehension;
+        self.visit(iter_range)?;
+        // Each item is copied.
+        charge(iter_range, Price::Whole);
+        self.visit(accu_init)?;
+        if !matches!(accu_init.expr, Expr::List(_)) {
+            charge(accu_init, Price::Whole);
+        }
+        if self.loops == DEEPEST_LOOPS {
+            return Err(format!("its loops are nested more than {DEEPEST_LOOPS} levels deep"));
+        }
+        self.loops += 1;
+        self.known.nesting = self.known.nesting.max(self.loops);
+        self.visit(loop_cond)?;
+        // The steps of `all` and `exists` may fail and the loop goes on, its condition may not.
+        if !is_literal(loop_cond) {
+            let turn = call(meter::TURN, Vec::new());
+            let condition = std::mem::take(loop_cond);
+            let stop = literal(LiteralValue::Boolean(false.into()));
+            *loop_cond = call(CONDITIONAL, vec![turn, condition, stop]);
+        }
+        self.visit(loop_step)?;
+        self.loops -= 1;
+        self.visit(result)?;
+        charge(result, Price::Whole);
+        Ok(())
+    }
+}
+
+/// Makes a part pay for its value. What is written down is no heavier than the expression.
+fn charge(part: &mut IdedExpr, price: Price) {
+    if !is_literal(part) && !is_own_name(part) {
+        wrap(part, price.function());
+    }
+}
+
+/// Makes a part pay for a field of it. Fields of fields are parts of what was paid for.
+fn hold(part: &mut IdedExpr) {
+    if !matches!(part.expr, Expr::Select(_)) {
+        charge(part, Price::Held);
+    }
+}
+
+fn wrap(part: &mut IdedExpr, function: &str) {
+    let inner = std::mem::take(part);
+    *part = call(function, vec![inner]);
+}
+
+fn call(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    let call = CallExpr { func_name: function.to_owned(), target: None, args };
+    IdedExpr { id: 0, expr: Expr::Call(call) }
+}
+
+fn literal(value: LiteralValue) -> IdedExpr {
+    IdedExpr { id: 0, expr: Expr::Literal(value) }
+}
+
+fn is_literal(part: &IdedExpr) -> bool {
+    matches!(part.expr, Expr::Literal(_))
+}
+
+/// An index that finds something or nothing, without a look at the rest.
+fn is_plain_index(part: &IdedExpr) -> bool {
+    use LiteralValue::{Boolean, Int, String, UInt};
+    matches!(part.expr, Expr::Literal(String(_) | Int(_) | UInt(_) | Boolean(_)))
+}
+
+/// A name that only the macros of loops write, such as `@result`.
+fn is_own_name(part: &IdedExpr) -> bool {
+    matches!(&part.expr, Expr::Ident(name) if name.starts_with('@'))
+}

@@ -1,0 +1,121 @@
+//! One expression, compiled.
+
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
+
+use cel::{Context, IdedExpr, Value, common::types::CelBool};
+
+use super::{
+    library::{self, ENV, Patterns},
+    meter::Meter,
+    priced,
+};
+
+/// The parser goes many calls deep for each level of an expression.
+const STACK: usize = 64 * 1024 * 1024;
+
+/// Most bytes of an expression. The parser takes hundreds of times as much while it reads one.
+const LONGEST: usize = 16 * 1024;
+
+/// Most bytes of an error. It may hold values of the object.
+const LONGEST_ERROR: usize = 1024;
+
+pub(super) struct Program {
+    expression: IdedExpr,
+    /// Names that it uses.
+    pub(super) names: BTreeSet<String>,
+    pub(super) patterns: Patterns,
+    /// Loops in loops.
+    pub(super) nesting: u32,
+}
+
+impl Program {
+    pub(super) fn compile(text: &str) -> Result<Self, String> {
+        if text.len() > LONGEST {
+            return Err(format!("it has more than {LONGEST} bytes"));
+        }
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("cel".into()).stack_size(STACK);
+            let compiling = thread.spawn_scoped(scope, || Self::parse(text));
+            let compiling = compiling.map_err(|error| error.to_string())?;
+            compiling.join().unwrap_or_else(|_| Err("the parser panicked".to_owned()))
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let parsed = ENV.parser().parse(text);
+        let mut expression = parsed.map_err(|errors| brief(&errors))?;
+        let priced::Known { names, patterns, nesting } = priced::price(&mut expression)?;
+        let compiled = |pattern: String| {
+            let compiled = library::compile(&pattern);
+            (pattern, compiled)
+        };
+        let patterns = patterns.into_iter().map(compiled).collect();
+        Ok(Self { expression, names, patterns, nesting })
+    }
+
+    /// The context has the variables and what `meter` and `library` add.
+    pub(super) fn evaluate(
+        &self,
+        context: &Context<'_, '_>,
+        meter: &Meter,
+    ) -> Result<bool, String> {
+        let evaluate = || {
+            let value = Value::resolve_val(&self.expression, context);
+            let value = value.map_err(|error| brief(&error))?;
+            let is_true = value.downcast_ref::<CelBool>().map(|value| *value.inner());
+            is_true.ok_or_else(|| format!("it is {}, no bool", value.get_type().name()))
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(evaluate));
+        let outcome = outcome.unwrap_or_else(|_| Err("the evaluation panicked".to_owned()));
+        // Logic may have gone on without what was too expensive.
+        if meter.is_spent() { Err(super::OVER.to_owned()) } else { outcome }
+    }
+}
+
+/// The beginning of a text that may be long.
+fn brief(text: &dyn fmt::Display) -> String {
+    struct Brief(String);
+
+    impl fmt::Write for Brief {
+        fn write_str(&mut self, more: &str) -> fmt::Result {
+            let room = LONGEST_ERROR - self.0.len();
+            let fits = |end: &usize| more.is_char_boundary(*end);
+            let end = (0..=more.len().min(room)).rev().find(fits).unwrap_or_default();
+            self.0.push_str(&more[..end]);
+            if end < more.len() { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+
+    let mut brief = Brief(String::new());
+    // Whoever writes stops as soon as there is no more room.
+    if write!(brief, "{text}").is_err() {
+        brief.0.push('…');
+    }
+    brief.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{
+        super::meter::{BUDGET, add},
+        *,
+    };
+
+    #[test]
+    fn a_panic_is_an_error_of_the_expression() {
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        let meter = Meter::new(BUDGET);
+        meter.add_to(&mut context).unwrap();
+        add(&mut context, "broken", |_| panic!("a bug of the library")).unwrap();
+        let program = Program::compile("broken() || true").unwrap();
+        let outcome = program.evaluate(&context, &meter);
+        assert_eq!(outcome, Err("the evaluation panicked".to_owned()));
+    }
+}

@@ -1,0 +1,115 @@
+//! JSON texts as values of CEL.
+//!
+//! They are read straight from their text, so there is no second tree, and plain strings stay in it.
+
+use std::{borrow::Cow, collections::HashMap, fmt};
+
+use cel::common::{
+    types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString},
+    value::Val,
+};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// A value that may borrow from its text.
+pub(super) type Owned<'v> = Box<dyn Val + 'v>;
+
+/// `null` where there is no text.
+pub(super) fn read(json: Option<&str>) -> Result<Owned<'_>, serde_json::Error> {
+    let Some(json) = json else { return Ok(Box::new(CelNull)) };
+    Any.deserialize(&mut serde_json::Deserializer::from_str(json))
+}
+
+struct Any;
+
+impl<'v> DeserializeSeed<'v> for Any {
+    type Value = Owned<'v>;
+
+    fn deserialize<D: Deserializer<'v>>(self, deserializer: D) -> Result<Owned<'v>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'v> Visitor<'v> for Any {
+    type Value = Owned<'v>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Owned<'v>, E> {
+        Ok(Box::new(CelNull))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Owned<'v>, E> {
+        Ok(Box::new(CelBool::from(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Owned<'v>, E> {
+        Ok(Box::new(CelInt::from(value)))
+    }
+
+    /// What is no `int` is a `double`, as apimachinery reads it.
+    #[expect(clippy::cast_precision_loss, reason = "upstream loses it, too")]
+    fn visit_u64<E>(self, value: u64) -> Result<Owned<'v>, E> {
+        Ok(match i64::try_from(value) {
+            Ok(value) => Box::new(CelInt::from(value)),
+            Err(_) => Box::new(CelDouble::from(value as f64)),
+        })
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Owned<'v>, E> {
+        Ok(Box::new(CelDouble::from(value)))
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'v str) -> Result<Owned<'v>, E> {
+        Ok(Box::new(CelString::from(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Owned<'v>, E> {
+        Ok(Box::new(CelString::from(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'v>>(self, mut items: A) -> Result<Owned<'v>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Any)? {
+            list.push(item);
+        }
+        Ok(Box::new(CelList::from(list)))
+    }
+
+    fn visit_map<A: MapAccess<'v>>(self, mut fields: A) -> Result<Owned<'v>, A::Error> {
+        let mut map = HashMap::new();
+        while let Some((Key(key), value)) = fields.next_entry_seed(AnyKey, Any)? {
+            map.insert(CelMapKey::String(CelString::from(key)), value);
+        }
+        Ok(Box::new(CelMap::from(map)))
+    }
+}
+
+struct Key<'v>(Cow<'v, str>);
+
+struct AnyKey;
+
+impl<'v> DeserializeSeed<'v> for AnyKey {
+    type Value = Key<'v>;
+
+    fn deserialize<D: Deserializer<'v>>(self, deserializer: D) -> Result<Key<'v>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'v> Visitor<'v> for AnyKey {
+    type Value = Key<'v>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, key: &'v str) -> Result<Key<'v>, E> {
+        Ok(Key(Cow::Borrowed(key)))
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<Key<'v>, E> {
+        Ok(Key(Cow::Owned(key.to_owned())))
+    }
+}
