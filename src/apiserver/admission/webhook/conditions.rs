@@ -8,6 +8,7 @@ mod library;
 mod meter;
 mod priced;
 mod program;
+mod quantity;
 mod values;
 
 use std::sync::Arc;

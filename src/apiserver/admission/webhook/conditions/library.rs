@@ -18,7 +18,10 @@ use cel::{
 };
 use regex::{Regex, RegexBuilder};
 
-use super::meter::{self, Meter, Price};
+use super::{
+    meter::{self, Meter, Price},
+    quantity,
+};
 
 /// Memory of a compiled regular expression, and of what it remembers while it runs.
 const PATTERN: usize = 64 * 1024;
@@ -37,6 +40,7 @@ pub(super) type Patterns = BTreeMap<String, Result<Regex, String>>;
 pub(super) static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     extensions::strings(&mut env).expect("no function has the name of another");
+    quantity::extension(&mut env).expect("no function has the name of another");
     Arc::new(env)
 });
 
