@@ -12,8 +12,6 @@
 
 #[path = "pilot/api.rs"]
 mod api;
-#[path = "../tests/support/clock.rs"]
-mod clock;
 #[path = "../tests/support/lib.rs"]
 mod support;
 
@@ -31,7 +29,7 @@ use nix::{
     unistd::Pid,
 };
 
-use self::api::Api;
+use self::{api::Api, support::clock};
 
 /// Processes of each kind that idle side by side.
 const COPIES: u8 = 5;
