@@ -1,10 +1,13 @@
 //! Who may hold a connection.
 //!
-//! A newcomer is always let in while somebody holds a connection without using it: the oldest
-//! that never sent a request goes first, then the oldest without a request under way. An address
-//! that holds many connections makes room among its own.
+//! A newcomer is always let in while somebody holds a connection without using it: those that
+//! never sent a request go first, then those without a request under way, and of them the oldest
+//! of the address that holds most. So a crowd from a few addresses makes room among its own, and
+//! whoever comes meanwhile has the time to shake hands and to ask. An address that holds as many
+//! connections as it may does the same.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     net::IpAddr,
     sync::{
@@ -136,11 +139,15 @@ impl Places {
 impl Held {
     /// Cuts the one among these that is missed least.
     fn evict(&mut self, among: impl Fn(&Holder) -> bool) -> Option<()> {
-        let candidates = || self.holders.iter().filter(|(_, holder)| among(holder));
-        let victim = candidates()
-            .find(|(_, holder)| !holder.used.was_used())
-            .or_else(|| candidates().find(|(_, holder)| !holder.used.is_running()))
-            .map(|(id, _)| *id)?;
+        let crowd = |holder: &Holder| self.per_address.get(&holder.address).copied();
+        let of_most = |is_unneeded: fn(&Use) -> bool| {
+            let holders = self.holders.iter().filter(|(_, holder)| among(holder));
+            let unneeded = holders.filter(|(_, holder)| is_unneeded(&holder.used));
+            let victim = unneeded.max_by_key(|(id, holder)| (crowd(holder), Reverse(**id)));
+            victim.map(|(id, _)| *id)
+        };
+        let victim =
+            of_most(|used| !used.was_used()).or_else(|| of_most(|used| !used.is_running()))?;
         self.remove(victim).map(|holder| holder.cut.cancel())
     }
 
@@ -196,6 +203,19 @@ mod tests {
         assert!(!busy.cut.is_cancelled());
         drop(busy);
         assert!(places.take(address(6)).is_some());
+    }
+
+    #[test]
+    fn a_crowd_of_a_few_addresses_makes_room_among_its_own() {
+        let places = Places::new(Most { all: 8, per_address: 8 });
+        let shaking_hands = places.take(address(9)).unwrap();
+        let idle = places.take(address(8)).unwrap();
+        drop(InUse::new(&idle.used));
+        let crowd: Vec<_> = (0..40).map(|at| places.take(address(at % 3)).unwrap()).collect();
+        assert!(!shaking_hands.cut.is_cancelled() && !idle.cut.is_cancelled());
+        let left = crowd.iter().filter(|place| !place.cut.is_cancelled()).count();
+        assert_eq!(left, 6);
+        assert!(!crowd[39].cut.is_cancelled(), "the last one has the same chance");
     }
 
     #[test]
