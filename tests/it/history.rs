@@ -400,6 +400,20 @@ fn an_answer_for_a_wiped_store_is_found() {
     let absent = || get(BEYOND, BEYOND + 1, At::NotOlderThan(11), Outcome::Absent);
     good(and(life(), vec![wipe(), absent()]));
     good(and(life(), vec![everything(0, seen_life()), wipe(), absent()]));
+    // Deleted while it was about to be wiped, and nobody was told any more.
+    let last_moment = operation(WIPED - 1_000_000, WIPED + 100, Asked::Wipe, Outcome::Done);
+    let deletion = delete(WIPED - 10, WIPED, Outcome::Deleted);
+    let mut unseen = life()[..2].to_vec();
+    unseen.extend([
+        last_moment,
+        deletion,
+        get(BEYOND + 100, BEYOND + 101, At::Any, Outcome::Absent),
+    ]);
+    good(unseen);
+    // What happened in the old store nobody can tell any more.
+    let seen = vec![added(at(10, "one")), Seen::Error(410)];
+    bad(Guarantee::Resumable, and(life(), vec![everything(WIPED, seen.clone())]));
+    good(and(life(), vec![wipe(), everything(WIPED, seen)]));
     for wrong in [
         get(BEYOND, BEYOND + 1, At::Latest, Outcome::Absent),
         get(BEYOND, BEYOND + 1, At::Any, Outcome::Absent),

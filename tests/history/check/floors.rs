@@ -9,16 +9,17 @@ const REMEMBERED: u64 = 4096;
 pub(super) struct Floors {
     /// Ascending in both.
     known: Vec<(Moment, u64)>,
-    compacted: Vec<(Moment, u64)>,
+    forgotten: Vec<(Moment, u64)>,
 }
 
 impl Floors {
     pub(super) fn read(history: &History) -> Self {
         let mut known = Vec::new();
-        let mut compacted = Vec::new();
+        let mut forgotten = Vec::new();
         for operation in &history.operations {
             match (&operation.asked, &operation.outcome) {
-                (Asked::Compact { revision }, _) => compacted.push((operation.begin, *revision)),
+                (Asked::Compact { revision }, _) => forgotten.push((operation.begin, *revision)),
+                (Asked::Wipe, _) => forgotten.push((operation.begin, u64::MAX)),
                 (_, Outcome::Written(version) | Outcome::Found(version)) => {
                     known.push((operation.end, version.revision));
                 }
@@ -38,7 +39,7 @@ impl Floors {
             };
             known.push((line.at, revision));
         }
-        Self { known: rising(known), compacted: rising(compacted) }
+        Self { known: rising(known), forgotten: rising(forgotten) }
     }
 
     /// What had been told before this moment.
@@ -48,7 +49,7 @@ impl Floors {
 
     /// May a server have forgotten what came after this revision, by then?
     pub(super) fn may_be_forgotten(&self, asked: u64, by: Moment) -> bool {
-        asked < last(&self.compacted, by + 1) || asked + REMEMBERED < self.before(by)
+        asked < last(&self.forgotten, by + 1) || asked + REMEMBERED < self.before(by)
     }
 
     /// Writes and fresh reads are later than everything that was known before they began.

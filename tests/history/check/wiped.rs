@@ -13,9 +13,9 @@ pub(super) fn check(history: &History, tape: &Tape, findings: &mut Findings) {
     let Some((begun, wiped)) = wipe.map(|operation| (operation.begin, operation.end)) else {
         return;
     };
-    // In the old store, as far as anybody knows.
+    // In the old store, as far as anybody knows. The event of a last deletion reaches nobody.
     let was_there = |key: &str| {
-        let since = tape.there_since(key).filter(|_| !tape.may_be_deleted(key, begun));
+        let since = tape.there_since(key).filter(|_| !tape.may_be_deleted(key, wiped));
         since.is_some_and(|since| since + LAG < begun)
     };
     for operation in history.operations.iter().filter(|operation| operation.begin > wiped) {
