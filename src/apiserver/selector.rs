@@ -5,6 +5,7 @@
 
 mod label;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldSelectorRequirement;
 use serde_json::Value;
 
 pub use label::{LabelSelector, Labels};
@@ -89,17 +90,33 @@ enum Field {
 /// The name that a field selector demands, in any kind's terms: what authorization looks at. None
 /// when it demands none, or one that no object can have.
 pub fn exact_name(text: &str) -> Option<String> {
-    let mut found = None;
-    for part in split_unescaped(text).into_iter().filter(|part| !part.is_empty()) {
-        let (path, equal, value) = split_term(part)?;
-        let value = unescape(value).ok()?;
-        if path == "metadata.name" && equal && found.is_none() {
-            found = Some(value);
-        }
-    }
-    found.filter(|name| {
+    let mut terms = terms(text)?.into_iter();
+    let found = terms.find(|(path, equal, _)| *path == "metadata.name" && *equal);
+    found.map(|(.., name)| name).filter(|name| {
         !name.is_empty() && !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%'])
     })
+}
+
+/// All that a field selector demands, in any kind's terms, as authorization is told of it. Nothing
+/// of a text that cannot be read: who may do what it is about learns what is wrong with it.
+pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
+    let terms = terms(text).unwrap_or_default().into_iter();
+    let requirements = terms.map(|(path, equal, value)| FieldSelectorRequirement {
+        key: path.to_owned(),
+        operator: if equal { "In" } else { "NotIn" }.to_owned(),
+        values: Some(vec![value]),
+    });
+    requirements.collect()
+}
+
+/// Path, whether it has to be equal, and the value.
+fn terms(text: &str) -> Option<Vec<(&str, bool, String)>> {
+    let parts = split_unescaped(text).into_iter().filter(|part| !part.is_empty());
+    let terms = parts.map(|part| {
+        let (path, equal, value) = split_term(part)?;
+        Some((path, equal, unescape(value).ok()?))
+    });
+    terms.collect()
 }
 
 const METADATA_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];

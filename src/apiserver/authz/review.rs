@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+    FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes, ResourceAttributes,
+    SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::{Api, Client};
 use moka::future::Cache;
@@ -14,7 +15,9 @@ use crate::apiserver::{
     authn::User,
     delegate::{self, CallError},
     metrics::Metrics,
+    operation::{Action, Operation},
     request_info::RequestInfo,
+    selector::{LabelSelector, field_requirements},
 };
 
 /// kube-apiserver's defaults for aggregated servers, for yes and for no.
@@ -24,9 +27,6 @@ const ANSWERS: u64 = 8192;
 const LONGEST: usize = 10_000;
 
 /// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
-///
-/// Selectors are left out of the question: it then asks for more than the request needs, so no
-/// one gets more than the rules give.
 pub struct AccessReviews {
     api: Api<SubjectAccessReview>,
     known: Cache<String, Decision>,
@@ -73,6 +73,7 @@ fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let User { name, uid, groups, extra } = user;
     let (resource_attributes, non_resource_attributes) = if let Some(asked) = &request.operation {
+        let (field_selector, label_selector) = selectors(asked);
         let attributes = ResourceAttributes {
             verb: some(asked.word()),
             group: some(&asked.group),
@@ -81,7 +82,8 @@ fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
             subresource: some(&asked.subresource),
             namespace: some(&asked.namespace),
             name: some(&asked.name),
-            ..Default::default()
+            field_selector,
+            label_selector,
         };
         (Some(attributes), None)
     } else {
@@ -96,4 +98,24 @@ fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
         resource_attributes,
         non_resource_attributes,
     }
+}
+
+/// What a collection is narrowed to (upstream's `AuthorizeWithSelectors`). What cannot be read, or
+/// has no form here, is left out: the question is then about more than the request needs.
+fn selectors(
+    asked: &Operation,
+) -> (Option<FieldSelectorAttributes>, Option<LabelSelectorAttributes>) {
+    let (Action::List(options) | Action::Watch(options) | Action::DeleteCollection(options)) =
+        &asked.action
+    else {
+        return (None, None);
+    };
+    let Ok(options) = options else { return (None, None) };
+    let fields = field_requirements(&options.field_selector);
+    let labels = LabelSelector::parse(&options.label_selector).unwrap_or_default().requirements();
+    let fields = (!fields.is_empty())
+        .then(|| FieldSelectorAttributes { requirements: Some(fields), ..Default::default() });
+    let labels = (!labels.is_empty())
+        .then(|| LabelSelectorAttributes { requirements: Some(labels), ..Default::default() });
+    (fields, labels)
 }

@@ -90,6 +90,23 @@ impl LabelSelector {
         Ok(Self(labels.chain(expressions).collect::<Result<_, String>>()?))
     }
 
+    /// As authorization is told of it, where comparisons of numbers have no form: it is asked for
+    /// more than is selected then.
+    pub fn requirements(&self) -> Vec<meta::LabelSelectorRequirement> {
+        let told = self.0.iter().filter_map(|Requirement { key, operator }| {
+            let (operator, values) = match operator {
+                Operator::Exists => ("Exists", None),
+                Operator::Absent => ("DoesNotExist", None),
+                Operator::In(values) => ("In", Some(values.clone())),
+                Operator::NotIn(values) => ("NotIn", Some(values.clone())),
+                Operator::Greater(_) | Operator::Less(_) => return None,
+            };
+            let (key, operator) = (key.clone(), operator.to_owned());
+            Some(meta::LabelSelectorRequirement { key, operator, values })
+        });
+        told.collect()
+    }
+
     pub fn is_everything(&self) -> bool {
         self.0.is_empty()
     }

@@ -77,6 +77,49 @@ async fn answers_are_forgotten_after_ten_seconds() {
     assert_eq!(may().await, Decision::NoOpinion("told so".to_owned()), "nobody says no");
 }
 
+/// Rules may let somebody see only what a selector chooses, so they hear of all of it.
+#[tokio::test]
+async fn a_question_says_what_a_collection_is_narrowed_to() {
+    let kube = Kube::start().await;
+    let accesses = AccessReviews::new(client(&kube), Arc::new(Metrics::new()));
+    let user = User { name: "jane".into(), ..User::default() };
+    let labels = "labelSelector=app%3Dweb,tier%20notin%20(a,b),!old,new,size%3E2";
+    let told_labels = json!({"requirements": [
+        {"key": "app", "operator": "In", "values": ["web"]},
+        {"key": "tier", "operator": "NotIn", "values": ["a", "b"]},
+        {"key": "old", "operator": "DoesNotExist"},
+        {"key": "new", "operator": "Exists"},
+    ]});
+    let fields = "fieldSelector=spec.nodePool%3Da%5C,b,metadata.namespace!%3Ddb";
+    let told_fields = json!({"requirements": [
+        {"key": "spec.nodePool", "operator": "In", "values": ["a,b"]},
+        {"key": "metadata.namespace", "operator": "NotIn", "values": ["db"]},
+    ]});
+    let everything = (json!(null), json!(null));
+    let name = json!({"requirements": [
+        {"key": "metadata.name", "operator": "In", "values": ["x"]},
+    ]});
+    for (method, path, expected) in [
+        ("GET", format!("?{labels}"), (json!(null), told_labels.clone())),
+        ("GET", format!("?watch=1&{fields}"), (told_fields.clone(), json!(null))),
+        ("DELETE", format!("?{fields}&{labels}"), (told_fields, told_labels)),
+        ("GET", "?fieldSelector=metadata.name%3Dx".to_owned(), (name, json!(null))),
+        ("GET", String::new(), everything.clone()),
+        // One object is not chosen by selectors, and what cannot be read chooses nothing.
+        ("GET", format!("/x?{labels}&{fields}"), everything.clone()),
+        ("POST", format!("?{labels}"), everything.clone()),
+        ("GET", "?watch=1&labelSelector=a%20b&fieldSelector=spec.nodePool".to_owned(), everything),
+    ] {
+        let uri = format!("/apis/navigator.jetstack.io/v1beta1/pilots{path}");
+        let request = Request::builder().method(method).uri(&uri).body(()).unwrap();
+        accesses.review(&user, &RequestInfo::of(&request)).await.unwrap();
+        let asked = kube.asked_of("jane").pop().unwrap();
+        let attributes = &asked["resourceAttributes"];
+        let told = (attributes["fieldSelector"].clone(), attributes["labelSelector"].clone());
+        assert_eq!(told, expected, "{method} {uri}");
+    }
+}
+
 #[tokio::test]
 async fn a_stranger_with_many_tokens_has_few_of_them_reviewed_at_once() {
     const PLACES: usize = 32;
