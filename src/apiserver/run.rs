@@ -61,6 +61,7 @@ pub struct Config {
     pub store: Store,
     /// Our own CA when absent.
     pub certificate: Option<Files>,
+    pub spoken: serve::Spoken,
     pub audit: audit::Config,
     /// A TracingConfiguration; nothing is traced when absent.
     pub traces: Option<PathBuf>,
@@ -168,7 +169,8 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
         drain.clone(),
     );
     let chain = Arc::new(chain.tracing(traces));
-    let drained = listen(listener, &serving, &chain, &metrics, &rt, &closing);
+    let tls = serve::server_config(Arc::clone(&serving) as _, &config.spoken);
+    let drained = listen(listener, tls, &chain, &metrics, &rt, &closing);
 
     let outcome = {
         let setup = async {
@@ -214,14 +216,13 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
 /// Starts to accept. The receiver hears when the last connection ended.
 fn listen(
     listener: TcpListener,
-    serving: &Arc<Serving>,
+    tls: Arc<rustls::ServerConfig>,
     chain: &Arc<Chain>,
     metrics: &Arc<Metrics>,
     rt: &Runtime,
     closing: &Shutdown,
 ) -> oneshot::Receiver<()> {
     let (done, drained) = oneshot::channel();
-    let tls = serve::server_config(Arc::clone(serving) as _);
     let (chain, metrics, closing) = (Arc::clone(chain), Arc::clone(metrics), closing.clone());
     let tasks = rt.tasks().clone();
     rt.tasks().spawn("listener", async move {

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-pub use tls::server_config;
+pub use tls::{Spoken, Version, cipher_suite, server_config};
 
 use self::{
     patient::Patient,

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use clap::ArgAction;
+use rustls::CipherSuite;
 use tracing::error;
 
 use super::{complain, logging};
@@ -22,6 +24,7 @@ use crate::{
         certs::files::Files,
         filters::{Deadlines, Limits},
         run::Config,
+        serve::{Spoken, Version, cipher_suite},
     },
     database::{Databases, scheme},
     error::{chain, exit},
@@ -118,6 +121,37 @@ struct Listen {
         requires = "tls_cert_file"
     )]
     tls_private_key_file: Option<PathBuf>,
+    /// Oldest version of TLS that is spoken.
+    #[arg(
+        long,
+        value_name = "VERSION",
+        env = "NAVIGATOR_TLS_MIN_VERSION",
+        value_enum,
+        default_value_t
+    )]
+    tls_min_version: Version,
+    /// Cipher suites of TLS 1.2 by Go's names, separated by commas; all that are secure when
+    /// absent. Those of TLS 1.3 are always offered.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "NAVIGATOR_TLS_CIPHER_SUITES",
+        value_delimiter = ',',
+        value_parser = cipher_suite
+    )]
+    tls_cipher_suites: Vec<CipherSuite>,
+    /// Speaks HTTP/1.1 only.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "NAVIGATOR_DISABLE_HTTP2_SERVING",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
+    disable_http2_serving: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -227,7 +261,15 @@ fn config(args: Args) -> Result<Config, String> {
         tracing_config_file,
         logging: _,
     } = args;
-    let Listen { bind_address, secure_port, tls_cert_file, tls_private_key_file } = listen;
+    let Listen {
+        bind_address,
+        secure_port,
+        tls_cert_file,
+        tls_private_key_file,
+        tls_min_version,
+        tls_cipher_suites,
+        disable_http2_serving,
+    } = listen;
     let LimitArgs {
         request_timeout,
         shutdown_delay_duration,
@@ -251,6 +293,11 @@ fn config(args: Args) -> Result<Config, String> {
         certificate: tls_cert_file
             .zip(tls_private_key_file)
             .map(|(certificate, key)| Files { certificate, key }),
+        spoken: Spoken {
+            oldest: tls_min_version,
+            cipher_suites: tls_cipher_suites,
+            only_http1: disable_http2_serving,
+        },
         audit: audit.config()?,
         traces: tracing_config_file,
         admission: admission.plugins()?,

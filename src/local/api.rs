@@ -173,7 +173,7 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
         .instead_of_upgrades(instead::instead);
     chain.install(installed);
 
-    let tls = serve::server_config(serving);
+    let tls = serve::server_config(serving, &serve::Spoken::default());
     let tasks = rt.tasks().clone();
     rt.tasks().spawn("listener", async move {
         serve::serve(listener, tls, Arc::new(chain), metrics, &tasks, closing, DRAIN).await;

@@ -80,7 +80,10 @@ pub(crate) async fn serve(arguments: &[String]) {
     });
     drop(starting);
     eprintln!("{}", serde_json::json!({"address": address.to_string()}));
-    let tls = serve::server_config(Arc::new(Serving::new(Arc::clone(&metrics))));
+    let tls = serve::server_config(
+        Arc::new(Serving::new(Arc::clone(&metrics))),
+        &serve::Spoken::default(),
+    );
     let tasks = rt.tasks().clone();
     let serving = serve::serve(listener, tls, chain, metrics, &tasks, closing, Duration::ZERO);
     futures::future::join(serving, compact_when_told(&*store, &disk.with_extension("compact")))

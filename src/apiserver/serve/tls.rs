@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustls::{
     CipherSuite, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    SupportedCipherSuite,
     client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, UnixTime},
@@ -12,22 +13,77 @@ use rustls::{
         ResolvesServerCert,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
+    version::{TLS12, TLS13},
 };
 
-/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, certificates from `resolver`. Of what a client offers we
-/// choose as Go's servers do, and so kube-apiserver: AES with 128 bits, which costs least.
-pub fn server_config(resolver: Arc<dyn ResolvesServerCert>) -> Arc<rustls::ServerConfig> {
+/// What is spoken, as far as flags narrow it.
+#[derive(Clone, Debug, Default)]
+pub struct Spoken {
+    pub oldest: Version,
+    /// Of TLS 1.2, all when empty. Those of TLS 1.3 are always offered, as by Go's servers.
+    pub cipher_suites: Vec<CipherSuite>,
+    pub only_http1: bool,
+}
+
+/// A version of TLS under kube-apiserver's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Version {
+    #[default]
+    #[value(name = "VersionTLS12")]
+    Tls12,
+    #[value(name = "VersionTLS13")]
+    Tls13,
+}
+
+/// The suite of this name in Go's `crypto/tls`. Fails for one that is not offered here.
+pub fn cipher_suite(name: &str) -> Result<CipherSuite, String> {
+    let known = rustls::crypto::ring::default_provider().cipher_suites;
+    let known = known.iter().map(|suite| (suite.suite(), name_of(suite.suite())));
+    let mut names = Vec::new();
+    for (suite, own) in known {
+        if own == name {
+            return Ok(suite);
+        }
+        names.push(own);
+    }
+    Err(format!("it is none of {}", names.join(", ")))
+}
+
+fn name_of(suite: CipherSuite) -> String {
+    suite.as_str().unwrap_or_default().replace("TLS13_", "TLS_")
+}
+
+/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 or less, certificates from `resolver`. Of what a client
+/// offers we choose as Go's servers do, and so kube-apiserver: AES with 128 bits, which costs
+/// least.
+pub fn server_config(
+    resolver: Arc<dyn ResolvesServerCert>,
+    spoken: &Spoken,
+) -> Arc<rustls::ServerConfig> {
     let mut provider = rustls::crypto::ring::default_provider();
     // Stable: otherwise they stay in the order of rustls.
     provider.cipher_suites.sort_by_key(|suite| !AES_128.contains(&suite.suite()));
+    if !spoken.cipher_suites.is_empty() {
+        let is_wanted = |suite: &SupportedCipherSuite| {
+            suite.tls13().is_some() || spoken.cipher_suites.contains(&suite.suite())
+        };
+        provider.cipher_suites.retain(is_wanted);
+    }
+    let versions: &[_] = match spoken.oldest {
+        Version::Tls12 => &[&TLS13, &TLS12],
+        Version::Tls13 => &[&TLS13],
+    };
     let provider = Arc::new(provider);
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .expect("ring serves TLS 1.2 and 1.3")
+        .with_protocol_versions(versions)
+        .expect("suites of TLS 1.3 are always offered")
         .with_client_cert_verifier(Arc::new(RequestOnly(provider)))
         .with_cert_resolver(resolver);
     config.ignore_client_order = true;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if spoken.only_http1 {
+        config.alpn_protocols.remove(0);
+    }
     Arc::new(config)
 }
 

@@ -7,7 +7,7 @@ use navigator::{
     apiserver::{
         certs::{Serving, files::Files},
         metrics::Metrics,
-        serve::server_config,
+        serve::{Spoken, Version, cipher_suite, server_config},
     },
     runtime::{Shutdown, Tasks},
 };
@@ -27,12 +27,16 @@ const NAME: &str = "navigator-apiserver.navigator.svc";
 type Agreed = (ProtocolVersion, CipherSuite, Option<Vec<u8>>);
 
 struct Asked<'a> {
+    spoken: Spoken,
     version: &'static SupportedProtocolVersion,
     protocols: &'a [&'a str],
     identity: Option<&'a Identity>,
 }
 
-const PLAINLY: Asked<'_> = Asked { version: &TLS13, protocols: &["h2"], identity: None };
+/// What the server speaks when no flag narrows it.
+const ALL: Spoken = Spoken { oldest: Version::Tls12, cipher_suites: Vec::new(), only_http1: false };
+const PLAINLY: Asked<'_> =
+    Asked { spoken: ALL, version: &TLS13, protocols: &["h2"], identity: None };
 
 /// Shakes hands with a server that trusts this CA of its certificate.
 async fn shake(serving: &Arc<Serving>, ca: &Ca, asked: &Asked<'_>) -> Result<Agreed, String> {
@@ -50,7 +54,7 @@ async fn shake(serving: &Arc<Serving>, ca: &Ca, asked: &Asked<'_>) -> Result<Agr
     };
     config.alpn_protocols = asked.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     let (client, server) = tokio::io::duplex(64 * 1024);
-    let acceptor = TlsAcceptor::from(server_config(Arc::clone(serving) as _));
+    let acceptor = TlsAcceptor::from(server_config(Arc::clone(serving) as _, &asked.spoken));
     let connector = TlsConnector::from(Arc::new(config));
     let name = ServerName::try_from(NAME).unwrap();
     let (server, client) = tokio::join!(acceptor.accept(server), connector.connect(name, client));
@@ -82,12 +86,47 @@ async fn both_versions_and_both_protocols_are_spoken_with_whatever_certificate()
                 (&["http/1.1", "h2"], Some("h2")),
                 (&[], None),
             ] {
-                let asked = Asked { version, protocols, identity };
+                let asked = Asked { spoken: ALL, version, protocols, identity };
                 let found = shake(&serving, &ca, &asked).await;
                 let protocol = protocol.map(|name| name.as_bytes().to_vec());
                 assert_eq!(found, Ok((agreed, cipher, protocol)), "{version:?} {protocols:?}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn flags_narrow_versions_suites_and_protocols() {
+    let ca = Ca::new("serving-ca");
+    let pem = ca.serving(&[NAME.to_owned()]);
+    let serving = Arc::new(Serving::new(Arc::new(Metrics::new())));
+    serving.swap(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
+    let chacha = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256";
+    let suites = |names: &[&str]| Spoken {
+        cipher_suites: names.iter().map(|name| cipher_suite(name).unwrap()).collect(),
+        ..ALL
+    };
+    let newest = Spoken { oldest: Version::Tls13, ..ALL };
+    let only_http1 = Spoken { only_http1: true, ..ALL };
+    for (spoken, version, expected) in [
+        (newest.clone(), &TLS12, None),
+        (newest, &TLS13, Some((CipherSuite::TLS13_AES_128_GCM_SHA256, "h2"))),
+        (
+            suites(&[chacha]),
+            &TLS12,
+            Some((CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, "h2")),
+        ),
+        // Suites of TLS 1.3 are not chosen by anybody, as in Go.
+        (suites(&[chacha]), &TLS13, Some((CipherSuite::TLS13_AES_128_GCM_SHA256, "h2"))),
+        (suites(&["TLS_AES_256_GCM_SHA384"]), &TLS12, None),
+        (only_http1, &TLS13, Some((CipherSuite::TLS13_AES_128_GCM_SHA256, "http/1.1"))),
+    ] {
+        let told = format!("{spoken:?}, {version:?}");
+        let asked = Asked { spoken, version, protocols: &["h2", "http/1.1"], identity: None };
+        let found = shake(&serving, &ca, &asked).await.ok();
+        let found = found.map(|(_, suite, protocol)| (suite, protocol.unwrap()));
+        let expected = expected.map(|(suite, protocol)| (suite, protocol.as_bytes().to_vec()));
+        assert_eq!(found, expected, "{told}");
     }
 }
 

@@ -492,6 +492,11 @@ async fn bad_settings_end_with_64_and_one_line() {
         (with(&["--request-timeout=soon"]), "soon"),
         (with(&["--tls-cert-file=/x"]), "--tls-private-key-file"),
         (with(&["--tls-cert-file=/absent", "--tls-private-key-file=/absent"]), "/absent"),
+        (with(&["--tls-min-version=VersionTLS11"]), "VersionTLS12, VersionTLS13"),
+        (
+            with(&["--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_RSA_WITH_RC4_128_SHA"]),
+            "it is none of TLS_",
+        ),
         (with(&[etcd]), "--etcd-servers"),
         (with(&[etcd, "--etcd-servers=https://127.0.0.1:1"]), "--etcd-cafile"),
         (with(&[etcd, "--etcd-servers=127.0.0.1:1"]), "http://"),
