@@ -38,6 +38,7 @@ use super::{
     body::guarded,
     latency::{self, Layer},
     metrics::Metrics,
+    negotiate::respond_error,
     operation::Action,
     peer::Peer,
     request_info::RequestInfo,
@@ -180,7 +181,7 @@ impl Chain {
         let handled = self.within_deadline(&mut request, incoming, &mut recording);
         let mut response = match AssertUnwindSafe(handled).catch_unwind().await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => error.into_response(),
+            Ok(Err(error)) => respond_error(request.headers(), &info.query, &error),
             Err(panic) => {
                 self.metrics.panics.inc();
                 error!(path = info.path, verb = info.verb(), "A handler panicked");

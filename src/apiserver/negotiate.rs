@@ -208,8 +208,11 @@ impl Output {
 /// An error in the form that the client asked for; JSON when that cannot be found out.
 pub fn respond_error(headers: &HeaderMap, query: &Query, error: &ApiError) -> Response<Body> {
     let output = Output::negotiate_status(headers, query);
+    if output.encoding == Encoding::Json {
+        return error.response(output.content_type(), error.to_json(output.pretty));
+    }
     let value = error.to_value();
-    let bytes = output.encode(&value).unwrap_or_else(|_| json_bytes(&value, false));
+    let bytes = output.encode(&value).unwrap_or_else(|_| error.to_json(false));
     output.telling(&value, error.response(output.content_type(), bytes))
 }
 

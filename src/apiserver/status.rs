@@ -396,6 +396,14 @@ impl ApiError {
         serde_json::to_value(&*self.0).expect("Status has string keys only")
     }
 
+    /// The same as text, its fields in upstream's order.
+    pub fn to_json(&self, pretty: bool) -> Vec<u8> {
+        let encode = if pretty { serde_json::to_vec_pretty } else { serde_json::to_vec };
+        let mut text = encode(&self.0).expect("Status has string keys only");
+        text.push(b'\n');
+        text
+    }
+
     /// The response, with this body of this type.
     pub fn response(&self, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
         let mut response = Response::new(body.into());
@@ -416,9 +424,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
-        let mut body = serde_json::to_vec(&*self.0).expect("Status has string keys only");
-        body.push(b'\n');
-        self.response("application/json", body)
+        self.response("application/json", self.to_json(false))
     }
 }
 

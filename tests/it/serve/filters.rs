@@ -230,6 +230,34 @@ async fn a_token_for_whose_review_there_is_no_room_is_a_429() {
 }
 
 #[tokio::test]
+async fn who_is_turned_away_reads_it_in_the_form_that_was_asked_for() {
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    for (token, answer, code) in [("wrong", Answer::Yes, 401), ("", Answer::Down, 500)] {
+        let chain = chain(Limits::default(), Reviews(Arc::default(), answer));
+        for (accept, served, begin) in [
+            (protobuf, protobuf, "k8s\0"),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/yaml",
+                "application/yaml",
+                "",
+            ),
+            ("application/json", "application/json", "{\"kind\":"),
+            ("text/html", "application/json", "{\n  \"kind\":"),
+        ] {
+            let mut request = Request::get("/who").header("Accept", accept);
+            if !token.is_empty() {
+                request = request.header("Authorization", format!("Bearer {token}"));
+            }
+            let response = chain.handle(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(response.status(), code, "{accept}");
+            assert_eq!(response.headers()["content-type"], served, "{accept}");
+            let body = text(response).await;
+            assert!(body.starts_with(begin) && body.contains("Failure"), "{accept}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn nobody_who_could_tell_means_no() {
     let chain = chain(Limits::default(), Reviews(Arc::default(), Answer::Down));
     let response = send(&chain, "/who").await;
