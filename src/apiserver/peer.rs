@@ -33,6 +33,8 @@ pub struct Subject {
     /// Empty when it has none.
     pub common_name: String,
     pub organisations: Vec<String>,
+    /// What the subject says of the user's uid; an error when it cannot be told.
+    pub uid: Result<Option<String>, String>,
     /// SHA-256 of the whole certificate, in hexadecimal digits.
     pub fingerprint: String,
     /// When it ends.

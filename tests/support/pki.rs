@@ -49,6 +49,17 @@ impl Ca {
         self.issue_odd(name, organisations, Odd::default())
     }
 
+    /// Its subject holds the user's uid, as Kubernetes reads it.
+    pub(crate) fn issue_with_uid(&self, name: &str, uid: &str) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let mut params = named(name, &[]);
+        let r#type = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+        params.distinguished_name.push(r#type, uid);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Identity { chain: vec![certificate.der().clone()], key }
+    }
+
     /// For a server of these names and addresses, which may also call others.
     pub(crate) fn serving(&self, names: &[String]) -> Pem {
         let key = KeyPair::generate().unwrap();

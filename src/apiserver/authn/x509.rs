@@ -18,13 +18,19 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use sha2::{Digest, Sha256};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::{
+    der_parser::{Oid, oid},
+    prelude::{AttributeTypeAndValue, FromDer, X509Certificate, X509Name},
+};
 
 use super::{Identified, Rejected, User, well_known};
 use crate::apiserver::peer::{PoolId, Presented, Subject, Verdict};
 
 /// What is said of a chain that none of the CAs issued.
 const STRANGER: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+
+/// The uid in a subject (Kubernetes' arc, `AllowParsingUserUIDFromCertAuth`).
+const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// Pools that were made.
 static POOLS: AtomicU64 = AtomicU64::new(0);
@@ -124,19 +130,31 @@ fn read(leaf: &CertificateDer<'_>) -> Result<Subject, String> {
     Ok(Subject {
         common_name: common_name.unwrap_or_default().to_owned(),
         organisations: organisations.map(str::to_owned).collect(),
+        uid: uid(names),
         fingerprint: hex(&Sha256::digest(leaf)),
         until: end(&certificate).ok_or("it ends before 1970")?,
     })
 }
 
-/// The user of a client certificate: its common name, its organisations as groups. A subject
-/// without a common name is nobody. `left`: seconds that certificates have yet.
+/// One text at most.
+fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
+    let texts = names.iter_by_oid(&UID).map(AttributeTypeAndValue::as_str);
+    let texts = texts.collect::<Result<Vec<_>, _>>();
+    let texts = texts.map_err(|error| format!("the uid in its subject is no text: {error}"))?;
+    match texts[..] {
+        [] | [""] => Ok(None),
+        [uid] => Ok(Some(uid.to_owned())),
+        _ => Err(format!("its subject has several uids: {texts:?}")),
+    }
+}
+
+/// The user of a client certificate: its common name, its organisations as groups, and the uid that
+/// its subject may hold. A subject without a common name is nobody. `left`: seconds that certificates have yet.
 pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented, left: &Histogram) -> Identified {
     let Some(pool) = pool.filter(|_| !chain.is_empty()) else { return Ok(None) };
     pool.verify(chain).map_err(Rejected::ClientCertificate)?;
-    let Some(Subject { common_name, organisations, fingerprint, until }) = subject(chain)? else {
-        return Ok(None);
-    };
+    let Some(subject) = subject(chain)? else { return Ok(None) };
+    let Subject { common_name, organisations, uid, fingerprint, until } = subject;
     if let Ok(time) = until.duration_since(SystemTime::now()) {
         left.observe(time.as_secs_f64());
     }
@@ -146,7 +164,8 @@ pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented, left: &Histog
     let credential = format!("X509SHA256={fingerprint}");
     let extra = BTreeMap::from([(well_known::CREDENTIAL_ID.to_owned(), vec![credential])]);
     let (name, groups) = (common_name.clone(), organisations.clone());
-    Ok(Some(User { name, uid: None, groups, extra }))
+    let uid = uid.clone().map_err(Rejected::Unreadable)?;
+    Ok(Some(User { name, uid, groups, extra }))
 }
 
 fn parse<'a>(leaf: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
@@ -159,4 +178,42 @@ fn hex(bytes: &[u8]) -> String {
         write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UTF8: u8 = 12;
+    const INTEGER: u8 = 2;
+
+    /// A value of ASN.1 that is shorter than 128 bytes.
+    fn asn1(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(content.len()).unwrap();
+        [&[tag, length], content].concat()
+    }
+
+    #[test]
+    fn a_subject_holds_one_uid_as_a_text_or_none() {
+        let oid = asn1(6, UID.as_bytes());
+        for (uids, expected) in [
+            (vec![], Ok(None)),
+            (vec![(UTF8, "")], Ok(None)),
+            (vec![(UTF8, "u-1")], Ok(Some("u-1".to_owned()))),
+            (vec![(UTF8, "a"), (UTF8, "b")], Err("its subject has several uids: [\"a\", \"b\"]")),
+            (vec![(INTEGER, "\x07")], Err("the uid in its subject is no text: ")),
+        ] {
+            let sets = uids.iter().map(|(tag, text)| {
+                let pair = [oid.clone(), asn1(*tag, text.as_bytes())].concat();
+                asn1(0x31, &asn1(0x30, &pair))
+            });
+            let der = asn1(0x30, &sets.collect::<Vec<_>>().concat());
+            let (_, names) = X509Name::from_der(&der).unwrap();
+            match (uid(&names), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{uids:?}"),
+                (Err(found), Err(expected)) => assert!(found.starts_with(expected), "{found}"),
+                (found, _) => panic!("{uids:?}: {found:?}"),
+            }
+        }
+    }
 }

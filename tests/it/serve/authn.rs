@@ -219,6 +219,10 @@ async fn a_client_certificate_names_a_user_and_itself() {
     assert_eq!((user.name.as_str(), user.uid.as_deref()), ("jane", None));
     let credential = user.extra("authentication.kubernetes.io/credential-id");
     assert_eq!(credential, Some(format!("X509SHA256={hex}").as_str()));
+    // The subject may hold the user's uid.
+    let presented = Presented::new(WORLD.clients.issue_with_uid("jane", "u-1").chain);
+    let user = authenticator.authenticate(&presented, &mut HeaderMap::new()).await.unwrap();
+    assert_eq!(user.uid.as_deref(), Some("u-1"));
     // Without a common name it is nobody's, and who shows it is not anonymous either.
     let nameless = WORLD.clients.issue("", &["dev"]);
     assert_eq!(who(&authenticator, Some(&nameless), "").await, "-");
