@@ -7,7 +7,9 @@
 pub mod embedded;
 pub mod etcd;
 pub mod kubernetes;
+mod standing;
 pub mod timed;
+mod wanted;
 
 use std::{fmt, pin::Pin};
 
@@ -202,6 +204,16 @@ pub enum Error {
     /// What answers is not what was opened. Nothing that it says about an object may be believed.
     #[error("the store was lost or replaced: {reason}")]
     Replaced { reason: String },
+}
+
+impl Error {
+    /// Fills in how large the value was, which a store that refuses one does not say.
+    fn of_value(self, size: usize) -> Self {
+        match self {
+            Self::TooLarge { .. } => Self::TooLarge { size },
+            other => other,
+        }
+    }
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,16 +1,17 @@
 //! A store in etcd, for any number of API servers.
 //!
 //! Owns the shapes of the requests. One object is read or written by one transaction that also
-//! looks at the id of the store (`standing`), so kine, which answers only Kubernetes' own shapes,
+//! looks at the id of the store (`identity`), so kine, which answers only Kubernetes' own shapes,
 //! is no etcd for this. Nothing is retried here: whether a write that was not answered happened
 //! is known to nobody, and readers have their own patience. The connection is made when it is
 //! first needed and made again by itself.
 
 mod compaction;
 mod connect;
-mod standing;
+mod identity;
 mod version;
 mod watch;
+mod witness;
 
 use std::{
     sync::{
@@ -26,16 +27,16 @@ use etcd_client::{
     TxnResponse,
 };
 use futures::future::BoxFuture;
-use tokio::{sync::watch as latest, time::timeout};
+use tokio::time::timeout;
 
-use self::standing::{Standing, Witness};
+use self::witness::{Latest, Witness};
 pub use self::{
     compaction::COMPACTION_INTERVAL,
     connect::{Config, ConnectError, Tls},
 };
 use super::{
     Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
-    WatchStream,
+    WatchStream, standing::Standing, wanted::Wanted,
 };
 
 /// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
@@ -69,10 +70,11 @@ pub struct Etcd {
     /// Before every key: `/registry/navigator.jetstack.io/`.
     root: String,
     standing: Arc<Standing>,
+    /// Of this process.
+    written: Arc<Latest>,
     /// Creations and deletions that were acknowledged.
     births_and_deaths: Arc<AtomicU64>,
-    /// The latest revision that somebody waits for watches to reach.
-    wanted: latest::Sender<Revision>,
+    wanted: Wanted,
 }
 
 impl Etcd {
@@ -84,9 +86,10 @@ impl Etcd {
         Ok(Self {
             client,
             root,
-            standing: Arc::default(),
+            standing: Arc::new(Standing::of("etcd")),
+            written: Arc::default(),
             births_and_deaths: Arc::default(),
-            wanted: latest::Sender::default(),
+            wanted: Wanted::default(),
         })
     }
 
@@ -132,7 +135,7 @@ impl Etcd {
     /// the one that was opened and has what it had.
     async fn write(&self, key: &Key, expected: Revision, then: Write) -> Result<Revision> {
         self.standing.whole()?;
-        let mut witness = self.standing.witness();
+        let mut witness = self.written.witness(self.standing.latest());
         loop {
             if witness.is_none() {
                 self.verify(ANSWER_WITHIN).await?;
@@ -176,7 +179,8 @@ impl Etcd {
             if let Some(sign) = self.standing.went_back(Revision(asked.0 + 1), now) {
                 return Err(self.refused(sign).await);
             }
-            self.standing.wrote(matches!(then, Write::Put(_)).then_some(path), now);
+            self.standing.reached(now);
+            self.written.wrote(matches!(then, Write::Put(_)).then_some(path), now);
             return Ok(Attempt::Done(now));
         }
         let [found, id] = <[_; 2]>::try_from(gets(&answer)).unwrap_or_default();
@@ -312,7 +316,7 @@ impl Storage for Etcd {
         Box::pin(async move {
             let size = value.len();
             let created = self.write(key, Revision(0), Write::Put(value)).await;
-            let created = created.map_err(|error| sized(error, size))?;
+            let created = created.map_err(|error| error.of_value(size))?;
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
             Ok(created)
         })
@@ -327,7 +331,7 @@ impl Storage for Etcd {
         Box::pin(async move {
             let size = value.len();
             let changed = self.change(key, expected, Write::Put(value)).await;
-            changed.map_err(|error| sized(error, size))
+            changed.map_err(|error| error.of_value(size))
         })
     }
 
@@ -377,23 +381,13 @@ impl Storage for Etcd {
     }
 
     fn request_progress(&self, revision: Revision) {
-        self.wanted.send_if_modified(|wanted| {
-            let more = revision > *wanted;
-            *wanted = revision.max(*wanted);
-            more
-        });
+        self.wanted.raise(revision);
     }
 
     fn id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(async move {
-            let Sight { id, revision: _, other, lost } = self.sight().await?;
-            match (other.or(lost.map(|lost| lost.why)), id) {
-                (None, Some(id)) => Ok(id),
-                (reason, _) => {
-                    let reason = reason.unwrap_or_else(|| standing::NO_ID.to_owned());
-                    Err(Error::Replaced { reason })
-                }
-            }
+            let sight = self.sight().await?;
+            self.standing.id_of(sight)
         })
     }
 
@@ -475,11 +469,4 @@ fn failed(error: etcd_client::Error) -> Error {
         }
     }
     Error::Unavailable { source: Box::new(error) }
-}
-
-fn sized(error: Error, size: usize) -> Error {
-    match error {
-        Error::TooLarge { .. } => Error::TooLarge { size },
-        error => error,
-    }
 }

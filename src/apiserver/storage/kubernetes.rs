@@ -11,7 +11,6 @@ mod connect;
 mod identity;
 mod lists;
 mod object;
-mod standing;
 mod watch;
 
 use std::{
@@ -26,14 +25,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch as latest};
+use tokio::sync::Semaphore;
 use tracing::debug;
 
 pub use self::connect::{Config, ConnectError};
-use self::{ask::unavailable, lists::Listing, object::Stored, standing::Standing};
+use self::{ask::unavailable, lists::Listing, object::Stored};
 use super::{
     Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
-    WatchStream,
+    WatchStream, standing::Standing, wanted::Wanted,
 };
 use crate::{
     engine::stored_object::{GROUP, PLURAL, VERSION},
@@ -58,8 +57,7 @@ pub struct Kubernetes {
     base: String,
     standing: Arc<Standing>,
     shared: Arc<Shared>,
-    /// The latest revision that somebody waits for watches to reach.
-    wanted: latest::Sender<Revision>,
+    wanted: Wanted,
 }
 
 /// What all clones share.
@@ -84,7 +82,7 @@ impl Kubernetes {
         Ok(Self {
             client,
             base: format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"),
-            standing: Arc::default(),
+            standing: Arc::new(Standing::of("kube-apiserver")),
             shared: Arc::new(Shared {
                 turns: Semaphore::new(TOGETHER),
                 floor: AtomicU64::new(0),
@@ -92,7 +90,7 @@ impl Kubernetes {
                 beat: tokio::sync::Mutex::default(),
                 kept: Mutex::default(),
             }),
-            wanted: latest::Sender::default(),
+            wanted: Wanted::default(),
         })
     }
 
@@ -184,13 +182,6 @@ fn path(key: &Key) -> String {
     format!("/{}", object::name(key))
 }
 
-fn sized(error: Error, size: usize) -> Error {
-    match error {
-        Error::TooLarge { .. } => Error::TooLarge { size },
-        error => error,
-    }
-}
-
 impl Storage for Kubernetes {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
@@ -208,7 +199,7 @@ impl Storage for Kubernetes {
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             let created = self.put_new(key, &value).await;
-            let created = created.map_err(|error| sized(error, value.len()))?;
+            let created = created.map_err(|error| error.of_value(value.len()))?;
             self.shared.births_and_deaths.fetch_add(1, Ordering::SeqCst);
             Ok(created)
         })
@@ -223,7 +214,7 @@ impl Storage for Kubernetes {
         Box::pin(async move {
             let object = object::live(key, &value, Some(expected));
             let updated = self.change(key, expected, &object).await;
-            updated.map_err(|error| sized(error, value.len()))
+            updated.map_err(|error| error.of_value(value.len()))
         })
     }
 
@@ -264,23 +255,13 @@ impl Storage for Kubernetes {
     }
 
     fn request_progress(&self, revision: Revision) {
-        self.wanted.send_if_modified(|wanted| {
-            let more = revision > *wanted;
-            *wanted = revision.max(*wanted);
-            more
-        });
+        self.wanted.raise(revision);
     }
 
     fn id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(async move {
-            let Sight { id, revision: _, other, lost } = self.sight().await?;
-            match (other.or(lost.map(|lost| lost.why)), id) {
-                (None, Some(id)) => Ok(id),
-                (reason, _) => {
-                    let reason = reason.unwrap_or_else(|| standing::NO_ID.to_owned());
-                    Err(Error::Replaced { reason })
-                }
-            }
+            let sight = self.sight().await?;
+            self.standing.id_of(sight)
         })
     }
 

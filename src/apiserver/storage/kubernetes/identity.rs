@@ -18,7 +18,6 @@ use super::{
     ANSWER_WITHIN, Kubernetes,
     ask::unavailable,
     object::{self, DELETED, List, Mark, STORE, Stored},
-    standing::NO_ID,
 };
 
 /// Revisions that are skipped one write at a time: some ten seconds' worth.
@@ -48,7 +47,7 @@ impl Kubernetes {
         if made.status != StatusCode::CONFLICT {
             made.revision()?;
         }
-        let found = self.found().await?.ok_or_else(Self::absent)?;
+        let found = self.found().await?.ok_or_else(|| self.standing.absent())?;
         if found.mark.floor == 0 {
             self.raise_floor(found.revision).await?;
         }
@@ -66,10 +65,6 @@ impl Kubernetes {
             self.purge(&object.key()?, object.revision()?).await;
         }
         Ok(())
-    }
-
-    fn absent() -> Error {
-        Error::Replaced { reason: NO_ID.to_owned() }
     }
 
     /// Reads the object of the store.
@@ -170,7 +165,8 @@ impl Kubernetes {
     /// Changes what the store says of itself, until nobody comes between.
     pub(super) async fn change_mark(&self, change: impl Fn(&mut Mark) -> bool) -> Result<()> {
         for _ in 0..TRIES {
-            let Found { mut mark, revision } = self.found().await?.ok_or_else(Self::absent)?;
+            let Found { mut mark, revision } =
+                self.found().await?.ok_or_else(|| self.standing.absent())?;
             if !change(&mut mark) {
                 return Ok(());
             }

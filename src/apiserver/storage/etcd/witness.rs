@@ -1,0 +1,32 @@
+//! The latest write of this process: what a store that lost its latest writes lacks.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::super::Revision;
+
+/// A key, and a revision at or after which it was last written.
+#[derive(Clone)]
+pub(super) struct Witness {
+    pub(super) path: String,
+    pub(super) written: Revision,
+}
+
+/// None when the latest write was a deletion, or another process's.
+#[derive(Default)]
+pub(super) struct Latest(Mutex<Option<Witness>>);
+
+impl Latest {
+    /// A write that must be there still, if none after it is known of up to `latest`.
+    pub(super) fn witness(&self, latest: Revision) -> Option<Witness> {
+        let witness = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        witness.clone().filter(|witness| witness.written >= latest)
+    }
+
+    /// The store took a write at `revision`: of the key at `path`, or a deletion.
+    pub(super) fn wrote(&self, path: Option<String>, revision: Revision) {
+        let mut witness = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if witness.as_ref().is_none_or(|witness| witness.written < revision) {
+            *witness = path.map(|path| Witness { path, written: revision });
+        }
+    }
+}

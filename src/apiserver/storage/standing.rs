@@ -1,0 +1,130 @@
+//! What a process knows of a store that others can change: is what answers the one that it opened?
+//!
+//! etcd, also the one below a kube-apiserver, can lose its data under a running server, be restored
+//! from a backup, or make room for another one at the same address. Each of them says of an object
+//! that it lacks that there is none, and Kubernetes' garbage collector believes it. So a store has
+//! an id, made once, and revisions never go back. This owns the comparison of both; how they are
+//! asked for is the store's.
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use super::{Alarm, Error, Loss, Result, Revision, Sight};
+
+pub(super) struct Standing {
+    /// Who answers, as messages name it.
+    who: &'static str,
+    /// Absent until the store is opened: then nothing is compared.
+    id: OnceLock<String>,
+    /// How it showed that writes were lost. A lost store that is written to soon looks whole.
+    lost: OnceLock<Loss>,
+    /// The latest revision that this store, and certainly no other, has shown.
+    latest: AtomicU64,
+    alarm: OnceLock<Alarm>,
+}
+
+impl Standing {
+    pub(super) fn of(who: &'static str) -> Self {
+        Self {
+            who,
+            id: OnceLock::new(),
+            lost: OnceLock::new(),
+            latest: AtomicU64::new(0),
+            alarm: OnceLock::new(),
+        }
+    }
+
+    /// The store that was found first stays the one that is meant.
+    pub(super) fn open(&self, id: String) -> String {
+        self.id.get_or_init(|| id).clone()
+    }
+
+    /// The id that every answer must come with; absent until the store is opened.
+    pub(super) fn id(&self) -> Option<&str> {
+        self.id.get().map(String::as_str)
+    }
+
+    pub(super) fn latest(&self) -> Revision {
+        Revision(self.latest.load(Ordering::SeqCst))
+    }
+
+    /// The store that was opened has shown `revision`.
+    pub(super) fn reached(&self, revision: Revision) {
+        self.latest.fetch_max(revision.0, Ordering::SeqCst);
+    }
+
+    /// Refuses a store that is known to have lost writes.
+    pub(super) fn whole(&self) -> Result<()> {
+        match self.lost.get() {
+            Some(lost) => Err(self.replaced(lost.why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// How an answer at `now`, which can show no revision below `least`, is a sign of loss.
+    pub(super) fn went_back(&self, least: Revision, now: Revision) -> Option<Loss> {
+        let (who, reached) = (self.who, self.latest());
+        (self.id.get().is_some() && now < least).then(|| {
+            let why = format!(
+                "{who} answered at revision {now} and was at {reached} before: it was wiped or \
+                 restored"
+            );
+            Loss { why, reached }
+        })
+    }
+
+    /// Remembers the first sign that the store lost writes, until the process ends.
+    pub(super) fn lost(&self, sign: Option<Loss>) -> Option<Loss> {
+        if let Some(sign) = sign {
+            drop(self.lost.set(sign));
+        }
+        self.lost.get().cloned()
+    }
+
+    /// How the store that was found is not the one that was opened.
+    pub(super) fn differs(&self, found: Option<&str>) -> Option<String> {
+        let who = self.who;
+        match (self.id(), found) {
+            (None, _) => None,
+            (Some(known), Some(found)) if known == found => None,
+            (Some(known), Some(found)) => {
+                Some(format!("{who} holds the store {found:?}, not {known:?} as before"))
+            }
+            (Some(known), None) => Some(format!("{}, where {known:?} was", self.nothing())),
+        }
+    }
+
+    /// What to say where no store was ever made.
+    fn nothing(&self) -> String {
+        format!("{} holds no store of ours", self.who)
+    }
+
+    /// The error for a store that was never made.
+    pub(super) fn absent(&self) -> Error {
+        Error::Replaced { reason: self.nothing() }
+    }
+
+    /// The id of what was seen, unless it is known that it was lost or replaced.
+    pub(super) fn id_of(&self, sight: Sight) -> Result<String> {
+        let Sight { id, revision: _, other, lost } = sight;
+        match other.or(lost.map(|lost| lost.why)) {
+            Some(reason) => Err(Error::Replaced { reason }),
+            None => id.ok_or_else(|| self.absent()),
+        }
+    }
+
+    /// Tells who must know before the caller gets its answer.
+    pub(super) fn replaced(&self, reason: String) -> Error {
+        if let Some(alarm) = self.alarm.get() {
+            alarm(&reason);
+        }
+        Error::Replaced { reason }
+    }
+
+    pub(super) fn on_replaced(&self, alarm: Alarm) {
+        // One guard watches over a store; a second one would be told nothing.
+        drop(self.alarm.set(alarm));
+    }
+}

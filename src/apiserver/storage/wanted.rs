@@ -1,0 +1,24 @@
+//! How far somebody waits for watches to come.
+
+use tokio::sync::watch;
+
+use super::Revision;
+
+/// The latest revision that is waited for. Clones are one.
+#[derive(Clone, Default)]
+pub(super) struct Wanted(watch::Sender<Revision>);
+
+impl Wanted {
+    /// Wakes watches that have not come to `revision`, unless a later one is waited for already.
+    pub(super) fn raise(&self, revision: Revision) {
+        self.0.send_if_modified(|wanted| {
+            let more = revision > *wanted;
+            *wanted = revision.max(*wanted);
+            more
+        });
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Revision> {
+        self.0.subscribe()
+    }
+}
