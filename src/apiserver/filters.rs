@@ -5,6 +5,7 @@
 //! from the outside in.
 
 mod deadline;
+mod goaway;
 mod impersonation;
 mod inflight;
 mod to_its_end;
@@ -20,20 +21,21 @@ use std::{
 
 use axum::{Router, body::Body, response::IntoResponse};
 use futures::FutureExt;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tracing::{debug, error, warn};
 
 pub use deadline::{Deadline, Deadlines};
+pub use goaway::{Goaway, LastAnswer};
 pub use inflight::Limits;
 pub use warnings::Warnings;
 
 use self::{impersonation::Wanted, inflight::Inflight, to_its_end::ToItsEnd};
 use super::{
     audit::{Audit, Incoming, Trail},
-    authn::{Authenticator, Rejected, TokenError, User},
+    authn::{Authenticator, Rejected, TokenError, User, well_known},
     authz::Authorizer,
     body::guarded,
     latency::{self, Layer},
@@ -75,6 +77,13 @@ enum Recording {
     Yes(Box<Audit>),
 }
 
+/// What was found out about a request on its way.
+struct Found {
+    recording: Recording,
+    /// It is nobody's, or nobody's who could be told.
+    stranger: bool,
+}
+
 /// The filters around a router.
 pub struct Chain {
     installed: OnceLock<Installed>,
@@ -82,6 +91,7 @@ pub struct Chain {
     drain: Shutdown,
     inflight: Inflight,
     deadlines: Deadlines,
+    goaway: Goaway,
     audit: Option<Arc<Trail>>,
     metrics: Arc<Metrics>,
     instead: Instead,
@@ -107,6 +117,7 @@ impl Chain {
             drain,
             inflight,
             deadlines,
+            goaway: Goaway::default(),
             audit: audit.map(Arc::new),
             metrics,
             instead: |_| None,
@@ -119,6 +130,12 @@ impl Chain {
     #[must_use]
     pub fn instead_of_upgrades(self, instead: Instead) -> Self {
         Self { instead, ..self }
+    }
+
+    /// Ends HTTP/2 connections now and then.
+    #[must_use]
+    pub fn going_away(self, goaway: Goaway) -> Self {
+        Self { goaway, ..self }
     }
 
     /// Traces requests.
@@ -176,16 +193,17 @@ impl Chain {
         extensions.insert(Arc::clone(&info));
         extensions.insert(warnings.clone());
 
+        let http2 = request.version() == Version::HTTP_2;
         let incoming = Incoming { info: &info, id: &id, received };
-        let mut recording = Recording::NotYet;
-        let handled = self.within_deadline(&mut request, incoming, &mut recording);
+        let mut found = Found { recording: Recording::NotYet, stranger: false };
+        let handled = self.within_deadline(&mut request, incoming, &mut found);
         let mut response = match AssertUnwindSafe(handled).catch_unwind().await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => respond_error(request.headers(), &info.query, &error),
             Err(panic) => {
                 self.metrics.panics.inc();
                 error!(path = info.path, verb = info.verb(), "A handler panicked");
-                if let Recording::Yes(audit) = mem::replace(&mut recording, Recording::No) {
+                if let Recording::Yes(audit) = mem::replace(&mut found.recording, Recording::No) {
                     audit.panicked(panic).await;
                 }
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
@@ -193,33 +211,37 @@ impl Chain {
             }
         };
         finish(&mut response, &id, &warnings);
-        if let (Recording::NotYet, Some(trail)) = (&recording, &self.audit) {
-            return match Audit::begin(trail, incoming, &mut request, None) {
-                Some(audit) => audit.refuse(response).await,
-                None => response,
-            };
+        let mut response = match (found.recording, &self.audit) {
+            (Recording::Yes(audit), _) => audit.complete(response).await,
+            (Recording::NotYet, Some(trail)) => {
+                match Audit::begin(trail, incoming, &mut request, None) {
+                    Some(audit) => audit.refuse(response).await,
+                    None => response,
+                }
+            }
+            (Recording::NotYet | Recording::No, _) => response,
+        };
+        if http2 && (found.stranger || self.goaway.strikes()) {
+            response.extensions_mut().insert(LastAnswer);
         }
-        match recording {
-            Recording::Yes(audit) => audit.complete(response).await,
-            Recording::NotYet | Recording::No => response,
-        }
+        response
     }
 
     async fn within_deadline(
         &self,
         request: &mut Request<Body>,
         incoming: Incoming<'_>,
-        recording: &mut Recording,
+        found: &mut Found,
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         if request.method() == Method::CONNECT || request.headers().contains_key(header::UPGRADE) {
             return Ok(refuse_upgrade((self.instead)(info)));
         }
         let Some(limit) = self.deadlines.of(info)? else {
-            return self.authenticated(request, incoming, recording).await;
+            return self.authenticated(request, incoming, found).await;
         };
         request.extensions_mut().insert(Deadline(Instant::now() + limit.after));
-        let handled = self.authenticated(request, incoming, recording);
+        let handled = self.authenticated(request, incoming, found);
         if let Ok(outcome) = tokio::time::timeout(limit.after, handled).await {
             return outcome;
         }
@@ -232,7 +254,7 @@ impl Chain {
         &self,
         request: &mut Request<Body>,
         incoming: Incoming<'_>,
-        recording: &mut Recording,
+        found: &mut Found,
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         if self.drain.is_triggered() && info.path == "/readyz" {
@@ -252,12 +274,15 @@ impl Chain {
                 return Err(self.inflight.refuse(info));
             }
             Err(error) => {
+                found.stranger = true;
                 debug!(error = %chain(&error), path = info.path, "Unauthorized");
                 return Err(ApiError::unauthorized());
             }
         };
+        found.stranger = user.name == well_known::ANONYMOUS;
         let begun = traced::begin(&self.traces, request, incoming, &user);
-        let outcome = begun.within(self.known(user, installed, request, incoming, recording)).await;
+        let known = self.known(user, installed, request, incoming, &mut found.recording);
+        let outcome = begun.within(known).await;
         match outcome {
             Ok(response) => Ok(begun.over(response)),
             Err(error) => {

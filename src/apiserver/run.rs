@@ -24,7 +24,7 @@ use super::{
         files::{Contents, Files, FilesError},
         own::{Own, OwnError},
     },
-    filters::{Chain, Deadlines, Installed, Limits},
+    filters::{Chain, Deadlines, Goaway, Installed, Limits},
     handlers::{self, AppState},
     identity::{self, Guard},
     kubernetes,
@@ -68,6 +68,7 @@ pub struct Config {
     pub admission: AdmissionPlugins,
     pub limits: Limits,
     pub deadlines: Deadlines,
+    pub goaway: Goaway,
     /// How long to serve on after shutdown was asked for.
     pub shutdown_delay: Duration,
 }
@@ -168,7 +169,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
         rt.readiness().clone(),
         drain.clone(),
     );
-    let chain = Arc::new(chain.tracing(traces));
+    let chain = Arc::new(chain.going_away(config.goaway).tracing(traces));
     let tls = serve::server_config(Arc::clone(&serving) as _, &config.spoken);
     let drained = listen(listener, tls, &chain, &metrics, &rt, &closing);
 

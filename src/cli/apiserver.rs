@@ -22,7 +22,7 @@ use crate::{
     apiserver::{
         self,
         certs::files::Files,
-        filters::{Deadlines, Limits},
+        filters::{Deadlines, Goaway, Limits},
         run::Config,
         serve::{Spoken, Version, cipher_suite},
     },
@@ -192,6 +192,21 @@ struct LimitArgs {
         default_value_t = Limits::default().mutating
     )]
     max_mutating_requests_inflight: usize,
+    /// Part of all requests after which an HTTP/2 connection ends, 0 to 0.02, so that clients
+    /// spread over several replicas behind a load balancer. What is under way is answered. 0.001
+    /// is a start.
+    #[arg(
+        long,
+        value_name = "CHANCE",
+        env = "NAVIGATOR_GOAWAY_CHANCE",
+        default_value = "0",
+        value_parser = goaway
+    )]
+    goaway_chance: Goaway,
+}
+
+fn goaway(text: &str) -> Result<Goaway, String> {
+    Goaway::new(text.parse().map_err(|_| format!("{text:?} is no number"))?)
 }
 
 /// Whole or decimal seconds, with or without `s`.
@@ -275,6 +290,7 @@ fn config(args: Args) -> Result<Config, String> {
         shutdown_delay_duration,
         max_requests_inflight,
         max_mutating_requests_inflight,
+        goaway_chance,
     } = limits;
     if namespace.is_empty() || namespace.contains('/') {
         return Err(format!("--namespace: {namespace:?} is no name of a namespace"));
@@ -303,6 +319,7 @@ fn config(args: Args) -> Result<Config, String> {
         admission: admission.plugins()?,
         limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
         deadlines: Deadlines { request: request_timeout },
+        goaway: goaway_chance,
         shutdown_delay: shutdown_delay_duration,
     })
 }

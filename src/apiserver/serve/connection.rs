@@ -18,7 +18,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpStream, time::MissedTickBehavior};
+use tokio::{net::TcpStream, sync::Notify, time::MissedTickBehavior};
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, error};
 
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     apiserver::{
-        filters::Chain,
+        filters::{Chain, LastAnswer},
         peer::{Peer, Presented},
     },
     runtime::Shutdown,
@@ -80,13 +80,18 @@ pub(super) async fn run(
     let certificates = certificates.iter().map(|der| der.clone().into_owned()).collect();
     let peer = Peer { address, certificates: Arc::new(Presented::new(certificates)) };
 
+    let last = Arc::new(Notify::new());
     let service = {
-        let used = Arc::clone(used);
+        let (used, last) = (Arc::clone(used), Arc::clone(&last));
         service_fn(move |mut request: Request<Incoming>| {
             let (chain, in_use) = (Arc::clone(&chain), InUse::new(&used));
+            let last = Arc::clone(&last);
             request.extensions_mut().insert(peer.clone());
             async move {
                 let response: Response<Body> = chain.handle(request.map(Body::new)).await;
+                if response.extensions().get::<LastAnswer>().is_some() {
+                    last.notify_one();
+                }
                 Ok::<_, Infallible>(response.map(|body| Paced::new(body, pace(), in_use)))
             }
         })
@@ -105,14 +110,14 @@ pub(super) async fn run(
                 .max_pending_accept_reset_streams(PENDING_RESETS)
                 .keep_alive_interval(PING)
                 .keep_alive_timeout(PING_ANSWER);
-            until_done(builder.serve_connection(io, service), used, &drain).await
+            until_done(builder.serve_connection(io, service), used, &last, &drain).await
         } else {
             let mut builder = http1::Builder::new();
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
                 .max_buf_size(H1_BUFFER);
-            until_done(builder.serve_connection(io, service), used, &drain).await
+            until_done(builder.serve_connection(io, service), used, &last, &drain).await
         }
     };
     match AssertUnwindSafe(served).catch_unwind().await {
@@ -122,9 +127,9 @@ pub(super) async fn run(
     }
 }
 
-/// Drives a connection. It is asked to end when the process drains or when it has been without
-/// a request for long. One that never had any is cut.
-async fn until_done(connection: impl Drain, used: &Use, drain: &Shutdown) -> Hyper {
+/// Drives a connection. It is asked to end when the process drains, after its last answer, or when
+/// it has been without a request for long. One that never had any is cut.
+async fn until_done(connection: impl Drain, used: &Use, last: &Notify, drain: &Shutdown) -> Hyper {
     let mut connection = pin!(connection);
     let mut ending = false;
     let mut idle = Duration::ZERO;
@@ -134,10 +139,14 @@ async fn until_done(connection: impl Drain, used: &Use, drain: &Shutdown) -> Hyp
     let mut first_request = pin!(tokio::time::sleep(FIRST_REQUEST));
     let mut expected = true;
     loop {
-        // Neither a tick nor the drain signal is lost by being dropped.
+        // Neither a tick nor a signal is lost by being dropped.
         tokio::select! {
             done = connection.as_mut() => return done,
             () = drain.triggered(), if !ending => {
+                ending = true;
+                connection.as_mut().drain();
+            }
+            () = last.notified(), if !ending => {
                 ending = true;
                 connection.as_mut().drain();
             }
@@ -224,7 +233,8 @@ mod tests {
     async fn a_connection_that_never_had_a_request_is_cut() {
         let began = Instant::now();
         let mut connection = Scripted::default();
-        until_done(&mut connection, &Use::default(), &Shutdown::new()).await.unwrap();
+        let (used, last) = (Use::default(), Notify::new());
+        until_done(&mut connection, &used, &last, &Shutdown::new()).await.unwrap();
         assert_eq!((began.elapsed(), connection.0), (FIRST_REQUEST, None));
     }
 
@@ -234,8 +244,8 @@ mod tests {
         let (mut connection, used) = (Scripted::default(), Arc::<Use>::default());
         let request = InUse::new(&used);
         let busy = Duration::from_secs(600);
-        let drain = Shutdown::new();
-        let served = until_done(&mut connection, &used, &drain);
+        let (last, drain) = (Notify::new(), Shutdown::new());
+        let served = until_done(&mut connection, &used, &last, &drain);
         let request = async {
             tokio::time::sleep(busy).await;
             drop(request);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::Request;
+use http_body_util::{BodyExt, Full};
 use nix::sys::signal::Signal;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::json;
@@ -137,6 +138,61 @@ async fn one_http2_connection_carries_many_users_each_with_their_own_rights() {
         assert_eq!(reply.status, expected, "{number}: {}", brief(reply));
     }
     assert_eq!(world.kube.reviews("SubjectAccessReview"), 2, "equal questions are asked once");
+}
+
+/// Asks over one HTTP/2 connection until that ends, at most so often. Did it end, and how many
+/// answers came?
+async fn ask_until_the_end(
+    client: &Client,
+    request: impl Fn() -> http::request::Builder,
+    most: usize,
+) -> (bool, Vec<u16>) {
+    let (connection, mut sender) = client.http2().await;
+    #[expect(clippy::disallowed_methods, reason = "ends with the connection")]
+    let connection = tokio::spawn(connection);
+    let mut answers = Vec::new();
+    while answers.len() < most && !connection.is_finished() {
+        let mut request = request().body(Full::default()).unwrap();
+        *request.uri_mut() = format!("https://{SERVICE}{}", request.uri()).parse().unwrap();
+        let Ok(response) = sender.send_request(request).await else { break };
+        answers.push(response.status().as_u16());
+        response.into_body().collect().await.unwrap();
+    }
+    // Less than an idle connection has.
+    let ended = tokio::time::timeout(Duration::from_secs(60), connection);
+    let ended = if answers.len() < most || most == 1 { ended.await.is_ok() } else { false };
+    drop(sender);
+    (ended, answers)
+}
+
+#[tokio::test]
+async fn a_stranger_gets_one_answer_for_each_http2_connection() {
+    let world = World::new().await;
+    world.kube.allow("jane", "list", "pilots");
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let stranger = server.stranger();
+    let nobody = || Request::get("/livez");
+    assert_eq!(ask_until_the_end(&stranger, nobody, 1).await, (true, vec![200]));
+    let unknown = || Request::get(PILOTS).header("authorization", "Bearer unknown");
+    assert_eq!(ask_until_the_end(&stranger, unknown, 1).await, (true, vec![401]));
+    let proxy = Client::new(server.address, Some(&world.proxy()), None);
+    let jane = || as_user(Request::get(PILOTS), "jane");
+    assert_eq!(ask_until_the_end(&proxy, jane, 300).await, (false, vec![200; 300]));
+}
+
+#[tokio::test]
+async fn some_http2_connections_are_ended_by_chance_where_that_was_asked_for() {
+    let world = World::new().await;
+    world.kube.allow("jane", "list", "pilots");
+    let server = world.start("store", &["--goaway-chance=0.02"]);
+    server.until_ready().await;
+    let proxy = Client::new(server.address, Some(&world.proxy()), None);
+    let jane = || as_user(Request::get(PILOTS), "jane");
+    // That many all miss it once in 10^87 times.
+    let (ended, answers) = ask_until_the_end(&proxy, jane, 10_000).await;
+    assert!(ended, "{} answers", answers.len());
+    assert!(answers.iter().all(|status| *status == 200), "{answers:?}");
 }
 
 /// The limits that kube-apiserver has for aggregated servers.
@@ -492,6 +548,7 @@ async fn bad_settings_end_with_64_and_one_line() {
         (with(&["--request-timeout=soon"]), "soon"),
         (with(&["--tls-cert-file=/x"]), "--tls-private-key-file"),
         (with(&["--tls-cert-file=/absent", "--tls-private-key-file=/absent"]), "/absent"),
+        (with(&["--goaway-chance=0.03"]), "0.03 is not from 0 to 0.02"),
         (with(&["--tls-min-version=VersionTLS11"]), "VersionTLS12, VersionTLS13"),
         (
             with(&["--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_RSA_WITH_RC4_128_SHA"]),
