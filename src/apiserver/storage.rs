@@ -110,6 +110,13 @@ impl Prefix {
     pub fn contains(&self, key: &Key) -> bool {
         key.0.starts_with(&self.0)
     }
+
+    /// Keys from the first that is in it to the last: what is not below the second comes after.
+    pub(crate) fn bounds(&self) -> (Key, Key) {
+        // '0' follows '/', with which it ends.
+        let end = self.0.strip_suffix('/').map_or_else(String::new, |path| format!("{path}0"));
+        (Key(self.0.clone()), Key(end))
+    }
 }
 
 fn kind(path: &str) -> [&str; 2] {

@@ -135,14 +135,10 @@ impl State {
         if let Some((key, reason)) = self.broken.iter().find(|(key, _)| range.contains(key)) {
             return Err(Error::Undecodable { key: key.clone(), reason: reason.clone() });
         }
-        let objects = self
-            .objects
-            .range(Key::from_stored(range.as_str().to_owned())..)
-            .take_while(|(key, _)| range.contains(key))
-            .map(|(_, object)| Arc::clone(object))
-            .collect();
+        let (begin, end) = range.bounds();
+        let objects = self.objects.range(begin..end).map(|(_, object)| Arc::clone(object));
         Ok(Listing {
-            objects,
+            objects: objects.collect(),
             revision: self.revision,
             more: false,
             remaining: 0,
@@ -175,32 +171,48 @@ impl State {
                 before.insert(&change.key, previous);
             }
         }
-        let begin = Key::from_stored(range.as_str().to_owned());
-        let begin = match &request.after {
-            Some(after) => Bound::Excluded(after),
-            None => Bound::Included(&begin),
+        let (begin, end) = range.bounds();
+        let mut rest = match &request.after {
+            Some(after) if range.contains(after) => (Bound::Excluded(after), Bound::Excluded(&end)),
+            Some(_) => return None,
+            None => (Bound::Included(&begin), Bound::Excluded(&end)),
         };
-        let changed = before.range::<Key, _>((begin, Bound::Unbounded));
-        let mut changed =
-            changed.filter_map(|(key, previous)| Some((*key, (*previous)?))).peekable();
-        let present = self.objects.range::<Key, _>((begin, Bound::Unbounded));
-        let mut present = present
-            .take_while(|(key, _)| range.contains(key))
+        let mut changed = before
+            .range::<Key, _>(rest)
+            .filter_map(|(key, previous)| Some((*key, (*previous)?)))
+            .peekable();
+        let mut present = self
+            .objects
+            .range::<Key, _>(rest)
             .filter(|(key, _)| !before.contains_key(key))
             .peekable();
-        let mut found = std::iter::from_fn(|| match (changed.peek(), present.peek()) {
+        let found = std::iter::from_fn(|| match (changed.peek(), present.peek()) {
             (Some((one, _)), Some((other, _))) if one < other => changed.next(),
             (_, Some(_)) => present.next(),
             (_, None) => changed.next(),
-        })
-        .map(|(_, object)| object);
-        let objects = found.by_ref().take(request.limit.unwrap_or(usize::MAX)).cloned().collect();
-        let remaining = match request {
-            PageRequest { count: true, .. } => found.count(),
-            PageRequest { limit: None, .. } => 0,
-            PageRequest { .. } => usize::from(found.next().is_some()),
+        });
+        let limit = request.limit.unwrap_or(usize::MAX);
+        let (mut objects, mut more) = (Vec::new(), false);
+        for (key, object) in found {
+            if objects.len() == limit {
+                more = true;
+                break;
+            }
+            rest.0 = Bound::Excluded(key);
+            objects.push(Arc::clone(object));
+        }
+        // No key is looked at: with many objects they lie all over the memory.
+        let remaining = if more && request.count {
+            let changed = before.range::<Key, _>(rest);
+            let changed = changed.map(|(key, previous)| {
+                (usize::from(previous.is_some()), usize::from(self.objects.contains_key(*key)))
+            });
+            let (gone, came) = changed.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            self.objects.range::<Key, _>(rest).count() + gone - came
+        } else {
+            usize::from(more)
         };
-        Some(Listing { objects, revision: at, more: remaining > 0, remaining, from_store: false })
+        Some(Listing { objects, revision: at, more, remaining, from_store: false })
     }
 
     /// What a list of the store showed, without any changes yet.
