@@ -85,6 +85,33 @@ fn operation_ids_are_unique() {
     }
 }
 
+/// Clients that are generated from the documents send a token, and are sorted by tags.
+#[test]
+fn operations_have_the_tag_of_their_version_and_a_token() {
+    let token = json!({
+        "description": "Bearer Token authentication",
+        "in": "header", "name": "authorization", "type": "apiKey",
+    });
+    let old = v2(scheme());
+    assert_eq!(old["securityDefinitions"], json!({"BearerToken": token}));
+    assert_eq!(old["security"], json!([{"BearerToken": []}]));
+    let mut documents = vec![old];
+    for version in Version::ALL {
+        let document = v3(scheme(), version);
+        assert_eq!(document["components"]["securitySchemes"], json!({"BearerToken": token}));
+        documents.push(document);
+    }
+    for document in documents {
+        for (path, item) in document["paths"].as_object().unwrap() {
+            let version = path.split('/').nth(3).unwrap();
+            let expected = format!("navigatorJetstackIo_{version}");
+            for operation in item.as_object().unwrap().values().filter(|value| value.is_object()) {
+                assert_eq!(operation["tags"], json!([expected]), "{path}");
+            }
+        }
+    }
+}
+
 #[test]
 fn lease_is_served_in_v1beta1_only() {
     let served = |version: Version| {
