@@ -11,11 +11,12 @@ mod traced;
 mod watch;
 mod write;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, extract::State as FromState};
 use http::{HeaderMap, Method, Request, Response, request::Parts};
 
+pub use self::watch::LEAST as LEAST_WATCH;
 use self::{metrics::RequestMetrics, objects::Objects};
 use super::{
     admission::{Admit, Remarks},
@@ -59,6 +60,8 @@ struct State {
     discovery: Discovery,
     requests: RequestMetrics,
     metrics: prometheus::Registry,
+    /// How long a watch lasts at least that does not say.
+    least_watch: Duration,
     /// Ends watches.
     shutdown: Shutdown,
 }
@@ -94,8 +97,17 @@ impl AppState {
             discovery: Discovery::new(scheme),
             requests: RequestMetrics::register(rt.metrics(), scheme, counted.requests.clone()),
             metrics: rt.metrics().clone(),
+            least_watch: watch::LEAST,
             shutdown: closing.clone(),
         }))
+    }
+
+    /// How long a watch lasts at least that does not say; not nothing.
+    #[must_use]
+    pub fn watching_at_least(mut self, time: Duration) -> Self {
+        let state = Arc::get_mut(&mut self.0).expect("nobody serves it yet");
+        state.least_watch = time;
+        self
     }
 }
 
@@ -138,6 +150,7 @@ struct Target<'a> {
     subject: Option<&'a Subject>,
     remarks: Remarks,
     guard: &'a Guard,
+    least_watch: Duration,
     shutdown: &'a Shutdown,
     requests: &'a RequestMetrics,
 }
@@ -225,6 +238,7 @@ async fn resource(
         subject: parts.extensions.get::<Subject>(),
         remarks: Remarks::default(),
         guard: &state.guard,
+        least_watch: state.least_watch,
         shutdown: &state.shutdown,
         requests: &state.requests,
     };

@@ -69,6 +69,8 @@ pub struct Config {
     pub limits: Limits,
     pub deadlines: Deadlines,
     pub goaway: Goaway,
+    /// How long a watch lasts at least that does not say; not nothing.
+    pub least_watch: Duration,
     /// How long to serve on after shutdown was asked for.
     pub shutdown_delay: Duration,
 }
@@ -274,7 +276,8 @@ async fn install(
     let admission = admission(config, client, rt);
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
-    let state = AppState::start(scheme, &store, &admission, guard.clone(), metrics, rt, closing);
+    let state = AppState::start(scheme, &store, &admission, guard.clone(), metrics, rt, closing)
+        .watching_at_least(config.least_watch);
     let installed = Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(metrics))),

@@ -23,6 +23,7 @@ use crate::{
         self,
         certs::files::Files,
         filters::{Deadlines, Goaway, Limits},
+        handlers::LEAST_WATCH,
         run::Config,
         serve::{Spoken, Version, cipher_suite},
     },
@@ -167,6 +168,15 @@ struct LimitArgs {
         value_parser = seconds
     )]
     request_timeout: Duration,
+    /// Seconds that a watch lasts at least that does not say how long; at most twice as many, so
+    /// that not all clients come back at once.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "NAVIGATOR_MIN_REQUEST_TIMEOUT",
+        default_value_t = LEAST_WATCH.as_secs()
+    )]
+    min_request_timeout: u64,
     /// Seconds to serve on, not ready, after shutdown was asked for.
     #[arg(
         long,
@@ -287,6 +297,7 @@ fn config(args: Args) -> Result<Config, String> {
     } = listen;
     let LimitArgs {
         request_timeout,
+        min_request_timeout,
         shutdown_delay_duration,
         max_requests_inflight,
         max_mutating_requests_inflight,
@@ -297,6 +308,9 @@ fn config(args: Args) -> Result<Config, String> {
     }
     if request_timeout.is_zero() {
         return Err("--request-timeout: must be more than 0".to_owned());
+    }
+    if min_request_timeout == 0 {
+        return Err("--min-request-timeout: must be more than 0".to_owned());
     }
     if max_requests_inflight == 0 || max_mutating_requests_inflight == 0 {
         return Err("limits of requests in flight must be more than 0".to_owned());
@@ -320,6 +334,7 @@ fn config(args: Args) -> Result<Config, String> {
         limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
         deadlines: Deadlines { request: request_timeout },
         goaway: goaway_chance,
+        least_watch: Duration::from_secs(min_request_timeout),
         shutdown_delay: shutdown_delay_duration,
     })
 }

@@ -29,9 +29,9 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// A watch without `timeoutSeconds` lasts between this and twice as long, so that not all
-/// clients come back at once.
-const LEAST: Duration = Duration::from_secs(1800);
+/// A watch without `timeoutSeconds` lasts between so long and twice as long, so that not all
+/// clients come back at once. Upstream's default of `--min-request-timeout`.
+pub const LEAST: Duration = Duration::from_secs(1800);
 /// Between bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// Lines are gathered until a frame has so many bytes: that of a TLS record.
@@ -50,8 +50,9 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
         Err(error) if matches!(error.code().as_u16(), 400 | 429) => return Err(error),
         outcome => outcome,
     };
+    let least = target.least_watch;
     let timeout =
-        options.timeout.unwrap_or_else(|| LEAST + rand::rng().random_range(Duration::ZERO..LEAST));
+        options.timeout.unwrap_or_else(|| least + rand::rng().random_range(Duration::ZERO..least));
     let mut feed = Feed {
         registry: Arc::clone(registry),
         viewer,

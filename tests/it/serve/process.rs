@@ -195,6 +195,21 @@ async fn some_http2_connections_are_ended_by_chance_where_that_was_asked_for() {
     assert!(answers.iter().all(|status| *status == 200), "{answers:?}");
 }
 
+#[tokio::test]
+async fn a_watch_that_names_no_time_lasts_as_long_as_the_flag_says() {
+    let world = World::new().await;
+    world.kube.allow("jane", "watch", "pilots");
+    let server = world.start("store", &["--min-request-timeout=2"]);
+    server.until_ready().await;
+    let client = Client::new(server.address, Some(&world.proxy()), None);
+    let request = as_user(Request::get(format!("{PILOTS}?watch=1")), "jane");
+    let begun = Instant::now();
+    let watched = client.send(request.body(String::new()).unwrap());
+    let watched = tokio::time::timeout(PATIENCE, watched).await.expect("not half an hour");
+    assert_eq!(watched.unwrap().status, 200);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
 /// The limits that kube-apiserver has for aggregated servers.
 #[tokio::test]
 async fn http2_begins_with_the_limits_of_the_server() {
@@ -548,6 +563,7 @@ async fn bad_settings_end_with_64_and_one_line() {
         (with(&["--request-timeout=soon"]), "soon"),
         (with(&["--tls-cert-file=/x"]), "--tls-private-key-file"),
         (with(&["--tls-cert-file=/absent", "--tls-private-key-file=/absent"]), "/absent"),
+        (with(&["--min-request-timeout=0"]), "--min-request-timeout: must be more than 0"),
         (with(&["--goaway-chance=0.03"]), "0.03 is not from 0 to 0.02"),
         (with(&["--tls-min-version=VersionTLS11"]), "VersionTLS12, VersionTLS13"),
         (
