@@ -337,13 +337,18 @@ struct Ready {
 
 /// An object as caches keep it.
 fn form(kind: &dyn Kind, hub: &Value, owners: Option<&Entries>) -> Result<Form, String> {
-    let fields = kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect();
+    let fields = selectable(kind, hub);
     // What a later release wrote is kept, and not shown.
     if kind.shows_all(hub) {
         Form::new(hub, owners, fields, true)
     } else {
         Form::new(&kind.encode(kind.versions()[0], hub), owners, fields, false)
     }
+}
+
+/// Values of the kind's selectable fields, in their order.
+fn selectable(kind: &dyn Kind, hub: &Value) -> Vec<String> {
+    kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect()
 }
 
 /// A body, understood.

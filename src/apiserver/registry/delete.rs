@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::{
     Call, Object, Page, Registry,
     admitted::{Options, Write},
-    meta,
+    meta, selectable,
 };
 use crate::{
     api::kind::Part,
     apiserver::{
         admission::Operation,
         options::{DeleteOptions, ListOptions, Propagation},
-        selector::Selector,
+        selector::{Facets, Selector},
         status::{ApiError, Result},
         storage,
     },
@@ -45,6 +45,17 @@ impl Registry {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted> {
+        self.delete_selected(call, name, &Selector::default(), options).await
+    }
+
+    /// The same, of an object that is not found unless the selector chooses what is there now.
+    async fn delete_selected(
+        &self,
+        call: &Call<'_>,
+        name: &str,
+        selector: &Selector,
+        options: &DeleteOptions,
+    ) -> Result<Deleted> {
         let key = self.key(call.namespace, name)?;
         // As in an update: what the cache knows is good for a write that the store compares.
         let fresh = options.dry_run || self.asks_webhooks(call, Operation::Delete, Part::Main);
@@ -56,6 +67,12 @@ impl Registry {
                 Some(current) => current,
                 None => self.stored(&key, name).await?.0,
             };
+            if !self.is_selected(&current, selector) {
+                if old {
+                    continue;
+                }
+                return Err(ApiError::not_found(self.resource(), name));
+            }
             match self.check_preconditions(name, &current, options) {
                 Err(_) if old => continue,
                 judged => judged?,
@@ -110,8 +127,9 @@ impl Registry {
         }
     }
 
-    /// Deletes what a selector selects and returns it as it was. Objects that others delete
-    /// meanwhile count as deleted.
+    /// Deletes what a selector selects and returns it as it was listed. Objects that others delete
+    /// meanwhile count as deleted. One that was listed and is not selected any more stays: who may
+    /// delete what a selector chooses must not choose it by a list of the past.
     pub async fn delete_collection(
         &self,
         call: &Call<'_>,
@@ -121,12 +139,18 @@ impl Registry {
     ) -> Result<Page> {
         let page = self.list(call.namespace, selector, list).await?;
         for object in &page.items {
-            match self.delete(call, object.name(), options).await {
+            match self.delete_selected(call, object.name(), selector, options).await {
                 Err(error) if error.reason() != "NotFound" => return Err(error),
                 _ => {}
             }
         }
         Ok(page)
+    }
+
+    fn is_selected(&self, current: &Object, selector: &Selector) -> bool {
+        let hub = &current.hub;
+        selector.is_everything()
+            || selector.matches(&Facets::of(&hub["metadata"], selectable(self.kind, hub)))
     }
 
     /// Seconds that the object stays without finalizers: a deletion can be hastened, not put off.

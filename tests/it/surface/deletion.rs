@@ -120,6 +120,36 @@ async fn a_collection_is_deleted_by_selector_and_returned() {
     assert_eq!(server.get(&pilots()).await.expect(200)["items"], json!([]));
 }
 
+/// Rights may end at a selector, so what was selected once is looked at again.
+#[tokio::test]
+async fn what_a_selector_chose_in_the_past_alone_stays() {
+    let server = Server::start().await;
+    let labelled = |name: &str, app: &str| {
+        let mut body = pilot(name);
+        body["metadata"]["labels"] = json!({"app": app});
+        body
+    };
+    for name in ["relabelled", "recreated", "same"] {
+        server.post(&pilots(), &labelled(name, "x")).await.expect(201);
+    }
+    let listed = server.get(&pilots()).await.expect(200)["metadata"]["resourceVersion"].take();
+    let one = |name: &str| format!("{}/{name}", pilots());
+    let patch = json!({"metadata": {"labels": {"app": "y"}}});
+    let merge = [("content-type", "application/merge-patch+json")];
+    server.send("PATCH", &one("relabelled"), &merge, patch.to_string()).await.expect(200);
+    server.delete(&one("recreated"), &json!({})).await.expect(200);
+    server.post(&pilots(), &labelled("recreated", "y")).await.expect(201);
+    let revision = listed.as_str().unwrap();
+    let past = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
+    let path = format!("{}?labelSelector=app%3Dx&{past}", pilots());
+    let deleted = server.delete(&path, &json!({})).await.expect(200);
+    assert_eq!(deleted["items"].as_array().unwrap().len(), 3, "as it was listed");
+    let left = server.get(&pilots()).await.expect(200);
+    let names: Vec<_> =
+        left["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["name"]).collect();
+    assert_eq!(names, ["recreated", "relabelled"]);
+}
+
 #[tokio::test]
 async fn contradictory_delete_options_are_refused() {
     let server = Server::start().await;
