@@ -113,7 +113,7 @@ pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
 fn terms(text: &str) -> Option<Vec<(&str, bool, String)>> {
     let parts = split_unescaped(text).into_iter().filter(|part| !part.is_empty());
     let terms = parts.map(|part| {
-        let (path, equal, value) = split_term(part)?;
+        let (path, equal, value) = split_term(part).filter(|(path, ..)| !path.is_empty())?;
         Some((path, equal, unescape(value).ok()?))
     });
     terms.collect()

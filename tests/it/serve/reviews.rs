@@ -99,8 +99,12 @@ async fn a_question_says_what_a_collection_is_narrowed_to() {
     let name = json!({"requirements": [
         {"key": "metadata.name", "operator": "In", "values": ["x"]},
     ]});
+    let twice = "labelSelector=a&labelSelector=b&fieldSelector=&fieldSelector=x%3Dy";
+    let first = json!({"requirements": [{"key": "a", "operator": "Exists"}]});
     for (method, path, expected) in [
         ("GET", format!("?{labels}"), (json!(null), told_labels.clone())),
+        // Of what is said twice the first counts, also for the handler.
+        ("GET", format!("?{twice}"), (json!(null), first)),
         ("GET", format!("?watch=1&{fields}"), (told_fields.clone(), json!(null))),
         ("DELETE", format!("?{fields}&{labels}"), (told_fields, told_labels)),
         ("GET", "?fieldSelector=metadata.name%3Dx".to_owned(), (name, json!(null))),
@@ -108,7 +112,12 @@ async fn a_question_says_what_a_collection_is_narrowed_to() {
         // One object is not chosen by selectors, and what cannot be read chooses nothing.
         ("GET", format!("/x?{labels}&{fields}"), everything.clone()),
         ("POST", format!("?{labels}"), everything.clone()),
-        ("GET", "?watch=1&labelSelector=a%20b&fieldSelector=spec.nodePool".to_owned(), everything),
+        (
+            "GET",
+            "?watch=1&labelSelector=a%20b&fieldSelector=spec.nodePool".to_owned(),
+            everything.clone(),
+        ),
+        ("DELETE", "?fieldSelector=%3Dx".to_owned(), everything),
     ] {
         let uri = format!("/apis/navigator.jetstack.io/v1beta1/pilots{path}");
         let request = Request::builder().method(method).uri(&uri).body(()).unwrap();
