@@ -113,9 +113,9 @@ impl Prefix {
 
     /// Keys from the first that is in it to the last: what is not below the second comes after.
     pub(crate) fn bounds(&self) -> (Key, Key) {
-        // '0' follows '/', with which it ends.
-        let end = self.0.strip_suffix('/').map_or_else(String::new, |path| format!("{path}0"));
-        (Key(self.0.clone()), Key(end))
+        let path = self.0.strip_suffix('/').expect("every constructor ends it with a slash");
+        // '0' comes after '/'.
+        (Key(self.0.clone()), Key(format!("{path}0")))
     }
 }
 

@@ -167,7 +167,10 @@ async fn break_it(fault: Fault, servers: &Arc<Servers>, recorder: &Recorder) -> 
             recorder.ended(1_000, begin, Asked::Compact { revision }, Outcome::Done);
         }
         Fault::Wipe => {
-            // What was written while one was cut off from etcd is in its cache by then.
+            // What was written while one was cut off from etcd is in its cache by then, which may
+            // take long. From now on anything may be forgotten, and what there is now is known.
+            servers.level(recorder.highest()).await?;
+            let begin = recorder.now();
             servers.level(recorder.highest()).await?;
             servers.wipe_etcd();
             recorder.ended(1_000, begin, Asked::Wipe, Outcome::Done);

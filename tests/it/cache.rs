@@ -576,7 +576,14 @@ async fn pages_of_the_past_are_those_of_the_store_and_do_not_ask_it() {
     for value in 0..300 {
         // All that can happen to seven keys: made, changed, deleted, made again.
         let name = format!("k{}", value * 5 % 7);
-        let key = key(if value % 3 == 0 { "other" } else { "ns" }, &name);
+        // Neighbours on both sides: '-' comes before '/', and '0' after it.
+        let namespace = match value % 6 {
+            0 => "other",
+            1 => "ns-a",
+            2 => "ns0",
+            _ => "ns",
+        };
+        let key = key(namespace, &name);
         let written = match revisions.remove(&key) {
             None => store.create(&key, object(&name, value)).await,
             Some(at) if value % 4 == 0 => store.delete(&key, at).await,

@@ -149,7 +149,8 @@ fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
 }
 
 /// The user of a client certificate: its common name, its organisations as groups, and the uid that
-/// its subject may hold. A subject without a common name is nobody. `left`: seconds that certificates have yet.
+/// its subject may hold. A subject without a common name is nobody. `left`: seconds that
+/// certificates have yet.
 pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented, left: &Histogram) -> Identified {
     let Some(pool) = pool.filter(|_| !chain.is_empty()) else { return Ok(None) };
     pool.verify(chain).map_err(Rejected::ClientCertificate)?;

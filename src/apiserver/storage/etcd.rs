@@ -86,7 +86,7 @@ impl Etcd {
         Ok(Self {
             client,
             root,
-            standing: Arc::new(Standing::of("etcd")),
+            standing: Arc::new(Standing::new("etcd")),
             written: Arc::default(),
             births_and_deaths: Arc::default(),
             wanted: Wanted::default(),

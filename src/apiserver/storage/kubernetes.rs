@@ -82,7 +82,7 @@ impl Kubernetes {
         Ok(Self {
             client,
             base: format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"),
-            standing: Arc::new(Standing::of("kube-apiserver")),
+            standing: Arc::new(Standing::new("kube-apiserver")),
             shared: Arc::new(Shared {
                 turns: Semaphore::new(TOGETHER),
                 floor: AtomicU64::new(0),

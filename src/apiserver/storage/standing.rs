@@ -26,7 +26,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    pub(super) fn of(who: &'static str) -> Self {
+    pub(super) fn new(who: &'static str) -> Self {
         Self {
             who,
             id: OnceLock::new(),

@@ -1,9 +1,9 @@
 //! Is the etcd that answers the one that was opened?
 //!
-//! The key `store-id`, made once, is read in or after every answer that an object's being depends
-//! on (`storage::standing`). Before a write there must be more than the id, or a store that lost its
-//! latest writes would soon look whole again: the latest of them, the witness, must be there still,
-//! or the revision is looked at first.
+//! The key `store-id`, made once, is read in or after every answer that an object's being
+//! depends on (`storage::standing`). Before a write there must be more than the id, or a store that
+//! lost its latest writes would soon look whole again: the latest of them, the witness, must be
+//! there still, or the revision is looked at first.
 
 use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
 use futures::future::try_join_all;
