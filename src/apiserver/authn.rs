@@ -42,6 +42,10 @@ impl User {
         self.groups.iter().any(|own| own == group)
     }
 
+    pub fn is_anonymous(&self) -> bool {
+        self.name == well_known::ANONYMOUS || self.in_group(well_known::UNAUTHENTICATED)
+    }
+
     /// First value of an extra.
     pub fn extra(&self, key: &str) -> Option<&str> {
         self.extra.get(key).and_then(|values| values.first()).map(String::as_str)

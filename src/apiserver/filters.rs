@@ -1,8 +1,8 @@
 //! What every request passes on its way to a handler, and its response on the way back.
 //!
 //! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
-//! authentication, traces, audit, impersonation, seats in flight, authorization. [`Chain::handle`] reads
-//! from the outside in.
+//! authentication, traces, audit, impersonation, seats in flight, authorization.
+//! [`Chain::handle`] reads from the outside in.
 
 mod deadline;
 mod goaway;
@@ -21,21 +21,21 @@ use std::{
 
 use axum::{Router, body::Body, response::IntoResponse};
 use futures::FutureExt;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tracing::{debug, error, warn};
 
 pub use deadline::{Deadline, Deadlines};
-pub use goaway::{Goaway, LastAnswer};
+pub use goaway::{Farewell, Goaway};
 pub use inflight::Limits;
 pub use warnings::Warnings;
 
-use self::{impersonation::Wanted, inflight::Inflight, to_its_end::ToItsEnd};
+use self::{goaway::Stranger, impersonation::Wanted, inflight::Inflight, to_its_end::ToItsEnd};
 use super::{
     audit::{Audit, Incoming, Trail},
-    authn::{Authenticator, Rejected, TokenError, User, well_known},
+    authn::{Authenticator, Rejected, TokenError, User},
     authz::Authorizer,
     body::guarded,
     latency::{self, Layer},
@@ -80,8 +80,7 @@ enum Recording {
 /// What was found out about a request on its way.
 struct Found {
     recording: Recording,
-    /// It is nobody's, or nobody's who could be told.
-    stranger: bool,
+    stranger: Stranger,
 }
 
 /// The filters around a router.
@@ -193,9 +192,10 @@ impl Chain {
         extensions.insert(Arc::clone(&info));
         extensions.insert(warnings.clone());
 
-        let http2 = request.version() == Version::HTTP_2;
+        let farewell = request.extensions().get::<Farewell>().cloned();
         let incoming = Incoming { info: &info, id: &id, received };
-        let mut found = Found { recording: Recording::NotYet, stranger: false };
+        let stranger = Stranger::new(farewell.clone());
+        let mut found = Found { recording: Recording::NotYet, stranger };
         let handled = self.within_deadline(&mut request, incoming, &mut found);
         let mut response = match AssertUnwindSafe(handled).catch_unwind().await {
             Ok(Ok(response)) => response,
@@ -211,7 +211,8 @@ impl Chain {
             }
         };
         finish(&mut response, &id, &warnings);
-        let mut response = match (found.recording, &self.audit) {
+        let Found { recording, stranger: _stranger } = found;
+        let response = match (recording, &self.audit) {
             (Recording::Yes(audit), _) => audit.complete(response).await,
             (Recording::NotYet, Some(trail)) => {
                 match Audit::begin(trail, incoming, &mut request, None) {
@@ -221,8 +222,10 @@ impl Chain {
             }
             (Recording::NotYet | Recording::No, _) => response,
         };
-        if http2 && (found.stranger || self.goaway.strikes()) {
-            response.extensions_mut().insert(LastAnswer);
+        if let Some(farewell) = farewell
+            && self.goaway.strikes()
+        {
+            farewell.say();
         }
         response
     }
@@ -246,7 +249,8 @@ impl Chain {
             return outcome;
         }
         self.metrics.terminate(info, "504");
-        Err(ApiError::timeout(limit.message, 0))
+        // In JSON for everybody, as upstream: the request, and what it accepts, may be gone.
+        Ok(ApiError::timeout(limit.message, 0).into_response())
     }
 
     /// Takes the request once it is known whose it is.
@@ -260,7 +264,10 @@ impl Chain {
         if self.drain.is_triggered() && info.path == "/readyz" {
             return Ok(probe(&["shutdown"], "readyz"));
         }
-        let Some(installed) = self.installed.get() else { return self.starting(info) };
+        let Some(installed) = self.installed.get() else {
+            found.stranger.known();
+            return self.starting(info);
+        };
         let certificates = match request.extensions().get::<Peer>() {
             Some(peer) => Arc::clone(&peer.certificates),
             None => Arc::default(),
@@ -274,12 +281,14 @@ impl Chain {
                 return Err(self.inflight.refuse(info));
             }
             Err(error) => {
-                found.stranger = true;
                 debug!(error = %chain(&error), path = info.path, "Unauthorized");
                 return Err(ApiError::unauthorized());
             }
         };
-        found.stranger = user.name == well_known::ANONYMOUS;
+        // Of strangers that a front proxy sends nobody is told: they share its connection.
+        if !user.is_anonymous() || !certificates.is_empty() {
+            found.stranger.known();
+        }
         let begun = traced::begin(&self.traces, request, incoming, &user);
         let known = self.known(user, installed, request, incoming, &mut found.recording);
         let outcome = begun.within(known).await;

@@ -174,7 +174,8 @@ struct LimitArgs {
         long,
         value_name = "SECONDS",
         env = "NAVIGATOR_MIN_REQUEST_TIMEOUT",
-        default_value_t = LEAST_WATCH.as_secs()
+        default_value_t = LEAST_WATCH.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=YEAR)
     )]
     min_request_timeout: u64,
     /// Seconds to serve on, not ready, after shutdown was asked for.
@@ -214,6 +215,9 @@ struct LimitArgs {
     )]
     goaway_chance: Goaway,
 }
+
+/// In seconds.
+const YEAR: u64 = 365 * 24 * 3600;
 
 fn goaway(text: &str) -> Result<Goaway, String> {
     Goaway::new(text.parse().map_err(|_| format!("{text:?} is no number"))?)
@@ -308,9 +312,6 @@ fn config(args: Args) -> Result<Config, String> {
     }
     if request_timeout.is_zero() {
         return Err("--request-timeout: must be more than 0".to_owned());
-    }
-    if min_request_timeout == 0 {
-        return Err("--min-request-timeout: must be more than 0".to_owned());
     }
     if max_requests_inflight == 0 || max_mutating_requests_inflight == 0 {
         return Err("limits of requests in flight must be more than 0".to_owned());

@@ -8,6 +8,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::ring::default_provider,
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
@@ -93,6 +94,26 @@ impl Client {
             reply = asked.as_mut() => reply,
             _ = connection.as_mut() => asked.await,
         }
+    }
+
+    /// Shakes hands in this version, with both protocols on offer and whoever the server is. The
+    /// protocol that was chosen.
+    pub(crate) async fn shake(
+        &self,
+        version: &'static SupportedProtocolVersion,
+    ) -> std::io::Result<Option<String>> {
+        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anything))
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let stream = TcpStream::connect(self.address).await?;
+        let connector = TlsConnector::from(Arc::new(config));
+        let stream = connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await?;
+        let chosen = stream.get_ref().1.alpn_protocol();
+        Ok(chosen.map(|name| String::from_utf8_lossy(name).into_owned()))
     }
 
     /// A connection on which HTTP/2 will be spoken.

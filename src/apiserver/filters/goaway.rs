@@ -1,15 +1,79 @@
 //! Which answer is the last of its HTTP/2 connection.
 //!
-//! Whoever is not known gets one answer for each connection (kube-apiserver's
-//! `UnauthenticatedHTTP2DOSMitigation`, after CVE-2023-44487). Connections of others last as long as
-//! they like, which keeps all clients at the replica that started first; so some may be ended by
-//! chance (`--goaway-chance`). Requests that are under way on such a connection are answered.
+//! Whoever is not known gets one answer for each connection, also who resets the stream before
+//! (kube-apiserver's `UnauthenticatedHTTP2DOSMitigation`, after CVE-2023-44487). Connections of
+//! others last as long as they like, which keeps all clients at the replica that started first; so
+//! some may be ended by chance (`--goaway-chance`). Requests that are under way are answered.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use rand::Rng;
+use tokio::{sync::Notify, time::Instant};
 
-/// In the extensions of a response: the connection ends after it.
-#[derive(Clone, Copy, Debug)]
-pub struct LastAnswer;
+/// For a client to hear that its connection ends. Who asks once more later is not listening.
+const HEARD: Duration = Duration::from_secs(5);
+
+/// The end of an HTTP/2 connection, in the extensions of its requests. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Farewell(Arc<Said>);
+
+#[derive(Debug, Default)]
+struct Said {
+    at: OnceLock<Instant>,
+    waiting: Notify,
+    ignored: Notify,
+}
+
+impl Farewell {
+    /// Asks the client to end the connection.
+    pub fn say(&self) {
+        if self.0.at.set(Instant::now()).is_ok() {
+            self.0.waiting.notify_one();
+        }
+    }
+
+    /// Waits until it is said. Cancel-safe, for one that waits.
+    pub async fn said(&self) {
+        self.0.waiting.notified().await;
+    }
+
+    /// A request begins.
+    pub fn another_request(&self) {
+        if self.0.at.get().is_some_and(|at| at.elapsed() > HEARD) {
+            self.0.ignored.notify_one();
+        }
+    }
+
+    /// Waits until a client asks that should have heard. Cancel-safe, for one that waits.
+    pub async fn ignored(&self) {
+        self.0.ignored.notified().await;
+    }
+}
+
+/// Says farewell in the end, unless it becomes known whose the request is.
+pub(super) struct Stranger(Option<Farewell>);
+
+impl Stranger {
+    pub(super) fn new(farewell: Option<Farewell>) -> Self {
+        Self(farewell)
+    }
+
+    /// It is somebody's who may ask again.
+    pub(super) fn known(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        if let Some(farewell) = &self.0 {
+            farewell.say();
+        }
+    }
+}
 
 /// The part of all requests after which a connection ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -18,7 +18,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpStream, sync::Notify, time::MissedTickBehavior};
+use tokio::{net::TcpStream, time::MissedTickBehavior};
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, error};
 
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     apiserver::{
-        filters::{Chain, LastAnswer},
+        filters::{Chain, Farewell},
         peer::{Peer, Presented},
     },
     runtime::Shutdown,
@@ -80,18 +80,18 @@ pub(super) async fn run(
     let certificates = certificates.iter().map(|der| der.clone().into_owned()).collect();
     let peer = Peer { address, certificates: Arc::new(Presented::new(certificates)) };
 
-    let last = Arc::new(Notify::new());
+    let farewell = Farewell::default();
     let service = {
-        let (used, last) = (Arc::clone(used), Arc::clone(&last));
+        let (used, farewell) = (Arc::clone(used), farewell.clone());
         service_fn(move |mut request: Request<Incoming>| {
             let (chain, in_use) = (Arc::clone(&chain), InUse::new(&used));
-            let last = Arc::clone(&last);
             request.extensions_mut().insert(peer.clone());
+            if http2 {
+                farewell.another_request();
+                request.extensions_mut().insert(farewell.clone());
+            }
             async move {
                 let response: Response<Body> = chain.handle(request.map(Body::new)).await;
-                if response.extensions().get::<LastAnswer>().is_some() {
-                    last.notify_one();
-                }
                 Ok::<_, Infallible>(response.map(|body| Paced::new(body, pace(), in_use)))
             }
         })
@@ -110,14 +110,14 @@ pub(super) async fn run(
                 .max_pending_accept_reset_streams(PENDING_RESETS)
                 .keep_alive_interval(PING)
                 .keep_alive_timeout(PING_ANSWER);
-            until_done(builder.serve_connection(io, service), used, &last, &drain).await
+            until_done(builder.serve_connection(io, service), used, &farewell, &drain).await
         } else {
             let mut builder = http1::Builder::new();
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
                 .max_buf_size(H1_BUFFER);
-            until_done(builder.serve_connection(io, service), used, &last, &drain).await
+            until_done(builder.serve_connection(io, service), used, &farewell, &drain).await
         }
     };
     match AssertUnwindSafe(served).catch_unwind().await {
@@ -127,9 +127,15 @@ pub(super) async fn run(
     }
 }
 
-/// Drives a connection. It is asked to end when the process drains, after its last answer, or when
-/// it has been without a request for long. One that never had any is cut.
-async fn until_done(connection: impl Drain, used: &Use, last: &Notify, drain: &Shutdown) -> Hyper {
+/// Drives a connection. It is asked to end when the process drains, when its answers say farewell,
+/// or when it has been without a request for long. One that never had any is cut, and so is one
+/// whose client does not listen to that.
+async fn until_done(
+    connection: impl Drain,
+    used: &Use,
+    farewell: &Farewell,
+    drain: &Shutdown,
+) -> Hyper {
     let mut connection = pin!(connection);
     let mut ending = false;
     let mut idle = Duration::ZERO;
@@ -146,7 +152,8 @@ async fn until_done(connection: impl Drain, used: &Use, last: &Notify, drain: &S
                 ending = true;
                 connection.as_mut().drain();
             }
-            () = last.notified(), if !ending => {
+            () = farewell.ignored() => return Ok(()),
+            () = farewell.said(), if !ending => {
                 ending = true;
                 connection.as_mut().drain();
             }
@@ -233,8 +240,8 @@ mod tests {
     async fn a_connection_that_never_had_a_request_is_cut() {
         let began = Instant::now();
         let mut connection = Scripted::default();
-        let (used, last) = (Use::default(), Notify::new());
-        until_done(&mut connection, &used, &last, &Shutdown::new()).await.unwrap();
+        let (used, farewell) = (Use::default(), Farewell::default());
+        until_done(&mut connection, &used, &farewell, &Shutdown::new()).await.unwrap();
         assert_eq!((began.elapsed(), connection.0), (FIRST_REQUEST, None));
     }
 
@@ -244,8 +251,8 @@ mod tests {
         let (mut connection, used) = (Scripted::default(), Arc::<Use>::default());
         let request = InUse::new(&used);
         let busy = Duration::from_secs(600);
-        let (last, drain) = (Notify::new(), Shutdown::new());
-        let served = until_done(&mut connection, &used, &last, &drain);
+        let (farewell, drain) = (Farewell::default(), Shutdown::new());
+        let served = until_done(&mut connection, &used, &farewell, &drain);
         let request = async {
             tokio::time::sleep(busy).await;
             drop(request);
@@ -255,5 +262,32 @@ mod tests {
         let asked = connection.0.expect("it was asked") - began;
         assert!(asked >= busy + IDLE && asked <= busy + IDLE + 2 * IDLE_CHECK, "{asked:?}");
         assert!(began.elapsed() >= asked && began.elapsed() <= asked + 2 * IDLE_CHECK);
+    }
+    /// GOAWAY binds a client once it has heard it. One that goes on to open streams and never
+    /// says that it did would keep its connection for ever.
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_on_asking_after_a_farewell_is_cut() {
+        let began = Instant::now();
+        let (mut connection, used) = (Scripted::default(), Arc::<Use>::default());
+        let (farewell, drain) = (Farewell::default(), Shutdown::new());
+        let _request = InUse::new(&used);
+        let served = until_done(&mut connection, &used, &farewell, &drain);
+        let client = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            farewell.say();
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                farewell.another_request();
+            }
+        };
+        let cut = tokio::time::timeout(Duration::from_secs(60), async {
+            tokio::select! {
+                served = served => served,
+                () = client => unreachable!("it asks for ever"),
+            }
+        });
+        cut.await.expect("it is cut").unwrap();
+        let asked = connection.0.expect("it was asked") - began;
+        assert_eq!((asked.as_secs(), began.elapsed().as_secs()), (1, 7));
     }
 }

@@ -194,8 +194,11 @@ async fn warnings_become_headers_and_identity_headers_are_gone() {
 async fn what_takes_too_long_is_a_504() {
     let chain = chain(Limits::default(), Reviews::default());
     let begun = tokio::time::Instant::now();
-    let response = send(&chain, "/forever?timeout=3s").await;
+    let accept = "application/vnd.kubernetes.protobuf";
+    let request = Request::get("/forever?timeout=3s").header("Accept", accept);
+    let response = chain.handle(request.body(Body::empty()).unwrap()).await;
     assert_eq!((response.status().as_u16(), begun.elapsed().as_secs()), (504, 3));
+    assert_eq!(response.headers()["content-type"], "application/json", "as upstream");
     let body: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(body["reason"], "Timeout");
     let told = "Timeout: request did not complete within the allotted timeout";
