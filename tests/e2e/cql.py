@@ -45,9 +45,18 @@ class Session:
 
     def rows_on(self, address, rows):
         """Those of the rows whose only copy is on this node, by the ring's tokens: it alone can have acknowledged them."""
+        # A client learns of the ring and of keyspaces when it connects, and later when it is told: after a node came back
+        # under another address that may be late.
+        self.cluster.refresh_nodes(force_token_rebuild=True)
+        self.cluster.refresh_schema_metadata()
         replicas = self.cluster.metadata.get_replicas
         owners = {row: [host.address for host in replicas("shop", row.to_bytes(4, "big"))] for row in rows}
         return [row for row, hosts in owners.items() if hosts == [address]]
+
+    def ring(self):
+        """The nodes and keyspaces that the client knows, for people."""
+        known = self.cluster.metadata
+        return {"nodes": {host.address: host.is_up for host in known.all_hosts()}, "keyspaces": sorted(known.keyspaces)}
 
     def nodes(self):
         """Addresses of the ring's nodes, as this one counts them."""

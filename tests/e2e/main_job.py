@@ -8,6 +8,8 @@ import subprocess
 import tarfile
 import time
 
+from cassandra import DriverException
+
 from bed import KUBECTL, ROOT, claim, get, kubectl, main, pids, run, say, step
 from cluster import Cassandra
 from navigator import install
@@ -147,9 +149,15 @@ def job():
     with step(f"write {ROWS} more rows, one copy of each"):
         with SHOP.client() as session:
             session.write(2 * ROWS, first=ROWS)
-            alone = session.rows_on(SHOP.address(1), range(ROWS, 2 * ROWS))
-            claim("the node that is to leave holds some of them, and nobody else does", len(alone) > ROWS / 10, len(alone))
-            say(f"    {len(alone)} of {ROWS}")
+
+            def alone():
+                try:
+                    rows = session.rows_on(SHOP.address(1), range(ROWS, 2 * ROWS))
+                except DriverException as error:
+                    return f"the client could not learn of the ring: {error}"
+                return rows if len(rows) > ROWS / 10 else f"{len(rows)} on {SHOP.address(1)} of {session.ring()}"
+            held = SHOP.wait("the node that is to leave holds some of them, and nobody else does", alone, 120)
+            say(f"    {len(held)} of {ROWS}")
     with step("kubectl patch to one node; the other decommissions itself and takes no row with it"):
         SHOP.scale(1)
         SHOP.ready(nodes=1, deadline=400)
