@@ -9,8 +9,7 @@ CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 # For tests: what clippy lints is what is built, so that no dependency is compiled twice. Not for the release.
 LINTED   := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings $(CARGO)
-# With all that can be built in; what is shipped is built, and linted, without (docs/developing.md).
-TESTED   := $(LINTED) test --features otlp
+TESTED   := $(LINTED) test
 PROFILE  ?= release
 TESTBED  ?= $(CURDIR)/.testbed
 TARGET   := x86_64-unknown-linux-gnu
@@ -38,16 +37,12 @@ $(JOLOKIA): scripts/jolokia.sh
 	scripts/jolokia.sh $@
 	@touch $@
 
-# FEATURES=otlp for one with traces (docs/traces.md), also for `make image`.
 build: deps ## leaves the static binary at bin/navigator
-	$(CARGO) build --profile $(PROFILE) --bin navigator --features "$(FEATURES)"
+	$(CARGO) build --profile $(PROFILE) --bin navigator
 	@mkdir -p bin && install -m 755 $(OUT)/navigator bin/navigator
 	@# (not into a pipe that ldd could be killed by: it is said once, whole)
 	@linked=$$(ldd bin/navigator 2>&1 || true); \
 	  case "$$linked" in *"statically linked"*) ;; *) echo "bin/navigator is not static: $$linked" >&2; exit 1;; esac
-	@# (what is shipped has no features, and says so)
-	@[ -n "$(FEATURES)" ] || case "$$(bin/navigator apiserver --store-path none --tracing-config-file none 2>&1 || true)" in \
-	  *"built without the cargo feature otlp"*) ;; *) echo "bin/navigator was built with features" >&2; exit 1;; esac
 	@size=$$(stat -c %s bin/navigator); echo "bin/navigator: static, $$((size / 1024)) KiB"; \
 	  [ "$(PROFILE)" != release ] || [ "$$size" -le $$((25 * 1024 * 1024)) ] || { echo "bin/navigator is over 25 MiB" >&2; exit 1; }
 
@@ -60,7 +55,7 @@ image: build ## leaves the image at bin/navigator-image.tar
 	@echo "bin/navigator-image.tar: $(IMAGE)"
 
 sbom: build ## leaves what the binary consists of at bin/navigator.cdx.json (CycloneDX)
-	FEATURES="$(FEATURES)" scripts/sbom.py bin/navigator bin/navigator.cdx.json
+	scripts/sbom.py bin/navigator bin/navigator.cdx.json
 
 licenses: ## holds every crate against deny.toml: licences, sources, banned ones
 	@scripts/need.sh python3=python3

@@ -33,7 +33,6 @@ pub mod serve;
 pub mod status;
 pub mod storage;
 pub mod store_tools;
-pub mod traces;
 pub mod url;
 pub mod view;
 
@@ -53,7 +52,6 @@ pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
     collectors.extend(health::collectors());
     collectors.push(Box::new(handlers::objects::Objects::new(Vec::new())));
     collectors.extend(admission::webhook::AdmissionMetrics::new().collectors());
-    collectors.extend(traces::TraceMetrics::new().collectors());
     collectors.push(build::collector());
     collectors.push(Box::new(Process::new()));
     let mut all = handlers::metrics::catalogue(scheme);

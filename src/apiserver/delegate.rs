@@ -5,17 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use http::StatusCode;
-use kube::{
-    Api, Resource,
-    api::{PostParams, Request},
-};
+use kube::{Api, api::PostParams};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, core::Collector};
 use rand::Rng;
 use serde::{Serialize, de::DeserializeOwned};
-
-use super::traces::{self, Span};
-use crate::error::chain;
 
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -73,7 +66,7 @@ pub enum CallError {
 /// Creates a review and returns it answered.
 pub(crate) async fn create<K>(api: &Api<K>, review: &K, calls: &Calls) -> Result<K, CallError>
 where
-    K: Resource + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
     let asked = async {
         let mut pause = FIRST_PAUSE;
@@ -97,10 +90,10 @@ where
 
 async fn once<K>(api: &Api<K>, review: &K, calls: &Calls) -> Result<K, kube::Error>
 where
-    K: Resource + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
     let asked = Instant::now();
-    let answer = traces::span(|| Span::post(api.resource_url()), send(api, review)).await;
+    let answer = api.create(&PostParams::default(), review).await;
     let code = match &answer {
         Ok(_) => "201".to_owned(),
         Err(kube::Error::Api(status)) => status.code.to_string(),
@@ -109,26 +102,6 @@ where
     let seconds = asked.elapsed().as_secs_f64();
     calls.total.with_label_values(&[code.as_str()]).inc();
     calls.duration.with_label_values(&[code.as_str()]).observe(seconds);
-    answer
-}
-
-/// [`Api::create`], with a word about the trace.
-async fn send<K>(api: &Api<K>, review: &K) -> Result<K, kube::Error>
-where
-    K: Resource + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
-{
-    let body = serde_json::to_vec(review).map_err(kube::Error::SerdeError)?;
-    let request = Request::new(api.resource_url()).create(&PostParams::default(), body);
-    let mut request = request.map_err(kube::Error::BuildRequest)?;
-    traces::pass_on(request.headers_mut());
-    let answer = api.clone().into_client().request(request).await;
-    match &answer {
-        Ok(_) => traces::answered(StatusCode::CREATED),
-        Err(kube::Error::Api(status)) => {
-            traces::answered(StatusCode::from_u16(status.code).unwrap_or_default());
-        }
-        Err(error) => traces::failed(|| chain(error).to_string()),
-    }
     answer
 }
 

@@ -1,7 +1,7 @@
 //! What every request passes on its way to a handler, and its response on the way back.
 //!
 //! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
-//! authentication, traces, audit, impersonation, seats in flight, authorization.
+//! authentication, audit, impersonation, seats in flight, authorization.
 //! [`Chain::handle`] reads from the outside in.
 
 mod deadline;
@@ -9,7 +9,6 @@ mod goaway;
 mod impersonation;
 mod inflight;
 mod to_its_end;
-mod traced;
 mod warnings;
 
 use std::{
@@ -45,7 +44,6 @@ use super::{
     peer::Peer,
     request_info::RequestInfo,
     status::ApiError,
-    traces::Traces,
 };
 use crate::{
     error::chain,
@@ -94,7 +92,6 @@ pub struct Chain {
     audit: Option<Arc<Trail>>,
     metrics: Arc<Metrics>,
     instead: Instead,
-    traces: Traces,
     /// Requests that change something, also those whose client has gone.
     writes: TaskTracker,
 }
@@ -120,7 +117,6 @@ impl Chain {
             audit: audit.map(Arc::new),
             metrics,
             instead: |_| None,
-            traces: Traces::off(),
             writes: TaskTracker::new(),
         }
     }
@@ -135,12 +131,6 @@ impl Chain {
     #[must_use]
     pub fn going_away(self, goaway: Goaway) -> Self {
         Self { goaway, ..self }
-    }
-
-    /// Traces requests.
-    #[must_use]
-    pub fn tracing(self, traces: Traces) -> Self {
-        Self { traces, ..self }
     }
 
     /// Begins to serve. The first call counts.
@@ -289,16 +279,7 @@ impl Chain {
         if !user.is_anonymous() || !certificates.is_empty() {
             found.stranger.known();
         }
-        let begun = traced::begin(&self.traces, request, incoming, &user);
-        let known = self.known(user, installed, request, incoming, &mut found.recording);
-        let outcome = begun.within(known).await;
-        match outcome {
-            Ok(response) => Ok(begun.over(response)),
-            Err(error) => {
-                begun.refused(error.code());
-                Err(error)
-            }
-        }
+        self.known(user, installed, request, incoming, &mut found.recording).await
     }
 
     /// Takes the request of somebody who is known.

@@ -7,7 +7,6 @@
 pub(super) mod metrics;
 pub(super) mod objects;
 mod read;
-mod traced;
 mod watch;
 mod write;
 
@@ -36,7 +35,6 @@ use super::{
     request_info::RequestInfo,
     status::{ApiError, Result},
     storage::Storage,
-    traces,
     url::Query,
 };
 use crate::{
@@ -254,8 +252,7 @@ async fn resource(
         return Err(ApiError::no_such_resource());
     }
     state.guard.check()?;
-    let describe = || traced::describe(operation, parts);
-    let outcome = traces::span(describe, act(&target, parts, body)).await;
+    let outcome = act(&target, parts, body).await;
     for text in target.remarks.take_warnings() {
         target.warnings.add(text);
     }

@@ -34,7 +34,6 @@ use super::{
         Storage, embedded, etcd, kubernetes as objects,
         timed::{StoreMetrics, Timed},
     },
-    traces::{self, Traces},
 };
 use crate::{
     api::scheme::Scheme,
@@ -63,8 +62,6 @@ pub struct Config {
     pub certificate: Option<Files>,
     pub spoken: serve::Spoken,
     pub audit: audit::Config,
-    /// A TracingConfiguration; nothing is traced when absent.
-    pub traces: Option<PathBuf>,
     pub admission: AdmissionPlugins,
     pub limits: Limits,
     pub deadlines: Deadlines,
@@ -102,8 +99,6 @@ pub enum Error {
     Kubernetes(#[source] kubernetes::Unusable),
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
-    #[error(transparent)]
-    Traces(#[from] traces::OpenError),
     #[error("the serving certificate cannot be used")]
     Files(#[from] FilesError),
     #[error("failed to listen on {address}")]
@@ -129,18 +124,13 @@ impl Error {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::Kubernetes(_)
-                | Self::KubernetesStore(_)
-                | Self::Audit(_)
-                | Self::Traces(_)
-                | Self::Files(_)
+            Self::Kubernetes(_) | Self::KubernetesStore(_) | Self::Audit(_) | Self::Files(_)
         )
     }
 }
 
 /// Serves until SIGTERM, SIGINT or a failure, and ends in order.
 pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result<(), Error> {
-    let traces = Traces::open(config.traces.as_deref(), &rt)?;
     let metrics = Arc::new(Metrics::new());
     metrics.know(scheme);
     metrics.register(rt.metrics());
@@ -171,7 +161,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
         rt.readiness().clone(),
         drain.clone(),
     );
-    let chain = Arc::new(chain.going_away(config.goaway).tracing(traces));
+    let chain = Arc::new(chain.going_away(config.goaway));
     let tls = serve::server_config(Arc::clone(&serving) as _, &config.spoken);
     let drained = listen(listener, tls, &chain, &metrics, &rt, &closing);
 
@@ -264,13 +254,12 @@ async fn install(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
     )?;
-    let (name, timing) = match &config.store {
-        Store::Embedded(_) => ("embedded", StoreMetrics::new()),
-        Store::Kubernetes(_) => ("kubernetes", StoreMetrics::new()),
-        Store::Etcd(_) => ("etcd3", StoreMetrics::new().of_etcd()),
+    let timing = match &config.store {
+        Store::Embedded(_) | Store::Kubernetes(_) => StoreMetrics::new(),
+        Store::Etcd(_) => StoreMetrics::new().of_etcd(),
     };
     timing.register(rt.metrics());
-    let store: Arc<dyn Storage> = Arc::new(Timed::new(store, name, timing));
+    let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     guard.until_decided().await;
     let admission = admission(config, client, rt);

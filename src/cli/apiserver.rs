@@ -14,7 +14,7 @@ use std::{
 
 use clap::ArgAction;
 use rustls::CipherSuite;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::{complain, logging};
 use crate::{
@@ -70,14 +70,9 @@ pub(crate) struct Args {
     limits: LimitArgs,
     #[command(flatten)]
     audit: audit::Args,
-    /// TracingConfiguration of apiserver.config.k8s.io: where traces of requests go (OTLP over
-    /// gRPC), and of which requests. Only in a program built with the cargo feature otlp.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "NAVIGATOR_TRACING_CONFIG_FILE",
-        help_heading = "Traces"
-    )]
+    /// Of traces, which were removed in 0.3: ignored with a warning, and refused by the next
+    /// release.
+    #[arg(long, value_name = "FILE", env = "NAVIGATOR_TRACING_CONFIG_FILE", hide = true)]
     tracing_config_file: Option<PathBuf>,
     #[command(flatten)]
     logging: logging::Args,
@@ -307,6 +302,13 @@ fn config(args: Args) -> Result<Config, String> {
         max_mutating_requests_inflight,
         goaway_chance,
     } = limits;
+    if tracing_config_file.is_some() {
+        warn!(
+            see = "docs/decisions/0009-one-set-of-features.md",
+            "--tracing-config-file is ignored: traces were removed in 0.3, and the next release \
+             refuses the flag"
+        );
+    }
     if namespace.is_empty() || namespace.contains('/') {
         return Err(format!("--namespace: {namespace:?} is no name of a namespace"));
     }
@@ -330,7 +332,6 @@ fn config(args: Args) -> Result<Config, String> {
             only_http1: disable_http2_serving,
         },
         audit: audit.config()?,
-        traces: tracing_config_file,
         admission: admission.plugins()?,
         limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
         deadlines: Deadlines { request: request_timeout },

@@ -17,8 +17,6 @@ mod store_docs;
 mod store_kubernetes;
 mod store_migration;
 mod store_tools;
-#[cfg(feature = "otlp")]
-mod traces;
 mod trail;
 mod verbs;
 mod watch_prefix;

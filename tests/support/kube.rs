@@ -83,8 +83,6 @@ struct Inner {
     aggregated: Option<Arc<Client>>,
     /// Requests for our group: when, and method with path and query.
     asked: Vec<(Instant, String)>,
-    /// `traceparent` of reviews that had one.
-    parents: Vec<String>,
 }
 
 pub(crate) const APISERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -184,11 +182,6 @@ impl Kube {
         let state = self.lock();
         let specs = state.reviews.iter().map(|review| &review["spec"]);
         specs.filter(|spec| spec["user"] == user).cloned().collect()
-    }
-
-    /// Traces that reviews said they belong to.
-    pub(crate) fn parents(&self) -> Vec<String> {
-        self.lock().parents.clone()
     }
 
     /// Answers 503 to everything.
@@ -356,12 +349,7 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
             }
             return review_token(&kube, &body);
         }
-        "subjectaccessreviews" => {
-            if let Some(parent) = parts.headers.get("traceparent") {
-                kube.lock().parents.push(parent.to_str().unwrap().to_owned());
-            }
-            return review_access(&kube, &body);
-        }
+        "subjectaccessreviews" => return review_access(&kube, &body),
         "selfsubjectaccessreviews" => {
             let header = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
             let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();

@@ -1,8 +1,7 @@
-//! Any store, with the time that each of its answers took, and their spans in traces.
+//! Any store, with the time that each of its answers took.
 //!
 //! Owns the figures and changes no answer. The names are our own, because the store may be no
-//! etcd; when it is one, the same is told under kube-apiserver's names, too. Spans have those, as
-//! far as there are any.
+//! etcd; when it is one, the same is told under kube-apiserver's names, too.
 
 use std::{sync::Arc, time::Instant};
 
@@ -14,13 +13,7 @@ use super::{
     Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
     WatchStream,
 };
-use crate::{
-    apiserver::{
-        latency::{self, Layer},
-        traces::{self, Span},
-    },
-    error::chain,
-};
+use crate::apiserver::latency::{self, Layer};
 
 /// From a look into memory up to what no store should take.
 const BUCKETS: &[f64] =
@@ -176,73 +169,26 @@ impl Drop for Asked<'_> {
 /// A store whose answers are timed.
 pub struct Timed {
     store: Arc<dyn Storage>,
-    /// What spans call it.
-    name: &'static str,
     metrics: StoreMetrics,
 }
 
 impl Timed {
-    /// `name` is `etcd3`, or that of another store.
-    pub fn new(store: Arc<dyn Storage>, name: &'static str, metrics: StoreMetrics) -> Self {
-        Self { store, name, metrics }
-    }
-
-    /// An answer about `key`, or everything below it.
-    async fn timed<T>(
-        &self,
-        operation: &'static str,
-        key: &str,
-        kind: [&str; 2],
-        answer: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let describe = || {
-            let [group, resource] = kind;
-            Span::new(format!("{} {}", title(operation), self.name))
-                .with("key", key)
-                .with("group", group)
-                .with("resource", resource)
-        };
-        let asked = async {
-            let answer = self.metrics.timed(operation, kind, answer).await;
-            if let Err(error) = &answer {
-                traces::failed(|| chain(error).to_string());
-            }
-            answer
-        };
-        traces::span(describe, asked).await
-    }
-}
-
-/// Upstream's words (`apiserver/pkg/storage/etcd3`). What tries again after a conflict is above us:
-/// each try is an update.
-fn title(operation: &'static str) -> &'static str {
-    match operation {
-        "get" => "Get",
-        "list" => "List(recursive=true)",
-        "create" => "Create",
-        "update" => "GuaranteedUpdate",
-        "delete" => "Delete",
-        "revision" => "GetCurrentResourceVersion",
-        other => other,
+    pub fn new(store: Arc<dyn Storage>, metrics: StoreMetrics) -> Self {
+        Self { store, metrics }
     }
 }
 
 impl Storage for Timed {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
-        Box::pin(self.timed("get", key.as_str(), key.kind(), self.store.get(key)))
+        Box::pin(self.metrics.timed("get", key.kind(), self.store.get(key)))
     }
 
     fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(self.timed(
-            "list",
-            prefix.as_str(),
-            prefix.kind(),
-            self.store.list(prefix, request),
-        ))
+        Box::pin(self.metrics.timed("list", prefix.kind(), self.store.list(prefix, request)))
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.timed("create", key.as_str(), key.kind(), self.store.create(key, value)))
+        Box::pin(self.metrics.timed("create", key.kind(), self.store.create(key, value)))
     }
 
     fn update<'a>(
@@ -251,16 +197,11 @@ impl Storage for Timed {
         expected: Revision,
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.timed(
-            "update",
-            key.as_str(),
-            key.kind(),
-            self.store.update(key, expected, value),
-        ))
+        Box::pin(self.metrics.timed("update", key.kind(), self.store.update(key, expected, value)))
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.timed("delete", key.as_str(), key.kind(), self.store.delete(key, expected)))
+        Box::pin(self.metrics.timed("delete", key.kind(), self.store.delete(key, expected)))
     }
 
     fn watch<'a>(
@@ -268,20 +209,15 @@ impl Storage for Timed {
         prefix: &'a Prefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
-        Box::pin(self.timed(
-            "watch",
-            prefix.as_str(),
-            prefix.kind(),
-            self.store.watch(prefix, from),
-        ))
+        Box::pin(self.metrics.timed("watch", prefix.kind(), self.store.watch(prefix, from)))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.timed("compact", "", NO_KIND, self.store.compact(revision)))
+        Box::pin(self.metrics.timed("compact", NO_KIND, self.store.compact(revision)))
     }
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        Box::pin(self.timed("revision", "", NO_KIND, self.store.current_revision()))
+        Box::pin(self.metrics.timed("revision", NO_KIND, self.store.current_revision()))
     }
 
     fn request_progress(&self, revision: Revision) {

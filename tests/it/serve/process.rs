@@ -587,6 +587,20 @@ async fn a_damaged_certificate_secret_is_not_replaced_behind_a_persons_back() {
     assert!(server.log().contains("navigator-apiserver-tls"), "{}", server.log());
 }
 
+/// Until the next release, which refuses the flag.
+#[tokio::test]
+async fn a_file_that_was_for_traces_is_ignored_with_a_warning() {
+    let world = World::new().await;
+    let server = world.start("store", &["--tracing-config-file=/absent"]);
+    server.until_ready().await;
+    let log = server.log();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("--tracing-config-file")).collect();
+    assert_eq!(told.len(), 1, "{log}");
+    for part in ["\"WARN\"", "removed in 0.3", "docs/decisions/0009-one-set-of-features.md"] {
+        assert!(told[0].contains(part), "{part}: {told:?}");
+    }
+}
+
 #[tokio::test]
 async fn bad_settings_end_with_64_and_one_line() {
     let world = World::new().await;

@@ -2,15 +2,13 @@
 //!
 //! Owns the rules that both sorts of webhooks share: dry runs, selectors, conditions, failures.
 
-use std::{fmt, time::Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
 use serde_json::{Value, value::RawValue};
 use tracing::warn;
 
 use super::{
     Asked, Webhooks,
-    client::Client,
     conditions::{Seen, Verdict},
     hook::{FailurePolicy, Hook},
     metrics::Sort,
@@ -22,7 +20,6 @@ use crate::{
         latency, load,
         selector::Labels,
         status::{ApiError, Resource, Result},
-        traces::{self, Span},
     },
 };
 
@@ -37,15 +34,6 @@ pub(super) enum Failure {
 }
 
 const BAD_ANSWER: u16 = 503;
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call { why, .. } => f.write_str(why),
-            Self::Denied(error) | Self::Wrong(error) => f.write_str(error.message()),
-        }
-    }
-}
 
 impl Failure {
     pub(super) fn bad_answer(why: String) -> Self {
@@ -88,23 +76,6 @@ impl Shown {
         let object = self.object.as_ref()?;
         Some(serde_json::from_str(object.get()).expect("it was a Value"))
     }
-}
-
-/// As kube-apiserver's dispatchers do.
-fn describe(hook: &Hook, asked: &Asked<'_>, version: Version, sort: Sort, uid: &str) -> Span {
-    let name = match sort {
-        Sort::Mutating => "Call mutating webhook",
-        Sort::Validating => "Call validating webhook",
-    };
-    let kind = asked.kind;
-    let resource = format!("{}/{}, Resource={}", kind.group(), version.as_str(), kind.plural());
-    Span::new(name)
-        .with("configuration", hook.configuration.as_str())
-        .with("webhook", hook.name.as_str())
-        .with("resource", resource)
-        .with("subresource", asked.part.subresource())
-        .with("operation", asked.operation.as_str())
-        .with("UID", uid)
 }
 
 impl Webhooks {
@@ -206,32 +177,12 @@ impl Webhooks {
         let uid = uuid::Uuid::new_v4().to_string();
         let question =
             review::question(asked, &uid, version, shown.object.as_deref(), shown.old.as_deref());
-        let describe = || describe(hook, asked, version, sort, &uid);
-        let hearing = async {
-            let outcome = Self::hear(client, hook, asked, (&uid, question), sort).await;
-            if let Err(failure) = &outcome {
-                traces::failed(|| failure.to_string());
-            }
-            outcome
-        };
-        traces::span(describe, hearing).await
-    }
-
-    async fn hear(
-        client: &Client,
-        hook: &Hook,
-        asked: &Asked<'_>,
-        (uid, question): (&str, Bytes),
-        sort: Sort,
-    ) -> Result<Vec<u8>, Failure> {
-        let name = &hook.name;
-        let body = latency::spend(sort.layer(), client.post(question, hook.timeout))
-            .await
-            .map_err(|error| Failure::Call {
-                why: format!("failed to call webhook: {error}"),
-                code: error.code(),
-            })?;
-        let answer = review::answer(&body, name, uid, sort == Sort::Mutating);
+        let posted = latency::spend(sort.layer(), client.post(question, hook.timeout)).await;
+        let body = posted.map_err(|error| Failure::Call {
+            why: format!("failed to call webhook: {error}"),
+            code: error.code(),
+        })?;
+        let answer = review::answer(&body, name, &uid, sort == Sort::Mutating);
         let review::Answer { denied, patch, annotations, warnings } =
             answer.map_err(Failure::bad_answer)?;
         for (key, value) in annotations {

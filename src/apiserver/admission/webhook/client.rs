@@ -23,11 +23,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::sync::Semaphore;
 use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
-use crate::{
-    api::decode::MAX_BODY,
-    apiserver::traces::{self, Span},
-    error::chain,
-};
+use crate::{api::decode::MAX_BODY, error::chain};
 
 /// Longest answer: a patch may replace a whole object, in base64.
 const LONGEST_ANSWER: usize = 2 * MAX_BODY;
@@ -154,24 +150,20 @@ impl Client {
     pub(super) async fn post(&self, body: Bytes, limit: Duration) -> Result<Bytes, PostError> {
         let url = format!("{}?timeout={}s", self.url, limit.as_secs());
         let timed_out = |_| PostError::Timeout { url: url.clone() };
-        let describe = || Span::post(self.url.as_str());
-        let exchange = traces::span(describe, self.exchange(&url, body));
-        tokio::time::timeout(limit, exchange).await.map_err(timed_out)?
+        tokio::time::timeout(limit, self.exchange(&url, body)).await.map_err(timed_out)?
     }
 
     async fn exchange(&self, url: &str, body: Bytes) -> Result<Bytes, PostError> {
         let _place = self.room.acquire().await;
-        let mut request = Request::post(url)
+        let request = Request::post(url)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
             .header(header::USER_AGENT, concat!("navigator-apiserver/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(body))
             .expect("the URL was parsed when the webhook became known");
-        traces::pass_on(request.headers_mut());
         let answer = self.transport.clone().oneshot(request).await;
         let answer = answer.map_err(|source| PostError::Connect { url: url.to_owned(), source })?;
         let status = answer.status();
-        traces::answered(status);
         if status.is_redirection() {
             return Err(PostError::Redirect(status));
         }
