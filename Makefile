@@ -79,6 +79,11 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	$(TESTED) --no-run --all-targets
 	@# (all targets are those that `cargo test` runs; these are not)
 	$(TESTED) --no-run --test databases --test history --test inits --test install
+	@# (tests are built with what is shipped: docs/decisions/0009-one-set-of-features.md)
+	@features() { $(CARGO) tree --locked --edges "no-proc-macro,$$1" --prefix none --format '{p} {f}' | sed 's/ (\*)$$//' | sort -u; }; \
+	  shipped=$$(features normal) tested=$$(features normal,dev); \
+	  other=$$(comm -23 <(echo "$$shipped") <(echo "$$tested")); \
+	  [ -z "$$other" ] || { echo "tests have other features than what is shipped of: $$other" >&2; exit 1; }
 
 test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server

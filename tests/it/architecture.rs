@@ -93,6 +93,13 @@ pub(crate) fn all_sources() -> Vec<(String, String)> {
     found
 }
 
+/// The sources without their tests.
+pub(crate) fn code() -> Vec<(String, String)> {
+    let sources = all_sources().into_iter().filter(|(path, _)| !path.contains("tests"));
+    let own = |text: &str| text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+    sources.map(|(path, text)| (path, own(&text))).collect()
+}
+
 #[test]
 fn imports_go_one_way() {
     let mut wrong = Vec::new();
@@ -131,6 +138,21 @@ fn leaves_stay_pure() {
                 if line.contains(word) && !line.trim_start().starts_with("//") {
                     wrong.push(format!("{path}:{}: {word:?}: {reason}", number + 1));
                 }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Only tests may: docs/decisions/0009-one-set-of-features.md.
+#[test]
+fn what_is_shipped_never_stops_its_clock() {
+    let mut wrong = Vec::new();
+    for (path, text) in code() {
+        for (number, line) in text.lines().enumerate() {
+            let words = ["time::pause", "time::advance", ".start_paused("];
+            if words.iter().any(|word| line.contains(word)) {
+                wrong.push(format!("{path}:{}: {}", number + 1, line.trim()));
             }
         }
     }

@@ -6,17 +6,10 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 
-use crate::architecture::all_sources;
+use crate::architecture::code;
 
 fn page(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
-
-/// The sources without their tests.
-fn code() -> Vec<(String, String)> {
-    let sources = all_sources().into_iter().filter(|(path, _)| !path.contains("tests"));
-    let own = |text: &str| text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
-    sources.map(|(path, text)| (path, own(&text))).collect()
 }
 
 /// The words that begin a row of a table of the page, written as `code`.
