@@ -5,7 +5,6 @@ pub mod admission;
 pub mod audit;
 pub mod authn;
 pub mod authz;
-mod batch;
 mod body;
 pub mod cache;
 pub mod certs;

@@ -4,6 +4,7 @@
 //! where events go: a log, and a webhook. Whether a request waits for them is each one's mode.
 
 mod backend;
+mod batch;
 mod event;
 mod file;
 mod line;
@@ -20,13 +21,13 @@ use self::{
     event::Event,
 };
 pub use self::{
+    batch::{Batch, Throttle},
     file::Rotation,
     log::Target,
     policy::{Decision, Level, Policy, PolicyError, Stage, Stages},
     request::{Audit, Incoming, Subject},
     webhook::WebhookError,
 };
-pub use super::batch::{Batch, Throttle};
 use crate::{
     apiserver::{authn::User, metrics::Metrics, request_info::RequestInfo},
     runtime::Runtime,

@@ -13,12 +13,13 @@ use tokio::{
 
 use super::{
     Delivery, LogConfig, Mode, WebhookConfig,
+    batch::Batches,
     line::{Line, Room},
     log::{self, Awaited, Log},
     webhook::{self, Webhook, WebhookError},
 };
 use crate::{
-    apiserver::{batch::Batches, metrics::Metrics},
+    apiserver::metrics::Metrics,
     runtime::{Runtime, Tasks},
 };
 

@@ -14,13 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
 use super::{
+    batch::Batches,
     file::{Current, Outcome, Rotation},
     line::Line,
 };
-use crate::{
-    apiserver::{batch::Batches, metrics::Metrics},
-    runtime::Shutdown,
-};
+use crate::{apiserver::metrics::Metrics, runtime::Shutdown};
 
 /// Its name in metrics.
 pub(super) const PLUGIN: &str = "log";

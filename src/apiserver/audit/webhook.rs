@@ -19,9 +19,9 @@ use tokio::{
 };
 use tracing::{debug, error};
 
-use super::line::Line;
+use super::{batch::Batches, line::Line};
 use crate::{
-    apiserver::{batch::Batches, kubernetes, metrics::Metrics},
+    apiserver::{kubernetes, metrics::Metrics},
     error::chain,
     runtime::{Shutdown, Tasks},
 };

@@ -1,4 +1,4 @@
-//! What nobody waits for, on its way out in batches: events of the audit trail, and spans.
+//! Events on their way to where they are kept, in batches that nobody waits for.
 
 use std::{future::pending, time::Duration};
 
@@ -9,12 +9,12 @@ use tokio::{
 
 use crate::runtime::Shutdown;
 
-/// How entries are gathered.
+/// How events are gathered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Batch {
-    /// Entries that may wait; those beyond are lost.
+    /// Events that may wait; those beyond are lost.
     pub buffer: usize,
-    /// Entries of a batch.
+    /// Events of a batch.
     pub max_size: usize,
     /// How long the first one of a batch may wait for others.
     pub max_wait: Duration,
@@ -48,9 +48,9 @@ impl<T> Batches<T> {
 
     /// The next batch; `None` when shutdown was asked for and everything is out.
     pub(super) async fn next(&mut self) -> Option<Vec<T>> {
-        let mut entries = Vec::new();
+        let mut events = Vec::new();
         let mut due = None;
-        while entries.len() < self.batch.max_size {
+        while events.len() < self.batch.max_size {
             let ripe = async {
                 match due {
                     Some(at) => sleep_until(at).await,
@@ -59,8 +59,8 @@ impl<T> Batches<T> {
             };
             // A receive that is dropped has taken nothing out.
             tokio::select! {
-                entry = self.queue.recv() => match entry {
-                    Some(entry) => entries.push(entry),
+                event = self.queue.recv() => match event {
+                    Some(event) => events.push(event),
                     None => break,
                 },
                 () = ripe => break,
@@ -71,7 +71,7 @@ impl<T> Batches<T> {
             }
             due = due.or_else(|| Some(Instant::now() + self.batch.max_wait));
         }
-        if entries.is_empty() {
+        if events.is_empty() {
             return None;
         }
         if let Some(bucket) = &mut self.bucket {
@@ -80,7 +80,7 @@ impl<T> Batches<T> {
                 () = self.shutdown.triggered() => {}
             }
         }
-        Some(entries)
+        Some(events)
     }
 }
 
