@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# crates.sh seed|keep PROFILE: the compiled crates that ours depends on, out of the machine's cache (tests/testbed/cache.sh) into
+# target, and back: no crate is compiled twice on one machine. PROFILE is dev or release.
+#
+# They are copied, never shared, so checkouts beside each other cannot meet. Of our own crate nothing is kept, so nothing stale can
+# pass; and what is seeded cargo judges as if it had been compiled here. An entry that is damaged is removed and made anew.
+set -euo pipefail
+usage='usage: crates.sh seed|keep dev|release'
+verb=${1:?$usage} folder=${2:?$usage}
+[ "$folder" != dev ] || folder=debug
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tests/testbed/cache.sh
+# Where a person says where to compile, it is theirs: neither filled nor kept.
+[ -z "${CARGO_TARGET_DIR:-}${CARGO_BUILD_TARGET_DIR:-}${CARGO_BUILD_BUILD_DIR:-}" ] || exit 0
+
+# Only so that an entry fits: what does not, cargo would compile again.
+flags=$(env | grep -E '^(RUSTFLAGS|CARGO_(BUILD|ENCODED|PROFILE|TARGET)_\w+|CC|CFLAGS)=' | sort || true)
+asked=$(awk '/^\[/ {on = /dependencies|features|profile/} on' Cargo.toml)
+key=$(key "$(rustc -vV)" "$folder" "$asked" Cargo.lock .cargo/config.toml "$flags")
+entry=$cache/crates/$key
+target=$(sed -n 's/^target = "\(.*\)"/\1/p' .cargo/config.toml)
+places=("$folder" "$target/$folder") # what runs while compiling, and what is compiled
+
+seed() {
+  local place part=target/.crates
+  mkdir -p "target/$target" && exec 9>>target/.crates.lock && flock 9
+  for place in "${places[@]}"; do [ ! -e "target/$place" ] || exit 0; done
+  if [ -d "$entry" ]; then
+    rm -rf "$part" && mkdir "$part"
+    if (cd "$entry" && b2sum --check --status sum) && tar -xf "$entry/crates.tar" -C "$part"; then
+      touch "$entry"
+      for place in "${places[@]}"; do mv "$part/$place" "target/$place"; done
+      echo "crates.sh: $(find "$entry" -name crates.tar -printf '%kK') of compiled crates from $entry"
+    else
+      echo "crates.sh: $entry was damaged and is removed; its crates are compiled anew" >&2
+      rm -rf "$entry"
+    fi
+    rm -rf "$part"
+  fi
+  # From here on, what lies there is of this entry.
+  echo "$key" >"target/.crates-$folder"
+}
+
+keep() {
+  local place hash ours=(--exclude='*navigator*')
+  part=$entry.$$
+  [ "$(cat "target/.crates-$folder" 2>/dev/null)" = "$key" ] && [ ! -d "$entry" ] || exit 0
+  shopt -s nullglob
+  for place in "${places[@]}"; do
+    # (targets have names of their own, and the hash of a fingerprint that has ours)
+    for hash in "target/$place/.fingerprint/navigator-"*; do ours+=("--exclude=*-${hash##*-}" "--exclude=*-${hash##*-}.*"); done
+  done
+  mkdir -p "$part"
+  trap 'rm -rf "$part"' EXIT
+  # Fingerprints first: what has one is whole, also when another cargo compiles meanwhile (and tar ends with 1).
+  tar --warning=no-file-changed -cf "$part/crates.tar" -C target "${ours[@]}" {"$folder","$target/$folder"}/{.fingerprint,build,deps} || [ $? = 1 ]
+  (cd "$part" && b2sum crates.tar >sum)
+  mv -T "$part" "$entry" 2>/dev/null || true # another checkout was quicker
+  find "$cache/crates" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} +
+}
+
+case $verb in seed | keep) "$verb" ;; *) echo "$usage" >&2; exit 64 ;; esac
