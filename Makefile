@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build image sbom licenses deny manifest fmt lint test test-install test-history test-parity testbed older e2e e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci test-page pictures test-monitoring run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -14,7 +14,13 @@ PROFILE  ?= release
 TESTBED  ?= $(CURDIR)/.testbed
 TARGET   := x86_64-unknown-linux-gnu
 OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+# What tests run: docs/decisions/0010-one-build-for-tests.md.
+PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
+# And e2e. TRIED=release: what is shipped.
+TRIED    ?= dev
 DENY     := 0.20.2
+# MiB of the shipped binary, at most.
+LARGEST  := 28
 JOLOKIA  := .cache/jolokia-agent-jvm-2.2.9.jar
 GUIDES   := docs/quickstart.md docs/local.md docs/cassandra.md docs/elasticsearch.md docs/hardening.md docs/migration.md
 IMAGE     = $$(bin/navigator manifest --print-image)
@@ -28,23 +34,34 @@ export NAVIGATOR_TESTBED := $(TESTBED)
 help: ## lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-deps: $(JOLOKIA) ## installs what a build needs
+deps: $(JOLOKIA) ## installs what a build needs, and brings crates that this machine has compiled already
 	@# (the compiler's own definitions are only recommended by its package)
 	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc
+	@scripts/crates.sh seed dev
 
 $(JOLOKIA): scripts/jolokia.sh
 	@scripts/need.sh mvn=maven
 	scripts/jolokia.sh $@
 	@touch $@
 
-build: deps ## leaves the static binary at bin/navigator
+program: deps # leaves the program of the tests, as `make lint` does, but not the tests
+	$(TESTED) --no-run --test fuzz
+	@scripts/crates.sh keep dev
+
+optimised: deps
+	@scripts/crates.sh seed $(PROFILE)
 	$(CARGO) build --profile $(PROFILE) --bin navigator
+	@scripts/crates.sh keep $(PROFILE)
+
+# PROFILE=dev: the program of the tests.
+build: $(if $(filter dev,$(PROFILE)),program,optimised) ## leaves the static binary at bin/navigator
 	@mkdir -p bin && install -m 755 $(OUT)/navigator bin/navigator
+	@[ $(PROFILE) != dev ] || strip bin/navigator
 	@# (not into a pipe that ldd could be killed by: it is said once, whole)
 	@linked=$$(ldd bin/navigator 2>&1 || true); \
 	  case "$$linked" in *"statically linked"*) ;; *) echo "bin/navigator is not static: $$linked" >&2; exit 1;; esac
 	@size=$$(stat -c %s bin/navigator); echo "bin/navigator: static, $$((size / 1024)) KiB"; \
-	  [ "$(PROFILE)" != release ] || [ "$$size" -le $$((25 * 1024 * 1024)) ] || { echo "bin/navigator is over 25 MiB" >&2; exit 1; }
+	  [ "$(PROFILE)" != release ] || [ "$$size" -le $$(($(LARGEST) * 1024 * 1024)) ] || { echo "bin/navigator is over $(LARGEST) MiB" >&2; exit 1; }
 
 image: build ## leaves the image at bin/navigator-image.tar
 	@scripts/need.sh buildah=buildah
@@ -53,6 +70,10 @@ image: build ## leaves the image at bin/navigator-image.tar
 	$(BUILDAH) push --quiet $(IMAGE) docker-archive:bin/navigator-image.tar:$(IMAGE)
 	@rm -rf .cache/buildah
 	@echo "bin/navigator-image.tar: $(IMAGE)"
+
+shipped: image $(TESTBED)/bin/kubectl ## what is shipped: built, measured, and put in charge of real clusters on this machine
+	@scripts/need.sh mvn=maven python3=python3
+	tests/local/run.py bin/navigator
 
 sbom: build ## leaves what the binary consists of at bin/navigator.cdx.json (CycloneDX)
 	scripts/sbom.py bin/navigator bin/navigator.cdx.json
@@ -84,6 +105,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	  shipped=$$(features normal) tested=$$(features normal,dev); \
 	  other=$$(comm -23 <(echo "$$shipped") <(echo "$$tested")); \
 	  [ -z "$$other" ] || { echo "tests have other features than what is shipped of: $$other" >&2; exit 1; }
+	@scripts/crates.sh keep dev
 
 test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## format, lints, unit, conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
@@ -94,25 +116,28 @@ test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etc
 	@scripts/need.sh unshare=util-linux
 	$(TESTED) --test install
 
-# HISTORY_SEED=7 for one, HISTORY_SEED=1..200 for many. tests/history/planted.sh shows that it finds bugs.
+# HISTORY_SEED=7 for one, HISTORY_SEED=1..200 for many.
 test-history: deps $(TESTBED)/bin/etcd ## API servers that are killed and cut off, their clients and watchers; 10 histories are judged
-	@# (that it would find bugs tests/history/planted.sh shows, as long as they can be planted)
+	@# (that it would find bugs `make planted` shows, as long as they can be planted)
 	git apply --check tests/history/planted.patch
 	$(TESTED) --test history
 
-fuzz: deps ## decodes damaged manifests for 60 s
-	$(TESTED) --test fuzz -- 60
+planted: deps $(TESTBED)/bin/etcd ## builds six bugs in, and shows that histories find each
+	tests/history/planted.sh
+
+# FUZZ=600 for ten minutes.
+fuzz: deps ## decodes damaged manifests for 20 s
+	$(TESTED) --test fuzz -- $(or $(FUZZ),20)
 
 run: deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
 	@scripts/need.sh mvn=maven python3=python3
 	$(CARGO) build --bin navigator
-	@mkdir -p bin && install -m 755 $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator bin/navigator
+	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
 	scripts/run.sh bin/navigator
 
-test-local: deps $(TESTBED)/bin/kubectl ## the life of clusters by `navigator local` and kubectl, at most 6 minutes
+test-local: program $(TESTBED)/bin/kubectl ## the life of clusters by `navigator local` and kubectl, at most 6 minutes
 	@scripts/need.sh mvn=maven python3=python3
-	$(LINTED) build --bin navigator
-	tests/local/run.py $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
+	tests/local/run.py $(PROGRAM)
 
 bench: deps $(TESTBED)/bin/etcd ## prints what stores, conversions and whole servers cost
 	$(CARGO) bench --bench conversion --bench store
@@ -142,9 +167,13 @@ golden: deps ## rewrites expected outputs; read the diff
 	scripts/screenshot.py .cache/help.txt docs/images/plugin-help.svg "kubectl navigator --help"
 
 testbed: ## builds a real Kubernetes node's programs from Go modules
-	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc debootstrap=debootstrap mvn=maven python3=python3 xz=xz-utils
+	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc python3=python3
 	tests/testbed/build.sh $(TESTBED)
 	tests/testbed/helm.sh $(TESTBED)
+
+database-images: ## packs images of the databases, and what jobs of e2e run in
+	@scripts/need.sh debootstrap=debootstrap mvn=maven python3=python3 xz=xz-utils gcc=gcc
+	tests/e2e/prepare.sh $(TESTBED)
 
 $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl:
 	tests/testbed/build.sh $(TESTBED) $(@F)
@@ -168,28 +197,37 @@ pictures: ## rewrites the pictures of docs/images
 	@scripts/need.sh chromium=chromium python3=python3 /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
 	tests/page/browser.py --pictures docs/images
 
-test-parity: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager ## kubectl on our server beside CRDs on kube-apiserver, and client-go's own machinery; 2 minutes
+test-parity: program $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager ## kubectl on our server beside CRDs on kube-apiserver, and client-go's own machinery; 2 minutes
 	@scripts/need.sh unshare=util-linux setpriv=util-linux ip=iproute2 openssl=openssl python3=python3 gcc=gcc diff=diffutils
 	tests/clientgo/build.sh $(TESTBED)
-	$(LINTED) build --bin navigator
-	NAVIGATOR=$(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator tests/parity/run.py
+	NAVIGATOR=$(PROGRAM) tests/parity/run.py
 
-test-monitoring: ## alerts and dashboards, by promtool
+test-monitoring: ## alerts and dashboards, by Debian's promtool
 	@scripts/need.sh python3=python3
-	scripts/promtool.sh .cache/promtool
-	tests/monitoring/run.sh .cache/promtool
+	scripts/promtool.sh debian .cache/promtool-debian
+	tests/monitoring/run.sh .cache/promtool-debian
+
+test-monitoring-newest: ## the same by that of the newest Prometheus, which is built from Go modules
+	@scripts/need.sh python3=python3
+	scripts/promtool.sh newest .cache/promtool-newest
+	tests/monitoring/run.sh .cache/promtool-newest
 
 older: deps ## leaves an older release at .cache/older/navigator, to upgrade from
 	scripts/older.sh .cache/older/navigator
 
-e2e: testbed image older ## every job on a real Kubernetes with real databases
-	tests/e2e/run.sh $(TESTBED)
+e2e: testbed database-images older ## every job on a real Kubernetes with real databases
+	$(MAKE) image PROFILE=$(TRIED)
+	$(MAKE) e2e-jobs
 
-e2e-guides: testbed image ## the commands of the guides, as typed; not part of ci
-	tests/e2e/run.sh $(TESTBED) guide_job
+# (what they need is there)
+e2e-jobs:
+	tests/e2e/run.sh $(TESTBED) $(JOBS)
 
-e2e-scenarios: testbed image ## what once gave way there, tried again; not part of ci
-	tests/e2e/run.sh $(TESTBED) scenarios_cassandra+scenarios_elasticsearch
+e2e-guides: ## the commands of the guides, as typed; not part of ci
+	$(MAKE) e2e JOBS=guide_job
+
+e2e-scenarios: ## what once gave way there, tried again; not part of ci
+	$(MAKE) e2e JOBS=scenarios_cassandra+scenarios_elasticsearch
 
 docs: ## leaves the book of the docs at .cache/book/html; every link leads somewhere
 	@scripts/need.sh python3=python3 cc=gcc
@@ -209,8 +247,20 @@ test-databases-full: deps ## the same with every scenario; rewrites docs/test-da
 	@scripts/need.sh mvn=maven iptables=iptables
 	$(TESTED) --test databases -- --full --report docs/test-databases.md
 
+# STEPS="lint test" for those, and what they need.
 ci: ## all that a change must pass, with a table of how long each step took
-	scripts/ci.sh
+	@scripts/need.sh python3=python3
+	scripts/ci.py $(STEPS)
+
+# PARTS="shipped histories" for those.
+full: ## at length what ci shows in short, hours of it; writes docs/tested.md
+	@scripts/need.sh python3=python3
+	scripts/full.py $(PARTS)
+
+test-ci: deps ## the cache of compiled crates hides nothing; a step that hangs is ended
+	@scripts/need.sh python3=python3
+	tests/ci/crates.sh
+	tests/ci/steps.py
 
 clean: ## forgets what was built (not the testbed)
 	rm -rf target bin .cache

@@ -21,7 +21,7 @@ job() { # NAME: runs it, and writes a line of CI's table
   local name=$1 begun=$SECONDS end=passed
   "$dir/venv/bin/python" "$root/tests/e2e/$name.py" || end=FAILED
   [ -z "${NAVIGATOR_TIMES:-}" ] ||
-    printf '  %s\t%d\t%d\t%s\n' "$name" "$((${NAVIGATOR_BEGUN:-0} + begun))" $((SECONDS - begun)) $end >>"$NAVIGATOR_TIMES"
+    printf '  %s\t%d\t%d\t\t%s\n' "$name" "$((${NAVIGATOR_BEGUN:-0} + begun))" $((SECONDS - begun)) $end >>"$NAVIGATOR_TIMES"
   [ $end = passed ]
 }
 for group in "$@"; do

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""ci.py [STEP ...]: all that a change must pass, or these steps and what they need. Ends with a table of times, which is also
+.cache/ci/times.tsv: step, second of its begin, seconds that it took, processor seconds, how it ended.
+
+Steps run side by side as soon as what they need is there, in the order of the list: what the longest way leads through stands first.
+"""
+import re
+import sys
+
+from steps import ROOT, Run, Step
+
+LOGS = ROOT / ".cache/ci"
+# Each waits half of its time, for processes and databases.
+AT_ONCE = 4
+# All of it; a machine of 2 cores takes less than an hour with nothing in its cache.
+MINUTES = 85
+OURS, BED = ("lint",), ("testbed",)
+STEPS = [
+    Step("deps", "make deps"),
+    # Compiles all that is ours, once: the tests, and the program that they, e2e and the quick start's reader see.
+    Step("lint", "make lint", ("deps",), minutes=40),
+    Step("testbed", "make testbed", ("deps",), minutes=40),
+    Step("images", "make database-images", ("deps",)),
+    Step("image", "make image PROFILE=dev", OURS),
+    Step("older", "make older", OURS),
+    Step("e2e", "make e2e-jobs", ("image", "older", "testbed", "images"), minutes=50),
+    Step("test-databases", "make test-databases", OURS),
+    Step("test", "make test", OURS + BED),
+    Step("test-local", "make test-local", OURS + BED),
+    Step("quickstart", "make test-quickstart", OURS + BED),
+    Step("parity", "make test-parity", OURS + BED),
+    Step("test-history", "make test-history", OURS + BED),
+    Step("test-install", "make test-install", OURS + BED),
+    Step("test-ci", "make test-ci", OURS),
+    Step("page", "make test-page", OURS),
+    Step("monitoring", "make test-monitoring", OURS),
+    Step("licenses", "make licenses", OURS),
+    Step("docs", "make docs", OURS, nice=10),
+    Step("fuzz", "make fuzz", OURS),
+]
+
+
+def chosen(names):
+    """The steps of these names and all before them; all steps where none is named."""
+    known = {step.name: step for step in STEPS}
+    wanted = list(names or known)
+    for name in wanted:
+        if name not in known:
+            sys.exit(f"ci.py: there is no step {name}: {' '.join(known)}")
+        wanted += [before for before in known[name].after if before not in wanted]
+    return [step for step in STEPS if step.name in wanted]
+
+
+def counts():
+    """What the tests say of how many they were."""
+    for name in ("test", "fuzz", "test-history", "test-databases"):
+        log = LOGS / f"{name}.log"
+        text = log.read_text(errors="replace") if log.exists() else ""
+        yield from re.findall(r"^(?:test result.*|fuzz: .* ok|\d+ (?:scenarios|histories).*)$", text, re.MULTILINE)
+
+
+def main():
+    run = Run(chosen(sys.argv[1:]), LOGS, AT_ONCE, MINUTES)
+    passed = run.all()
+    run.report()
+    print("", *counts(), sep="\n")
+    run.say("all of it passed" if passed else "FAILED")
+    sys.exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main()
