@@ -3,6 +3,7 @@
 Owns when a step begins, and that nothing of it is left when it ends: a step's first process adopts whatever its programs leave behind,
 daemons and containers too, counts their processor seconds when they end, and ends them with the step. Knows no step by name.
 """
+import contextlib
 import ctypes
 import os
 import shlex
@@ -146,17 +147,20 @@ class Supervisor:
 
     def run(self):
         """Its outcome's place in OUTCOMES, once nothing of it is left."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self.stop)
         libc = ctypes.CDLL(None)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        # A session of its own: Linux gives each an equal share of the processors, and nice counts within one only.
+        os.setsid()
         os.nice(self.step.nice)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(self.step.nice))
         environment = {**os.environ, "NAVIGATOR_TIMES": str(self.logs / "times.tsv"), "NAVIGATOR_BEGUN": f"{self.begun:.0f}"}
         with open(self.logs / f"{self.step.name}.log", "w", encoding="utf-8") as self.log:
             # (an object that is gone would wait for its process by itself)
             self.process = subprocess.Popen(shlex.split(self.step.command), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                                            stdout=self.log, stderr=self.log, start_new_session=True)
+                                            stdout=self.log, stderr=self.log, process_group=0)
             while self.reap():
                 if time.monotonic() > self.due:
                     self.end()
