@@ -26,8 +26,13 @@ pub mod annotation {
     pub const SURPLUS: &str = "navigator.jetstack.io/v1beta1";
     /// Comma list of safety rules that one write may break.
     pub const ALLOW_UNSAFE: &str = "navigator.jetstack.io/allow-unsafe";
-    /// `"true"`: deletion skips the teardown.
+    /// `"true"`: deletion waits for nothing, and keeps claims.
     pub const FORCE_DELETE: &str = "navigator.jetstack.io/force-delete";
+    /// `"true"`: deletion of the cluster leaves everything that was made for it. Our API server
+    /// writes it where a deletion asks for orphans.
+    pub const ORPHAN: &str = "navigator.jetstack.io/orphan";
+    /// `metadata.uid` of the cluster, on every object of Kubernetes that was made for it.
+    pub const CLUSTER_UID: &str = "navigator.jetstack.io/cluster-uid";
     /// `"true"` on a Pilot: a person says that data without a mark are this node's.
     pub const ADOPT_DATA: &str = "navigator.jetstack.io/adopt-data";
     /// On the record of the store: the id of the store that a person accepts as it is.
@@ -39,7 +44,7 @@ pub mod annotation {
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";
 }
 
-/// Finalizer of clusters whose deletion needs work that garbage collection cannot do.
+/// Finalizer of clusters: the controller deletes what it made for them.
 pub const FINALIZER_TEARDOWN: &str = "navigator.jetstack.io/teardown";
 
 /// TCP ports that are part of the contract.

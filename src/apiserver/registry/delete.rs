@@ -10,7 +10,7 @@ use super::{
     meta, selectable,
 };
 use crate::{
-    api::kind::Part,
+    api::{GROUP, kind::Part, names::annotation},
     apiserver::{
         admission::Operation,
         options::{DeleteOptions, ListOptions, Propagation},
@@ -181,6 +181,11 @@ impl Registry {
         if !current.is_deleting() {
             meta::bump_generation(&mut next);
             self.kind.end(&mut next);
+        }
+        // The collector takes its finalizer away before a controller may have seen it; and no
+        // collector finds the objects of a cluster, which do not name it as owner.
+        if self.kind.group() == GROUP && kept.contains(meta::ORPHAN) {
+            meta::annotate(&mut next, annotation::ORPHAN, "true");
         }
         next
     }

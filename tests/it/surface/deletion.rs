@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Server, pilot, pilots, revision};
+use super::{BETA, Server, pilot, pilots, revision};
 
 #[tokio::test]
 async fn an_object_without_finalizers_is_gone_at_once() {
@@ -79,6 +79,30 @@ async fn propagation_is_left_to_the_garbage_collector_by_finalizers() {
     let patch = json!({"metadata": {"resourceVersion": rv, "finalizers": []}});
     server.merge(&path, &patch).await.expect(200);
     server.get(&path).await.refusal(404, "NotFound");
+}
+
+/// The collector may take its finalizer away before a controller has seen it.
+#[tokio::test]
+async fn a_deletion_that_asks_for_orphans_is_noted_for_good() {
+    const NOTE: &str = "navigator.jetstack.io/orphan";
+    let server = Server::start().await;
+    let body = json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1",
+        "kind": "CassandraCluster",
+        "metadata": {"name": "a", "finalizers": ["example.org/hold"], "annotations": {"x": "y"}},
+        "spec": {"version": "5.0.6", "nodePools": [{"name": "a", "replicas": 1}]},
+    });
+    let clusters = format!("{BETA}/namespaces/db/cassandraclusters");
+    server.post(&clusters, &body).await.expect(201);
+    let path = format!("{clusters}/a");
+    let going = server.delete(&path, &json!({"propagationPolicy": "Background"})).await.expect(200);
+    assert_eq!(going["metadata"]["annotations"], json!({"x": "y"}));
+    for policy in ["Orphan", "Background", "Foreground"] {
+        let options = json!({"propagationPolicy": policy});
+        let going = server.delete(&path, &options).await.expect(200);
+        let annotations = &going["metadata"]["annotations"];
+        assert_eq!(*annotations, json!({"x": "y", NOTE: "true"}), "{policy}");
+    }
 }
 
 #[tokio::test]
