@@ -5,8 +5,8 @@
 # would cost minutes for a program that is only to be as old.
 set -euo pipefail
 out=$(realpath -m "${1:?usage: older.sh OUT}")
-# The last commit before pilots, stores and objects were hardened: what people run who have not upgraded since.
-commit=6988c0c65ae5ed4af76844cd838cc2a37a2ba24b
+# The last commit in which clusters were owners of what is made for them: what people run who have not upgraded since.
+commit=598c51ad52c925d694e91a523b577483bcdf27d1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 . tests/testbed/cache.sh

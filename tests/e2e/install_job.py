@@ -15,11 +15,10 @@ KEPT = Cassandra(NS)
 ROWS = 1_000
 # The garbage collector looks every 30 s which kinds there are.
 COLLECTED = 35
-COLLECTOR = RUN / "log/controller-manager.log"
 
 
 def owned():
-    """What the cluster owns of Kubernetes' kinds, and its claims, each by uid."""
+    """What Kubernetes holds of the cluster, by uid."""
     kinds = ("statefulsets", "services", "pods", "pvc", "serviceaccounts", "roles", "rolebindings", "poddisruptionbudgets")
     return {kind: KEPT.uids(kind) for kind in kinds}
 
@@ -76,22 +75,6 @@ def installed_again(before, objects, running):
     KEPT.has_rows(ROWS)
 
 
-def collector_knows(since):
-    """Waits until the garbage collector, which was started while nobody served our kinds, has listed our objects: up to half a minute after they
-    are served. Until then it asks again and again for owners that it has not seen, and takes the 404 of a group that is gone for theirs."""
-    def check():
-        """What it said, from that place of its log on."""
-        known, said = None, COLLECTOR.read_bytes()[since:].decode(errors="replace")
-        for line in said.splitlines():
-            if "syncing garbage collector" in line:
-                added, _, removed = line.partition("removed: ")
-                known = "told" if "navigator.jetstack.io" in added else None if "navigator.jetstack.io" in removed else known
-            elif "synced garbage collector" in line and known:
-                known = "listed"
-        return known == "listed" or f"our kinds are {known or 'unknown'} to it; {len(said)} bytes were said"
-    wait("the collector knows our objects", check, 300)
-
-
 def is_refused(*args):
     done = kubectl(*args, check=False)
     claim(f"kubectl {' '.join(map(str, args[:3]))} is refused, with what to do", done.returncode != 0
@@ -122,8 +105,7 @@ def job():
         said = is_refused("delete", "-f", MANIFEST)
         claim("it is refused for the namespace and the claim, and nothing else", said.count("is forbidden") == 2, said)
         uninstalled(before, running, COLLECTED)
-        # No collector, old or new, takes an owner that nobody serves for one that is gone.
-        since = COLLECTOR.stat().st_size
+        # No collector, old or new, is asked anything about it (collector_job has more).
         restart("controller-manager")
         uninstalled(before, running, COLLECTED)
     with step("helm install over what was kept; nothing else has changed"):
@@ -135,7 +117,6 @@ def job():
             helm("upgrade", "navigator", CHART, "--reuse-values", "--set", "controller.replicas=2,log.filter=debug", "--wait", "--timeout=3m")
             is_installed()
         claim("two controllers run", len(pids("controller")) == 2, pids("controller"))
-        collector_knows(since)
         installed_again(before, objects, running)
     with step("helm uninstall; the database runs on"), away("Navigator is removed"):
         print(helm("uninstall", "navigator", "--wait"))

@@ -1,22 +1,17 @@
 """The kill run: the API server and the controller are killed (-9) while a cluster is made, joined, scaled and deleted.
 
-No acknowledged object may be missing, nothing may exist twice, every row must be there. And once, the store's volume
-is wiped under a running cluster: no database object may disappear.
+No acknowledged object may be missing, nothing may exist twice, every row must be there.
 """
 import http.client
 import json
 import os
-import shutil
 import signal
 import ssl
 import threading
 import time
-from pathlib import Path
 
-from bed import RUN, Failed, away, claim, get, kubectl, main, pids, say, step
+from bed import RUN, away, claim, get, kubectl, main, pids, say, step
 from cluster import Cassandra
-from navigator import servers
-from raw import request
 
 NS = "killed"
 TARGET = Cassandra(NS)
@@ -130,8 +125,6 @@ def job():
         TARGET.ready(nodes=2)
         nothing_twice(2)
         TARGET.has_rows(ROWS, through=1, said="are read through the new node")
-    with step("the store's volume is wiped under a running cluster"):
-        wiped_store(writer)
     with step("deletion under kills"):
         TARGET.delete("--wait=false")
         kill("controller", "deletion", has_pods)
@@ -147,66 +140,6 @@ def job():
         say(f"    {len(writer.acknowledged)} objects acknowledged, {writer.refused} requests refused while a server was away")
         claim("no acknowledged object is missing", len(writer.acknowledged) > 50 and not missing, sorted(missing)[:10])
     kubectl("delete", "namespace", NS, timeout=500)
-
-
-def uids():
-    """Every object of the namespace that must outlive the store, and ours."""
-    kinds = ("statefulsets", "services", "pods", "pvc", "cassandraclusters", "pilots")
-    return {kind: TARGET.uids(kind) for kind in kinds}
-
-
-def wiped_store(writer):
-    """Empties the store's volume, starts the server, waits longer than garbage collection takes, puts the store back."""
-    claim_ = get("pvc", "-n", "navigator", "navigator-apiserver")
-    volume = Path(get("pv", claim_["spec"]["volumeName"])["spec"]["local"]["path"])
-    aside = volume.parent / "aside"
-    before = uids()
-    claim("there is something to lose", len(before["pods"]) == 2 and before["services"] and len(before["statefulsets"]) == 1, before)
-    with away("the store is wiped"):
-        # Nothing is acknowledged after the copy, and the copy is of a store that is closed.
-        with writer.may_write:
-            servers(0)
-            shutil.copytree(volume, aside, dirs_exist_ok=False)
-            empty(volume)
-        servers(1)
-        refused = TARGET.wait("a server that refuses", says_what_happened, 400)
-        say(f"    the server says: {refused}")
-        asked, ends = 0, time.monotonic() + 90
-        while time.monotonic() < ends:
-            status, _, body = request("GET", f"{OURS}/cassandraclusters/{TARGET.name}")
-            if status != 503:
-                raise Failed(f"a wiped store answered {status}: {body}")
-            for kind in ("statefulsets", "services", "pods", "pvc"):
-                still = TARGET.uids(kind)
-                if set(before[kind]) - set(still):
-                    raise Failed(f"{kind} disappeared: {before[kind]}, {still}")
-            asked += 1
-            time.sleep(5)
-        claim(f"each of {asked} answers in 90 s was 503, and no database object disappeared", asked >= 5, asked)
-        servers(0)
-        empty(volume)
-        for entry in aside.iterdir():
-            shutil.copytree(entry, volume / entry.name) if entry.is_dir() else shutil.copy2(entry, volume / entry.name)
-        for entry in [volume, *volume.rglob("*")]:
-            os.chown(entry, 65532, 65532)
-        shutil.rmtree(aside)
-        servers(1)
-        TARGET.wait("the API with the old store", lambda: get(*TARGET.object) is not None, 400)
-        TARGET.ready(deadline=300)
-        after = TARGET.wait("every object", lambda: [uids()], 60)[0]
-    claim("the same objects are there as before", after == before, (before, after))
-
-
-def empty(volume):
-    for entry in list(volume.iterdir()):
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
-def says_what_happened():
-    """The API's own words about a store that is not the one it has been using, or what else was seen."""
-    status, _, body = request("GET", f"{OURS}/cassandraclusters")
-    message = body.get("message", "") if isinstance(body, dict) else str(body)
-    return [message] if status == 503 and "but this installation has been using" in message else f"{status}: {message}"
 
 
 if __name__ == "__main__":

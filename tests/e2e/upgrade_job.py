@@ -1,14 +1,15 @@
-"""The upgrade job: an older Navigator is installed and runs a Cassandra; then this one is installed over it.
+"""The upgrade job: an older Navigator is installed and runs a Cassandra; then this one is installed over it, and then the older one again.
 
-The pilot changes, its database does not, and what the older server stored is there. The older program is that of
-scripts/older.sh. Leaves this one installed.
+The pilot changes, its database does not, and what the older server stored is there. Clusters are owners no more, and are again for the
+older one. The older program is that of scripts/older.sh. Leaves this one installed.
 """
+import json
 import os
 import shutil
 import threading
 from pathlib import Path
 
-from bed import CTR, ROOT, RUN, away, claim, condition, kubectl, main, pids, run, say, step
+from bed import CTR, ROOT, RUN, away, claim, condition, get, kubectl, main, pids, run, say, step
 from cluster import Cassandra
 from navigator import install, is_installed, remove
 
@@ -47,18 +48,57 @@ def began(pid):
     return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
 
 
-def install_older():
-    """In place of what is installed, as if that had never been: store and all."""
+def older_manifest():
+    """Of the older one's image, which the bed has from then on."""
     image = run(NAVIGATOR, "manifest", "--print-image").stdout.strip() + "-older"
     files, archive = RUN / "older", RUN / "older.tar"
     files.mkdir(exist_ok=True)
     shutil.copy2(OLDER, files / "navigator")
     run(ROOT / "tests/testbed/image.py", image, archive, '["/navigator"]', files, "65532:65532")
     run(*CTR, "images", "import", archive)
+    return run(OLDER, "manifest", "--image", image).stdout
+
+
+def install_older(manifest):
+    """In place of what is installed, as if that had never been: store and all."""
     with away("Navigator is removed"):
         remove()
-        kubectl("apply", "-f", "-", stdin=run(OLDER, "manifest", "--image", image).stdout)
+        kubectl("apply", "-f", "-", stdin=manifest)
         is_installed()
+
+
+def owners():
+    """How many objects that were made for the cluster name it as their owner, and how many there are."""
+    kinds = "statefulsets,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
+    found = get(kinds, "-n", NS, "-l", f"navigator.jetstack.io/cassandra-cluster-name={KEPT.name}")
+    uid = KEPT.uid()
+    return sum(any(owner["uid"] == uid for owner in thing["metadata"].get("ownerReferences", [])) for thing in found), len(found)
+
+
+def all_own(wanted):
+    """For wait(): do all name it, or none?"""
+    def check():
+        named, there = owners()
+        return (named == (there if wanted else 0) and there > 5) or f"{named} of {there} name the cluster as owner"
+    return check
+
+
+def go_back(manifest):
+    """As docs/releases.md says."""
+    controller = ("deployment", "-n", "navigator", "navigator-controller")
+    flag = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--owner-references"}]
+    kubectl("patch", *controller, "--type", "json", "-p", json.dumps(flag))
+    KEPT.wait("every object names its owner", all_own(True), 180)
+    with away("the server is replaced"):
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
+        is_installed()
+        KEPT.ready()
+    # It acts: what somebody deletes is there again.
+    seeds = ("service", "-n", NS, f"cass-{KEPT.name}-seeds")
+    uid = get(*seeds)["metadata"]["uid"]
+    kubectl("delete", *seeds)
+    KEPT.wait("the Service again", lambda: (get(*seeds) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid or "it is gone", 120)
+    claim("the older controller has nothing against them", not KEPT.told("Stalled"), KEPT.told("Stalled"))
 
 
 def stored():
@@ -98,7 +138,8 @@ def pilots_are(status, reason):
 def job():
     second = run(NAVIGATOR, "manifest", "--print-image").stdout.strip()
     with step("install the older one, and a Cassandra of one node"):
-        install_older()
+        older = older_manifest()
+        install_older(older)
         kubectl("create", "namespace", NS)
         KEPT.apply()
         KEPT.ready()
@@ -114,6 +155,7 @@ def job():
         KEPT.wait("another program", lambda: pilot()["pilotProgram"] != installed or installed)
         claim("every pilot is current", pilots_are("True", "PilotsCurrent").endswith(second))
     with step("nothing else has changed"):
+        KEPT.wait("no object has the cluster as its owner", all_own(False), 120)
         claim("what the older server stored is there as it was", len(objects) == 2 and stored() == objects, (objects, stored()))
         claim("the process runs another file", program() != file, file)
         pod = KEPT.pod()
@@ -133,6 +175,14 @@ def job():
         pilots_are("True", "PilotsCurrent")
         container = KEPT.pod()["spec"]["ephemeralContainers"]
         claim("nothing was installed for it", len(container) == 2, container)
+    with step("go back to the older one, and forth again"):
+        go_back(older)
+        with away("the server is replaced"):
+            install()
+            KEPT.wait("no object has the cluster as its owner", all_own(False), 180)
+            pilots_are("True", "PilotsCurrent")
+        claim("database, pod and container are as before", [what_stays()[part] for part in ("database", "pod", "restarts")] ==
+              [before[part] for part in ("database", "pod", "restarts")], (before, what_stays()))
     reader.stop()
     claim(f"all {ROWS} rows were there each of {reader.rounds} times", reader.rounds > 10 and not reader.wrong, (reader.rounds, reader.wrong[:5]))
     with step("delete the pod; it returns with the other image by itself"):
