@@ -15,6 +15,7 @@ mod heard;
 mod metrics;
 mod namespaces;
 pub(crate) mod observe;
+mod owners;
 pub mod page;
 mod pilots;
 mod plan;
@@ -24,7 +25,6 @@ pub(crate) mod resources;
 mod seen;
 mod status;
 mod stores;
-mod teardown;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -81,6 +81,8 @@ pub struct Config {
     pub namespace: Option<String>,
     /// Namespace of the install: leader lease and the record of the store's identity.
     pub install_namespace: String,
+    /// Name clusters as owners of what is made for them, for a release before 0.3 to go on with.
+    pub owner_references: bool,
     /// Fight for the lead; off where only one controller can run.
     pub leader_elect: bool,
     pub lease_duration: Duration,
@@ -203,7 +205,11 @@ pub async fn run(
 
     let ctx = Arc::new(Context {
         events: Events::new(client.clone(), config.identity.clone()),
-        settings: Settings { pilot_image: config.pilot_image.clone(), store_id: store_id.clone() },
+        settings: Settings {
+            pilot_image: config.pilot_image.clone(),
+            store_id: store_id.clone(),
+            owner_references: config.owner_references,
+        },
         writer: context::writer(&client, &claim),
         client: client.clone(),
         claim: claim.clone(),
@@ -222,6 +228,8 @@ pub async fn run(
     }
     let pilots = pilots::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work.clone());
     workers.spawn_vital("pilots", until(halt.clone(), pilots));
+    let owners = owners::watch_over(Arc::clone(&ctx), work.clone());
+    workers.spawn_vital("owners", until(halt.clone(), owners));
     let namespaces = namespaces::watch_over(Arc::clone(&ctx), work.clone());
     workers.spawn_vital("namespaces", until(halt.clone(), namespaces));
 

@@ -86,7 +86,11 @@ mod tests {
             "metadata": {"name": "shop", "namespace": "db"},
             "spec": {"version": "7.0.15", "nodePools": [{"name": "a", "replicas": 3}]},
         }));
-        let settings = Settings { pilot_image: "navigator:1".into(), store_id: "s".into() };
+        let settings = Settings {
+            pilot_image: "navigator:1".into(),
+            store_id: "s".into(),
+            owner_references: false,
+        };
         let desired = (DATABASE.desired)(&object.unwrap(), &settings).unwrap();
         assert_eq!(desired.image.reference, "docker.io/redis:7.0.15");
         assert_eq!((&*desired.pools[0].set, desired.pools[0].replicas), ("redis-shop-a", 3));

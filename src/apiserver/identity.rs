@@ -1,9 +1,9 @@
-//! Is this our store? Losing a store must never delete a database (invariant 5).
+//! Is this our store? An older or another one must not run databases (invariant 5).
 //!
-//! Kubernetes' garbage collector deletes what an absent owner owned. So an empty or foreign
-//! store, or one without its latest writes, must not answer 404: the id of the store in use and
-//! how far it has come are recorded in a ConfigMap outside of it, and as long as the two differ,
-//! every resource answers 503. `docs/store.md` says how to accept a store.
+//! The controller would take nodes away that an earlier spec did not have, and pilots would found
+//! a second ring where nothing is recorded of the first. So the id of the store in use and how far
+//! it has come are recorded in a ConfigMap outside of it, and as long as the two differ, every
+//! resource answers 503. `docs/store.md` says how to accept a store.
 //!
 //! Owns the guard and when to look; what a look finds is [`judge`]'s.
 

@@ -79,6 +79,10 @@ pub(crate) struct Args {
         default_value_t = 2
     )]
     leader_elect_retry_period: u64,
+    /// Name clusters as owners of what is made for them. Only to go back to a release before 0.3,
+    /// which knows its objects by that: Kubernetes' garbage collector decides about databases then.
+    #[arg(long, env = "NAVIGATOR_OWNER_REFERENCES")]
+    owner_references: bool,
     /// Seconds without heartbeat after which a Pilot that no cluster wants is deleted.
     #[arg(long, env = "NAVIGATOR_PILOT_GC_AFTER", value_name = "SECONDS", default_value_t = 3600)]
     pilot_gc_after: u64,
@@ -165,6 +169,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
         leader_elect_lease_duration: lease,
         leader_elect_renew_deadline: renew,
         leader_elect_retry_period: retry,
+        owner_references,
         pilot_gc_after,
         status_page,
         admin_address,
@@ -185,6 +190,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
         pilot_image,
         namespace: namespace.filter(|namespace| !namespace.is_empty()),
         install_namespace,
+        owner_references,
         leader_elect,
         lease_duration: Duration::from_secs(lease),
         renew_deadline: Duration::from_secs(renew),

@@ -123,7 +123,8 @@ pub fn of<K: Runs>(cluster: &Cluster<K>, settings: &Settings) -> Desired {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or_default(),
         deleted: meta.deletion_timestamp.is_some(),
-        force_delete: force_delete(meta),
+        force_delete: says(meta, annotation::FORCE_DELETE),
+        orphan: says(meta, annotation::ORPHAN),
         finalizers: meta.finalizers.clone().unwrap_or_default(),
         paused: paused.unwrap_or_default(),
         stopped: stopped.unwrap_or_default(),
@@ -225,10 +226,10 @@ pub fn replicas(given: Option<i32>) -> u32 {
     given.map_or(1, |replicas| u32::try_from(replicas).unwrap_or_default())
 }
 
-/// Does a person ask to let the cluster go at once?
-pub fn force_delete(meta: &ObjectMeta) -> bool {
+/// Is this annotation `"true"`?
+fn says(meta: &ObjectMeta, annotation: &str) -> bool {
     let annotations = meta.annotations.as_ref();
-    annotations.and_then(|a| a.get(annotation::FORCE_DELETE)).is_some_and(|value| value == "true")
+    annotations.and_then(|all| all.get(annotation)).is_some_and(|value| value == "true")
 }
 
 /// A StatefulSet runs only where its name leaves room for `-<hash>` in a label of 63 bytes.
@@ -263,7 +264,11 @@ mod tests {
 
     #[test]
     fn upstream_pilot_images_are_never_run() {
-        let settings = Settings { pilot_image: "ours:1".into(), store_id: "store".into() };
+        let settings = Settings {
+            pilot_image: "ours:1".into(),
+            store_id: "store".into(),
+            owner_references: false,
+        };
         let image = |repository: &str| ImageSpec {
             repository: repository.into(),
             tag: Some("v0.1.0".into()),

@@ -33,6 +33,8 @@ pub struct Settings {
     pub pilot_image: String,
     /// Identity of our store, put on every object that we own.
     pub store_id: String,
+    /// Name clusters as owners of what is made for them, as releases before 0.3 did and expect.
+    pub owner_references: bool,
 }
 
 /// What the controller reads of a cluster, whatever its kind.
@@ -46,6 +48,8 @@ pub struct Desired {
     /// The cluster is being deleted: nothing is created or changed any more.
     pub deleted: bool,
     pub force_delete: bool,
+    /// Deletion leaves everything that was made for the cluster.
+    pub orphan: bool,
     pub finalizers: Vec<String>,
     pub paused: bool,
     pub stopped: bool,
@@ -294,6 +298,8 @@ pub struct Stalled {
 }
 
 impl Desired {
+    /// For Pilots, which lie in one store with their cluster. It does not block the cluster's
+    /// deletion: a pilot is to stop its database while its Pilot is still there.
     pub fn owner(&self) -> OwnerReference {
         OwnerReference {
             api_version: crate::api::v1beta1::API_VERSION.to_owned(),
@@ -301,7 +307,7 @@ impl Desired {
             name: self.name.clone(),
             uid: self.uid.clone(),
             controller: Some(true),
-            block_owner_deletion: Some(true),
+            block_owner_deletion: None,
         }
     }
 
@@ -314,11 +320,6 @@ impl Desired {
 
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name == name)
-    }
-
-    /// Does deletion need work that garbage collection cannot do?
-    pub fn needs_teardown(&self) -> bool {
-        self.pools.iter().any(Pool::delete_claim_when_deleted)
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     context::{Context, Error, MANAGER, refused},
     desired::{Desired, Stalled},
     events::Notice,
-    observe::{Observed, foreign, other_store, owned},
+    observe::{Observed, foreign, former, other_store, owned},
     resources::{Prepared, Resource, resources},
     write::{change, delete, exactly},
 };
@@ -73,7 +73,7 @@ pub(crate) async fn ensure(
 async fn ensure_object(ctx: &Context, desired: &Desired, object: &Prepared) -> Result<(), Error> {
     let Prepared { resource, name, .. } = object;
     if let Some(known) = ctx.stores.other(resource, &desired.namespace, name) {
-        ours(desired, object, &known.metadata)?;
+        ours_or_former(desired, object, &known.metadata)?;
         if current(object, &json!(*known)) {
             return Ok(());
         }
@@ -110,6 +110,12 @@ async fn ensure_set(
     let notice = Notice::normal("CreateNodePool", format!("made StatefulSet {name}"));
     ctx.events.publish(desired, &notice).await;
     Ok(())
+}
+
+/// What an earlier cluster of this name left is taken over, and written as this one wants it. Not
+/// a StatefulSet: its pods run, and whose data they have a person must say.
+fn ours_or_former(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), Error> {
+    if former(found, desired) { Ok(()) } else { ours(desired, object, found) }
 }
 
 fn ours(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use k8s_openapi::{
         apps::v1::StatefulSet,
         core::v1::{PersistentVolumeClaim, Pod},
     },
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference},
     jiff::Timestamp,
 };
 
@@ -418,31 +418,66 @@ fn member<'a>(pools: &'a mut [ObservedPool], name: Option<&str>) -> Option<&'a m
     Some(pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() }))
 }
 
-fn controller(
-    meta: &ObjectMeta,
-) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> {
+pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Is this cluster the controller of the object?
-pub(crate) fn owned(meta: &ObjectMeta, desired: &Desired) -> bool {
-    controller(meta).is_some_and(|owner| owner.uid == desired.uid)
+/// Uid of the cluster that an object was made for: by its mark, else by its owner, as a Pilot has
+/// one, and as everything had that a release before 0.3 made.
+pub(crate) fn made_for(meta: &ObjectMeta) -> Option<&str> {
+    let marked = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_UID));
+    let owner = || controller(meta).map(|owner| owner.uid.as_str());
+    marked.map(String::as_str).or_else(owner)
 }
 
-/// Why an object of a name that we need cannot be used.
+/// Was the object made for this cluster?
+pub(crate) fn owned(meta: &ObjectMeta, desired: &Desired) -> bool {
+    made_for(meta) == Some(desired.uid.as_str())
+}
+
+/// Was the object made for an earlier cluster of this name? There is one cluster of a name at a
+/// time, so that one is gone.
+pub(crate) fn former(meta: &ObjectMeta, desired: &Desired) -> bool {
+    let labels = meta.labels.as_ref();
+    let has = |key, value| labels.and_then(|all| all.get(key)).is_some_and(|found| found == value);
+    let marked = meta.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::CLUSTER_UID));
+    marked
+        && !owned(meta, desired)
+        && has(names::label::K8S_MANAGED_BY, "navigator")
+        && has(desired.database.names.cluster_label, desired.name.as_str())
+}
+
+/// Owners of an object, without clusters: those are no owners of what Kubernetes holds.
+pub(crate) fn owners_but_ours(meta: &ObjectMeta) -> Vec<&OwnerReference> {
+    meta.owner_references.iter().flatten().filter(|owner| !is_cluster(owner)).collect()
+}
+
+/// Is the owner of a kind that we serve?
+pub(crate) fn is_cluster(owner: &OwnerReference) -> bool {
+    owner.api_version.split('/').next() == Some(crate::api::GROUP)
+}
+
+/// Why an object of a name that we need cannot be used, and what leads on.
 pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stalled {
     let name = meta.name.as_deref().unwrap_or_default();
+    let cluster = desired.database.names.kind;
+    if former(meta, desired) {
+        let uid = made_for(meta).unwrap_or_default();
+        let message = format!(
+            "{kind} {name:?} was made for an earlier {cluster} of this name (uid {uid}), and is \
+             left alone: {}",
+            ways(kind, name, desired)
+        );
+        return Stalled { reason: "ForeignObject", message };
+    }
     match controller(meta) {
-        Some(owner) if owner.kind == desired.database.names.kind && owner.name == desired.name => {
-            Stalled {
-                reason: "ForeignObject",
-                message: format!(
-                    "{kind} {name:?} belongs to an earlier {} of this name; waiting for it to go",
-                    owner.kind
-                ),
-            }
-        }
-        Some(owner) if owner.api_version.starts_with(crate::api::GROUP) => Stalled {
+        Some(owner) if owner.kind == cluster && owner.name == desired.name => Stalled {
+            reason: "ForeignObject",
+            message: format!(
+                "{kind} {name:?} belongs to an earlier {cluster} of this name; waiting for it to go"
+            ),
+        },
+        Some(owner) if is_cluster(owner) => Stalled {
             reason: "NameConflict",
             message: format!("{kind} {name:?} belongs to {} {:?}", owner.kind, owner.name),
         },
@@ -450,11 +485,32 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stall
             reason: "ForeignObject",
             message: format!("{kind} {name:?} belongs to {} {:?}", owner.kind, owner.name),
         },
+        None if made_for(meta).is_some() => Stalled {
+            reason: "NameConflict",
+            message: format!(
+                "{kind} {name:?} was made for another cluster (uid {})",
+                made_for(meta).unwrap_or_default()
+            ),
+        },
         None => Stalled {
             reason: "ForeignObject",
-            message: format!("{kind} {name:?} exists and was not made by Navigator"),
+            message: format!(
+                "{kind} {name:?} exists and bears no mark of Navigator's: {}",
+                ways(kind, name, desired)
+            ),
         },
     }
+}
+
+/// What a person can do about an object of a name that we need.
+fn ways(kind: &str, name: &str, desired: &Desired) -> String {
+    let kind = kind.to_lowercase();
+    let (namespace, uid, key) = (&desired.namespace, &desired.uid, annotation::CLUSTER_UID);
+    format!(
+        "delete it, or hand it over as it is: kubectl --namespace {namespace} annotate --overwrite \
+         {kind} {name} {key}={uid} {}-",
+        annotation::STORE_ID
+    )
 }
 
 /// Does an object of ours carry the mark of another store than the one we talk to?

@@ -7,6 +7,7 @@ mod confirm;
 mod failure;
 mod observe;
 mod report;
+mod teardown;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +28,6 @@ use super::{
     plan::{OperationType, Plan, plan},
     queue::{Key, Outcome},
     status::status,
-    teardown,
 };
 
 /// Watches report every change; this bounds what they cannot report: time.
@@ -63,10 +63,10 @@ async fn steps(
     desired: &Desired,
 ) -> Result<Outcome, Error> {
     let now = Timestamp::now();
-    let mut observed = observe::from_caches(ctx, desired, now);
     if desired.deleted {
-        return delete(ctx, cluster, desired, &observed).await;
+        return teardown::tear_down(ctx, cluster, desired).await;
     }
+    let mut observed = observe::from_caches(ctx, desired, now);
     if desired.status.observed_generation.is_none() {
         return first_sight(ctx, cluster, desired).await;
     }
@@ -92,20 +92,6 @@ fn read(
         name: cluster.metadata.name.clone().unwrap_or_default(),
         source,
     })
-}
-
-/// Says that the cluster is on its way out, then does what its deletion needs.
-async fn delete(
-    ctx: &Context,
-    cluster: &DynamicObject,
-    desired: &Desired,
-    observed: &Observed,
-) -> Result<Outcome, Error> {
-    if report::deleting(ctx, cluster, desired).await? {
-        // The copy at hand is old now.
-        return Ok(Outcome::Again(AFTER_STATUS));
-    }
-    teardown::tear_down(ctx, cluster, desired, observed).await
 }
 
 /// Makes every object that the cluster needs, unless nothing may be changed.

@@ -51,6 +51,14 @@ pub(crate) struct Prepared {
 /// Labels, annotations or a selector.
 type Labels = BTreeMap<String, String>;
 
+impl From<Resource> for Prepared {
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::StatefulSet(prepared) | Resource::Other(prepared) => prepared,
+        }
+    }
+}
+
 impl Resource {
     fn other<K>(object: &K) -> Self
     where
@@ -103,7 +111,7 @@ fn replicas(found: &ObservedPool) -> u32 {
     found.set.as_ref().map_or_else(|| found.initial(), |set| set.replicas)
 }
 
-/// Owner and store, the same on every object.
+/// Cluster and store, the same on every object.
 fn metadata(
     desired: &Desired,
     settings: &Settings,
@@ -111,11 +119,12 @@ fn metadata(
     labels: Labels,
     mut annotations: Labels,
 ) -> ObjectMeta {
+    annotations.insert(annotation::CLUSTER_UID.to_owned(), desired.uid.clone());
     annotations.insert(annotation::STORE_ID.to_owned(), settings.store_id.clone());
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some(desired.namespace.clone()),
-        owner_references: Some(vec![desired.owner()]),
+        owner_references: settings.owner_references.then(|| vec![desired.owner()]),
         labels: Some(labels),
         annotations: Some(annotations),
         ..ObjectMeta::default()

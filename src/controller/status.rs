@@ -97,6 +97,19 @@ pub(crate) fn status(
     }
 }
 
+/// The status of a cluster that is being deleted: what was last said of it, and what is waited for.
+pub(crate) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> ClusterStatus {
+    let mut conditions = desired.status.conditions.clone();
+    conditions.retain(|known| !matches!(known.type_.as_str(), "Stalled" | "Reconciling"));
+    conditions.push(conditions::deleting(desired, waits_for, now));
+    ClusterStatus {
+        phase: Some("Deleting".to_owned()),
+        observed_generation: Some(desired.generation),
+        conditions,
+        ..desired.status.clone()
+    }
+}
+
 fn to_i32(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

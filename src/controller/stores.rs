@@ -61,6 +61,13 @@ pub(crate) struct Stores {
     others: Vec<(ApiResource, Store<DynamicObject>)>,
 }
 
+/// An object of Kubernetes that was made for a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) resource: ApiResource,
+    pub(crate) meta: ObjectMeta,
+}
+
 /// What every watch needs.
 #[derive(Clone)]
 struct Watches {
@@ -173,6 +180,28 @@ impl Stores {
         lease.spec.holder_identity.clone().filter(|holder| ours && !holder.is_empty())
     }
 
+    /// Every object of Kubernetes' kinds that was made for a cluster, but pods and claims.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        let sets = self.sets.state().into_iter().map(|set| Kept {
+            resource: ApiResource::erase::<StatefulSet>(&()),
+            meta: set.metadata.clone(),
+        });
+        let others = self.others.iter().flat_map(|(resource, store)| {
+            let kept = |object: Arc<DynamicObject>| Kept {
+                resource: resource.clone(),
+                meta: object.metadata.clone(),
+            };
+            store.state().into_iter().map(kept)
+        });
+        sets.chain(others).collect()
+    }
+
+    /// The cluster that an object names by its label.
+    pub(crate) fn key_of(&self, meta: &ObjectMeta) -> Option<Key> {
+        let databases: Vec<_> = self.databases().collect();
+        of_meta(&databases, meta)
+    }
+
     /// Any other object of ours.
     pub(crate) fn other(
         &self,
@@ -241,8 +270,7 @@ fn belongs(meta: &ObjectMeta, desired: &Desired) -> bool {
         && labels.and_then(|l| l.get(desired.database.names.cluster_label)) == Some(&desired.name)
 }
 
-/// The cluster of an object, by its label: deletion leaves the owner reference out of no copy,
-/// and claims have no owner.
+/// The cluster of an object, by its label.
 fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<Key> {
     let labels = meta.labels.as_ref()?;
     databases

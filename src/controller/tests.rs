@@ -2,6 +2,7 @@
 //! reconcile makes good one that ended anywhere.
 
 mod api;
+mod deletion;
 mod harness;
 mod refusals;
 mod term;
@@ -93,7 +94,11 @@ fn check_objects(harness: &Harness) {
         assert!(called.is_empty() || name == called, "{plural}/{name}");
         let object = &server.objects[&(plural.clone(), name.clone())];
         assert_eq!(object["metadata"]["annotations"][annotation::STORE_ID], harness::STORE);
-        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "exampleclusters/shop#1");
+        // A Pilot lies in one store with its cluster; of Kubernetes nothing names it as owner.
+        let uid = "exampleclusters/shop#1";
+        assert_eq!(object["metadata"]["annotations"][annotation::CLUSTER_UID], uid);
+        let owner = if plural == "pilots" { json!(uid) } else { Value::Null };
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], owner, "{plural}/{name}");
     }
     let creations: Vec<_> = server
         .writes
@@ -317,9 +322,7 @@ async fn a_finalizer_that_the_cache_has_not_seen_survives_the_teardown() {
         cluster["metadata"]["finalizers"] = json!([FINALIZER_TEARDOWN, "example.org/backup"]);
     });
     harness.reconcile_with(&stale).await;
-    // The first reconcile says that it is on its way out.
-    harness.reconcile().await;
-    harness.reconcile().await;
+    harness.settle().await;
     let cluster = harness.object("exampleclusters", "shop");
     assert_eq!(cluster["metadata"]["finalizers"], json!(["example.org/backup"]));
 }
@@ -380,20 +383,11 @@ async fn objects_of_another_store_are_left_alone_and_the_cluster_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it() {
     // The store was lost, the cluster was created again from its manifest, and is deleted.
-    for (key, value) in [
-        (
-            "ownerReferences",
-            json!([{
-                "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ExampleCluster",
-                "name": "shop", "uid": "earlier", "controller": true,
-            }]),
-        ),
-        ("annotations", json!({annotation::STORE_ID: "another"})),
-    ] {
+    for (key, value) in [(annotation::CLUSTER_UID, "earlier"), (annotation::STORE_ID, "another")] {
         let harness = Harness::new(2);
         harness.settle().await;
         harness.api.server().edit(&id("statefulsets", "ex-shop-a"), |set| {
-            set["metadata"][key] = value;
+            set["metadata"]["annotations"][key] = json!(value);
         });
         harness.reconcile().await;
         assert_eq!(harness.condition("Stalled")["status"], "True");
@@ -401,7 +395,8 @@ async fn a_cluster_deleted_while_its_objects_are_not_ours_takes_no_claim_with_it
         harness.settle().await;
         let server = harness.api.server();
         assert_eq!(server.of("persistentvolumeclaims").count(), 2, "{key}");
-        assert_eq!(server.of("exampleclusters").count(), 0, "the cluster is let go");
+        let left = usize::from(key == annotation::STORE_ID);
+        assert_eq!(server.of("exampleclusters").count(), left, "let go, but for another store");
     }
 }
 
@@ -693,6 +688,9 @@ async fn a_cluster_that_is_held_while_it_is_deleted_says_so() {
     let writes = harness.writes();
     let status = || harness.object("exampleclusters", "shop")["status"].clone();
     assert_eq!(status()["phase"], "Deleting");
+    let waits = harness.condition("Reconciling");
+    assert_eq!(waits["reason"], "Deleting");
+    assert!(waits["message"].as_str().unwrap().contains("example.org/backup"), "{waits}");
     assert_eq!(status()["readyReplicas"], 1, "the rest stands as it was");
     harness.reconcile().await;
     assert_eq!(harness.writes(), writes);

@@ -54,8 +54,6 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         // `patch` is for the teardown finalizer; no controller writes a cluster's spec.
         rule(GROUP, &clusters, &["get", "list", "watch", "patch"]),
         below("status", &["update", "patch"]),
-        // Owner references with blockOwnerDeletion ask for this where that is enforced.
-        below("finalizers", &["update"]),
         rule(GROUP, &["pilots"], OWN),
         rule(GROUP, &["pilots/status"], &["update", "patch"]),
         // Read for the name of the leader; written by pilots, to whom we grant that.

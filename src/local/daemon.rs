@@ -168,6 +168,7 @@ fn controller_settings(page: SocketAddr) -> controller::Config {
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(2),
+        owner_references: false,
         pilot_gc_after: Duration::from_secs(3600),
         admin: page,
         page: controller::page::Readers::Local,

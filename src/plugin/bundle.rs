@@ -294,18 +294,24 @@ impl Gathering<'_> {
 
 /// Does an object belong to one of these clusters, or to one of these nodes?
 fn belongs(object: &Value, found: &[Found], pods: &[String]) -> bool {
-    let name = text(object, "/metadata/name");
-    let is_node = |pod: &String| {
-        name == pod || name.strip_suffix(pod.as_str()).is_some_and(|claim| claim.ends_with('-'))
-    };
+    let uids: Vec<&str> = found.iter().map(|one| text(&one.object, "/metadata/uid")).collect();
+    is_made_for(object, &uids) || is_of_node(object, pods)
+}
+
+/// By its mark, or as a Pilot or lease by its owner.
+fn is_made_for(object: &Value, uids: &[&str]) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let is_owned = owners.into_iter().flatten().any(|owner| {
-        found.iter().any(|found| {
-            text(owner, "/uid") == text(&found.object, "/metadata/uid")
-                && !text(owner, "/uid").is_empty()
-        })
-    });
-    is_owned || pods.iter().any(is_node)
+    let owners = owners.into_iter().flatten().map(|owner| text(owner, "/uid"));
+    let mark = object["metadata"]["annotations"][names::annotation::CLUSTER_UID].as_str();
+    owners.chain(mark).any(|uid| !uid.is_empty() && uids.contains(&uid))
+}
+
+/// A pod, a Pilot or a claim.
+fn is_of_node(object: &Value, pods: &[String]) -> bool {
+    let name = text(object, "/metadata/name");
+    pods.iter().any(|pod| {
+        name == pod || name.strip_suffix(pod.as_str()).is_some_and(|claim| claim.ends_with('-'))
+    })
 }
 
 /// Folder and file name of a report, without `.tar.gz`.
@@ -317,3 +323,22 @@ pub fn default_name(session: &Session, cluster: Option<&Wanted>) -> String {
 
 /// Where Navigator is installed, unless somebody says otherwise.
 pub const INSTALL: &str = names::NAMESPACE;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_for_a_cluster_and_for_its_nodes_is_gathered() {
+        let marked = json!({"metadata": {"annotations": {names::annotation::CLUSTER_UID: "u"}}});
+        let owned = json!({"metadata": {"ownerReferences": [{"uid": "u"}]}});
+        for object in [&marked, &owned] {
+            assert!(is_made_for(object, &["v", "u"]));
+            assert!(!is_made_for(object, &["v"]));
+        }
+        assert!(!is_made_for(&json!({"metadata": {"ownerReferences": [{"uid": ""}]}}), &[""]));
+        let claim = json!({"metadata": {"name": "cassandra-data-cass-shop-a-0"}});
+        assert!(is_of_node(&claim, &["cass-shop-a-0".into()]));
+        assert!(!is_of_node(&claim, &["shop-a-1".into(), "hop-a-0".into()]));
+    }
+}

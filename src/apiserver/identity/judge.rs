@@ -222,8 +222,8 @@ impl Judge {
         format!(
             "the store of Navigator's API server {has}, but this installation has been using \
              {recorded:?}, says ConfigMap {namespace}/{record}: the store was lost or replaced. No \
-             object is served, so that nothing is garbage-collected. Bring the old store back; or \
-             read docs/store.md and accept the new one with: kubectl --namespace {namespace} \
+             object is served, so that no database is run by what another store says. Bring the \
+             old store back; or read docs/store.md and accept the new one with: kubectl --namespace {namespace} \
              delete configmap {record}"
         )
     }
@@ -233,8 +233,8 @@ impl Judge {
             (&self.namespace, names::STORE_CONFIG_MAP, annotation::ACCEPT_STORE);
         format!(
             "the store of Navigator's API server lost its latest writes: {lost}. No object is \
-             served, so that nothing is garbage-collected. Bring the latest state back; or read \
-             docs/store.md and accept the store as it is with: kubectl --namespace {namespace} \
+             served, so that no database is run by what it was to be once. Bring the latest state \
+             back; or read docs/store.md and accept the store as it is with: kubectl --namespace {namespace} \
              annotate configmap {record} {accept}={id}"
         )
     }

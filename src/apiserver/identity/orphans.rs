@@ -1,5 +1,5 @@
-//! StatefulSets whose cluster the store does not have: those that the garbage collector would
-//! delete next.
+//! StatefulSets that name a cluster as owner which the store does not have: those that the garbage
+//! collector would delete next. Upstream's of 2018 do, and those of releases before 0.3.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::{Api, Client, api::ListParams};

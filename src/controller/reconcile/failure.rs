@@ -4,7 +4,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use tracing::{debug, warn};
 
-use super::{WHILE_FOREIGN, observe, report::write_status};
+use super::{
+    WHILE_FOREIGN, observe,
+    report::{self, write_status},
+};
 use crate::{
     controller::{
         context::{Context, Error, refused},
@@ -78,6 +81,10 @@ pub(super) async fn handle(
 /// Says in status why every reconcile fails. That it cannot be said either is in the log already.
 async fn report(ctx: &Context, cluster: &DynamicObject, desired: &Desired, error: &Error) {
     if desired.deleted {
+        let message = format!("every try fails: {}", chain(error));
+        if let Err(error) = report::deleting(ctx, cluster, desired, &message).await {
+            debug!(name = desired.name, error = %chain(&error), "Failed to tell of failures");
+        }
         return;
     }
     let now = Timestamp::now();

@@ -45,24 +45,21 @@ pub(super) async fn first_sight(
     Ok(Outcome::Again(AFTER_STATUS))
 }
 
-/// Says that the cluster is on its way out, and returns whether that was written just now.
-/// Whatever else was said of it stands, and a refusal holds nothing up.
+/// Says that the cluster is on its way out, and what that waits for. Whatever else was said of it
+/// stands, and a refusal holds nothing up.
 pub(super) async fn deleting(
     ctx: &Context,
     cluster: &DynamicObject,
     desired: &Desired,
-) -> Result<bool, Error> {
-    let phase = Some("Deleting".to_owned());
-    if desired.status.phase == phase {
-        return Ok(false);
-    }
-    let status = ClusterStatus { phase, ..desired.status.clone() };
+    message: &str,
+) -> Result<(), Error> {
+    let status = status::deleting(desired, message, Timestamp::now());
     match write_status(ctx, cluster, desired, status, &Plan::default()).await {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(()),
         Err(error @ (Error::Conflict { .. } | Error::NotLeading)) => Err(error),
         Err(error) => {
             debug!(error = %chain(&error), "Phase Deleting was not written");
-            Ok(false)
+            Ok(())
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The Pilot of a node: what its process needs to know.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ApiResource;
 use serde_json::{Map, Value, json};
 
@@ -29,10 +30,14 @@ pub(crate) fn pilot_body(
     if let Some(spec) = spec.as_object_mut() {
         spec.remove("phase");
     }
+    let metadata = ObjectMeta {
+        owner_references: Some(vec![desired.owner()]),
+        ..metadata(desired, settings, name, labels, Labels::new())
+    };
     json!({
         "apiVersion": v1beta1::API_VERSION,
         "kind": "Pilot",
-        "metadata": metadata(desired, settings, name, labels, Labels::new()),
+        "metadata": metadata,
         "spec": spec,
     })
 }

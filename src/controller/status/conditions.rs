@@ -1,6 +1,9 @@
 //! The conditions of a cluster (docs/conditions.md).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
 
 use super::{Facts, initialized};
 use crate::{
@@ -41,14 +44,23 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     findings.into_iter().map(|(type_, finding)| stamped(facts, type_, finding)).collect()
 }
 
-/// Keeps the time of the last transition while the status stays.
+/// What the deletion of a cluster waits for.
+pub(super) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> Condition {
+    dated(desired, now, "Reconciling", finding("True", "Deleting", waits_for))
+}
+
 fn stamped(facts: &Facts<'_>, type_: &str, finding: Finding) -> Condition {
+    dated(facts.desired, facts.now, type_, finding)
+}
+
+/// Keeps the time of the last transition while the status stays.
+fn dated(desired: &Desired, now: Timestamp, type_: &str, finding: Finding) -> Condition {
     let Finding { status, reason, mut message } = finding;
     if message.len() > MESSAGE_MAX {
         let end = (0..=MESSAGE_MAX).rev().find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or_default());
     }
-    let before = condition(&facts.desired.status.conditions, type_);
+    let before = condition(&desired.status.conditions, type_);
     let since = before
         .filter(|before| before.status == status)
         .and_then(|before| before.last_transition_time.clone().into());
@@ -57,14 +69,9 @@ fn stamped(facts: &Facts<'_>, type_: &str, finding: Finding) -> Condition {
         status: status.to_owned(),
         reason: reason.to_owned(),
         message,
-        observed_generation: Some(facts.desired.generation),
-        last_transition_time: since.unwrap_or_else(|| Time(seconds(facts))),
+        observed_generation: Some(desired.generation),
+        last_transition_time: since.unwrap_or_else(|| Time(super::operation::seconds(now))),
     }
-}
-
-/// Times in objects are seconds.
-fn seconds(facts: &Facts<'_>) -> k8s_openapi::jiff::Timestamp {
-    super::operation::seconds(facts.now)
 }
 
 /// What is being done or waited for, in a sentence.

@@ -27,6 +27,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
         generation: 1,
         deleted: false,
         force_delete: false,
+        orphan: false,
         finalizers: Vec::new(),
         paused: false,
         stopped: false,

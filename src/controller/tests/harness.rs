@@ -49,6 +49,8 @@ pub(super) struct Harness {
     pub(super) image: &'static str,
     /// An image that no registry has.
     pub(super) unpulled: &'static str,
+    /// As releases before 0.3 did.
+    pub(super) owner_references: bool,
 }
 
 impl Harness {
@@ -81,14 +83,17 @@ impl Harness {
             rejects: "64Mi",
             image: "navigator:1",
             unpulled: "navigator:none",
+            owner_references: false,
         }
     }
 
     /// Another one that stands where this one does.
     pub(super) fn copy(&self) -> Self {
-        let Self { api, drains_end, pods_start, rejects, image, unpulled } = self;
+        let Self { api, drains_end, pods_start, rejects, image, unpulled, owner_references } = self;
         let (drains_end, pods_start) = (*drains_end, *pods_start);
-        Self { api: api.copy(), drains_end, pods_start, rejects, image, unpulled }
+        let owner_references = *owner_references;
+        let api = api.copy();
+        Self { api, drains_end, pods_start, rejects, image, unpulled, owner_references }
     }
 
     pub(super) fn object(&self, plural: &str, name: &str) -> Value {
@@ -175,7 +180,11 @@ impl Harness {
         Context {
             stores,
             heard,
-            settings: Settings { pilot_image: self.image.into(), store_id: STORE.into() },
+            settings: Settings {
+                pilot_image: self.image.into(),
+                store_id: STORE.into(),
+                owner_references: self.owner_references,
+            },
             events: Events::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),
             writer: context::writer(&client, &claim),
@@ -289,6 +298,10 @@ impl Harness {
             body["kind"] = json!("Pod");
             body["metadata"]["name"] = json!(name);
             body["metadata"]["namespace"] = json!("default");
+            body["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
+                "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
+            }]);
             server.add(&pod, body);
         }
         if self.pods_start {

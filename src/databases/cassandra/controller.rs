@@ -137,7 +137,11 @@ mod tests {
     };
 
     fn settings(pilot_image: &str) -> Settings {
-        Settings { pilot_image: pilot_image.to_owned(), store_id: "store".to_owned() }
+        Settings {
+            pilot_image: pilot_image.to_owned(),
+            store_id: "store".to_owned(),
+            owner_references: false,
+        }
     }
 
     fn pool_of(cluster: &CassandraCluster) -> Pool {

@@ -161,7 +161,11 @@ mod tests {
     };
 
     fn of(cluster: &ElasticsearchCluster) -> Desired {
-        let settings = Settings { pilot_image: "navigator".into(), store_id: "store".into() };
+        let settings = Settings {
+            pilot_image: "navigator".into(),
+            store_id: "store".into(),
+            owner_references: false,
+        };
         cluster::of(cluster, &settings)
     }
 

@@ -67,6 +67,7 @@ impl Host {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
+            owner_references: false,
             pilot_gc_after: Duration::from_secs(3600),
             admin: ([127, 0, 0, 1], 0).into(),
             identity: "test".into(),

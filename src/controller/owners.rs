@@ -1,0 +1,182 @@
+//! Owners of what Kubernetes holds: no cluster is one.
+//!
+//! Kubernetes' garbage collector deletes what an absent owner owned, and asks our API whether the
+//! owner is there. Whoever answers 404 for another reason, an API that is being taken away say,
+//! would have it delete running databases. Releases before 0.3 named clusters as owners; here
+//! those references go, and the mark of the cluster's uid stays. Pods are not touched.
+//!
+//! Owns also what is said of StatefulSets that run without a cluster. They are never changed.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::{
+    context::{Context, Error, MANAGER},
+    observe::{is_cluster, made_for, owners_but_ours},
+    stores::Kept,
+};
+use crate::{
+    api::names::{FINALIZER_TEARDOWN, annotation},
+    error::chain,
+    runtime::Shutdown,
+};
+
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+
+/// Checks everything of ours every ten seconds until shutdown.
+pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
+    let mut alone = Alone::default();
+    loop {
+        match give_up(&ctx).await {
+            Ok(()) => {}
+            Err(Error::NotLeading) => return,
+            Err(error) => warn!(error = %chain(&error), "Failed to take owner references away"),
+        }
+        for set in alone.found(without_cluster(&ctx)) {
+            let Clusterless { namespace, name, kind, cluster, uid } = set;
+            warn!(
+                namespace,
+                name,
+                kind,
+                cluster,
+                uid,
+                "A StatefulSet runs without a cluster; it is left alone (docs/store.md)"
+            );
+        }
+        tokio::select! {
+            () = sleep(CHECK_EVERY) => {}
+            () = shutdown.triggered() => return,
+        }
+    }
+}
+
+/// Takes clusters away from the owners of all that Kubernetes holds. What was meant by them is said
+/// by the cluster's uid. Not before the cluster has its finalizer: else its deletion would leave them.
+pub(crate) async fn give_up(ctx: &Context) -> Result<(), Error> {
+    if ctx.settings.owner_references {
+        return Ok(());
+    }
+    let mut first = None;
+    for Kept { resource, meta } in ctx.stores.kept() {
+        let owned = meta.owner_references.iter().flatten().any(is_cluster);
+        let unready = || cluster(ctx, &meta).is_some_and(|cluster| !has_finalizer(&cluster));
+        if !owned || meta.deletion_timestamp.is_some() || unready() {
+            continue;
+        }
+        match rewrite(ctx, &resource, &meta).await {
+            Err(Error::NotLeading) => return Err(Error::NotLeading),
+            // Its copy is old, or it is gone: the next look sees that.
+            Ok(()) | Err(Error::Conflict { .. }) => {}
+            Err(error) => {
+                first.get_or_insert(error);
+            }
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
+async fn rewrite(ctx: &Context, resource: &ApiResource, meta: &ObjectMeta) -> Result<(), Error> {
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let (kind, name) = (&resource.kind, meta.name.as_deref().unwrap_or_default());
+    let patch = json!({"metadata": {
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+        "ownerReferences": owners_but_ours(meta),
+        "annotations": {annotation::CLUSTER_UID: made_for(meta)},
+    }});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    match ctx.write(resource, namespace)?.patch(name, &params, &Patch::Merge(&patch)).await {
+        Ok(_) => info!(namespace, kind, name, "Took the owner reference of an older release away"),
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(Error::request("patch", kind, name, error)),
+    }
+    Ok(())
+}
+
+/// A StatefulSet that was made for a cluster that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Clusterless {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) cluster: String,
+    pub(crate) uid: String,
+}
+
+/// As the caches know it.
+pub(crate) fn without_cluster(ctx: &Context) -> BTreeSet<Clusterless> {
+    let mut found = BTreeSet::new();
+    for set in ctx.stores.sets.state() {
+        let meta = &set.metadata;
+        let (Some(key), Some(uid)) = (ctx.stores.key_of(meta), made_for(meta)) else { continue };
+        if cluster(ctx, meta).is_none() {
+            found.insert(Clusterless {
+                namespace: key.namespace,
+                name: meta.name.clone().unwrap_or_default(),
+                kind: key.kind,
+                cluster: key.name,
+                uid: uid.to_owned(),
+            });
+        }
+    }
+    found
+}
+
+/// The cluster that an object was made for, if it is there.
+fn cluster(ctx: &Context, meta: &ObjectMeta) -> Option<Arc<DynamicObject>> {
+    let (key, uid) = (ctx.stores.key_of(meta)?, made_for(meta)?);
+    let database = ctx.stores.databases().find(|known| known.names.kind == key.kind)?;
+    let cluster = ctx.stores.cluster(database, &key.namespace, &key.name)?;
+    (cluster.metadata.uid.as_deref() == Some(uid)).then_some(cluster)
+}
+
+fn has_finalizer(cluster: &DynamicObject) -> bool {
+    cluster.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER_TEARDOWN)
+}
+
+/// Which of them were told: each once, when it was seen in two looks, so that one cache that is
+/// behind another says nothing.
+#[derive(Default)]
+struct Alone {
+    seen: BTreeSet<Clusterless>,
+    told: BTreeSet<Clusterless>,
+}
+
+impl Alone {
+    /// Those to tell now.
+    fn found(&mut self, now: BTreeSet<Clusterless>) -> Vec<Clusterless> {
+        let lasting: BTreeSet<_> = now.intersection(&self.seen).cloned().collect();
+        let fresh = lasting.difference(&self.told).cloned().collect();
+        self.told = lasting;
+        self.seen = now;
+        fresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_without_a_cluster_is_told_once_and_only_when_it_stays_so() {
+        let one = Clusterless {
+            namespace: "default".into(),
+            name: "ex-shop-a".into(),
+            kind: "ExampleCluster",
+            cluster: "shop".into(),
+            uid: "u".into(),
+        };
+        let (mut alone, is, none) = (Alone::default(), BTreeSet::from([one.clone()]), Vec::new());
+        assert_eq!(alone.found(is.clone()), none, "a cache may be behind another");
+        assert_eq!(alone.found(is.clone()), std::slice::from_ref(&one));
+        assert_eq!(alone.found(is.clone()), none, "it was told");
+        assert_eq!(alone.found(BTreeSet::new()), none);
+        alone.found(is.clone());
+        assert_eq!(alone.found(is), [one], "it was gone, and is there again");
+    }
+}

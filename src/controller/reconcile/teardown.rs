@@ -1,0 +1,240 @@
+//! Deletion of a cluster: what was made for it goes, in an order in which its pilots stop cleanly,
+//! and then the finalizer.
+//!
+//! First the StatefulSets, whose pods stop their databases while their Pilots, Services and rights
+//! are still there; then claims that are to go with the cluster; then the rest. Pilots and the
+//! LeaderLease go with the cluster object, which owns them: both lie in one store.
+//!
+//! Invariants: nothing is deleted that does not bear the cluster's uid and our store's mark, as the
+//! server shows it at that moment. Each pass does what is left to do, so a crash anywhere is made
+//! good by the next. What is waited for is in status; what stays is told.
+
+mod belongings;
+
+use k8s_openapi::{
+    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
+    jiff::Timestamp,
+};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use serde_json::json;
+use tracing::{info, warn};
+
+use self::belongings::{Belonging, Belongings};
+use super::{WHILE_WAITING, observe::from_server, report};
+use crate::{
+    api::names::{FINALIZER_TEARDOWN, annotation},
+    controller::{
+        context::{Context, Error, MANAGER},
+        desired::{Desired, Pool},
+        events::Notice,
+        observe::Observed,
+        queue::Outcome,
+        write::{decided, delete, exactly},
+    },
+};
+
+/// Puts the finalizer on a cluster, before anything is made for it.
+pub(super) async fn keep_finalizer(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+) -> Result<(), Error> {
+    if has_finalizer(desired) {
+        return Ok(());
+    }
+    let mut finalizers = desired.finalizers.clone();
+    finalizers.push(FINALIZER_TEARDOWN.to_owned());
+    write_finalizers(ctx, cluster, desired, finalizers).await?;
+    // The copy at hand is old now; the watch brings the new one.
+    Err(Error::Conflict {
+        kind: desired.database.names.kind.to_owned(),
+        name: desired.name.clone(),
+    })
+}
+
+fn has_finalizer(desired: &Desired) -> bool {
+    desired.finalizers.iter().any(|finalizer| finalizer == FINALIZER_TEARDOWN)
+}
+
+/// One pass. The cluster is let go when nothing is left to do.
+pub(super) async fn tear_down(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+) -> Result<Outcome, Error> {
+    if !has_finalizer(desired) {
+        let held = desired.finalizers.join(", ");
+        let message = format!("nothing of it is left; held by finalizers of others: {held}");
+        report::deleting(ctx, cluster, desired, &message).await?;
+        return Ok(Outcome::Settled);
+    }
+    let observed = from_server(ctx, desired, Timestamp::now()).await?;
+    let found = belongings::find(ctx, desired, &observed).await?;
+    let Belongings { ours, strange, elsewhere, pods } = found;
+    if desired.orphan {
+        return orphan(ctx, cluster, desired, &ours).await;
+    }
+    if !desired.force_delete && !elsewhere.is_empty() {
+        // Of a store that was exchanged the next leader knows better.
+        let names = named(&elsewhere.iter().collect::<Vec<_>>(), &[]);
+        let message = format!(
+            "nothing is deleted, since these bear the mark of another store: {names}. Annotated \
+             with {}=true, the cluster is let go without them",
+            annotation::FORCE_DELETE
+        );
+        return wait(ctx, cluster, desired, &message).await;
+    }
+    let (sets, others): (Vec<_>, Vec<_>) = ours.iter().partition(|one| one.is::<StatefulSet>());
+    remove(ctx, desired, &sets).await?;
+    if !desired.force_delete {
+        if !sets.is_empty() || !pods.is_empty() {
+            let message = format!("waiting for databases to stop: {}", named(&sets, &pods));
+            return wait(ctx, cluster, desired, &message).await;
+        }
+        remove_claims(ctx, desired, &observed, &strange).await?;
+    }
+    remove(ctx, desired, &others).await?;
+    if !desired.force_delete && !others.is_empty() {
+        let message = format!("waiting for these to go: {}", named(&others, &[]));
+        return wait(ctx, cluster, desired, &message).await;
+    }
+    let strange: Vec<Belonging> = strange.into_iter().chain(elsewhere).collect();
+    if !strange.is_empty() {
+        tell_what_stays(ctx, desired, &strange).await;
+    }
+    let_go(ctx, cluster, desired).await
+}
+
+/// Says in status what the deletion waits for, and who holds what somebody else put a finalizer on.
+async fn wait(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+    message: &str,
+) -> Result<Outcome, Error> {
+    report::deleting(ctx, cluster, desired, message).await?;
+    Ok(Outcome::Again(WHILE_WAITING))
+}
+
+/// Names of objects, each with what keeps it, and of pods.
+fn named(objects: &[&Belonging], pods: &[String]) -> String {
+    let one = |one: &&Belonging| {
+        let held = one.meta.finalizers.as_deref().unwrap_or_default();
+        let by =
+            if held.is_empty() { String::new() } else { format!(" (held by {})", held.join(", ")) };
+        format!("{one}{by}")
+    };
+    let pods = pods.iter().map(|pod| format!("Pod {pod}"));
+    objects.iter().map(one).chain(pods).collect::<Vec<_>>().join(", ")
+}
+
+/// Deletes these, unless they are on their way out.
+async fn remove(ctx: &Context, desired: &Desired, objects: &[&Belonging]) -> Result<(), Error> {
+    for one in objects.iter().filter(|one| one.meta.deletion_timestamp.is_none()) {
+        delete(ctx, desired, &one.resource, one.name(), exactly(&one.meta)).await?;
+        let (namespace, kind, name) = (&desired.namespace, &one.resource.kind, one.name());
+        info!(namespace, cluster = desired.name, kind, name, "Deleted an object of a cluster");
+    }
+    Ok(())
+}
+
+/// Claims that are to go with the cluster. They are found by name, so they go only while
+/// everything else of these names is this cluster's own: a database of an earlier cluster of this
+/// name, or of a lost store, may run on them.
+async fn remove_claims(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+    strange: &[Belonging],
+) -> Result<(), Error> {
+    if observed.stalled.is_some() || strange.iter().any(Belonging::is::<StatefulSet>) {
+        return Ok(());
+    }
+    let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+    let goes = |name: &str| desired.pool(name).is_some_and(Pool::delete_claim_when_deleted);
+    for pool in observed.pools.iter().filter(|pool| goes(&pool.name)) {
+        let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
+        for claim in claims.filter(|claim| !claim.terminating) {
+            let preconditions = decided(&claim.uid, Some(&claim.resource_version));
+            delete(ctx, desired, &resource, &claim.name, preconditions).await?;
+            info!(namespace = desired.namespace, claim = claim.name, "Deleted claim");
+        }
+    }
+    Ok(())
+}
+
+/// Leaves everything, and says so. It bears our marks no more, so a cluster that is made later
+/// under this name takes none of it for its own.
+async fn orphan(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+    ours: &[Belonging],
+) -> Result<Outcome, Error> {
+    // Told first: a later pass does not find what was left.
+    if !ours.is_empty() {
+        let names = ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let (namespace, name) = (&desired.namespace, &desired.name);
+        warn!(
+            namespace,
+            name,
+            objects = names,
+            "Leaving what a cluster had, as its deletion asked"
+        );
+        let note = format!("left as the deletion asked, and nobody's any more: {names}");
+        ctx.events.publish(desired, &Notice::warning("Orphaned", note)).await;
+    }
+    for one in ours {
+        belongings::release(ctx, desired, one).await?;
+    }
+    let_go(ctx, cluster, desired).await
+}
+
+/// What carries the cluster's labels and is not surely its own stays, and is named.
+async fn tell_what_stays(ctx: &Context, desired: &Desired, strange: &[Belonging]) {
+    let names = strange.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let (namespace, name) = (&desired.namespace, &desired.name);
+    warn!(
+        namespace,
+        name,
+        objects = names,
+        "Objects of a deleted cluster's name are not its own and stay"
+    );
+    let note = format!("these stay, they bear the mark of another cluster or store: {names}");
+    ctx.events.publish(desired, &Notice::warning("ForeignObject", note)).await;
+}
+
+/// Takes the finalizer off.
+async fn let_go(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+) -> Result<Outcome, Error> {
+    let mut finalizers = desired.finalizers.clone();
+    finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
+    write_finalizers(ctx, cluster, desired, finalizers).await?;
+    Ok(Outcome::Settled)
+}
+
+/// The list is written as a whole, so it must be the one that was read: other finalizers in it
+/// belong to others.
+async fn write_finalizers(
+    ctx: &Context,
+    cluster: &DynamicObject,
+    desired: &Desired,
+    finalizers: Vec<String>,
+) -> Result<(), Error> {
+    let version = &cluster.metadata.resource_version;
+    let patch = json!({
+        "metadata": {"uid": desired.uid, "resourceVersion": version, "finalizers": finalizers},
+    });
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let api = ctx.write(&desired.database.resource(), &desired.namespace)?;
+    match api.patch(&desired.name, &params, &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => {
+            Err(Error::request("patch", desired.database.names.kind, &desired.name, error))
+        }
+    }
+}

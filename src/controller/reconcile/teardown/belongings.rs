@@ -1,0 +1,165 @@
+//! What Kubernetes holds of a cluster, as the server shows it now: what is surely the cluster's,
+//! and what only looks like it.
+
+use std::fmt;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Pod, Service, ServiceAccount},
+        policy::v1::PodDisruptionBudget,
+        rbac::v1::{Role, RoleBinding},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Resource,
+    api::{ApiResource, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    api::names::{annotation, label},
+    controller::{
+        context::{Context, Error, MANAGER},
+        desired::Desired,
+        observe::{Observed, controller, other_store, owned, owners_but_ours},
+        resources::{self, Prepared},
+    },
+};
+
+/// One object that was made for a cluster, or has the name of one.
+#[derive(Clone, Debug)]
+pub(super) struct Belonging {
+    pub(super) resource: ApiResource,
+    pub(super) meta: ObjectMeta,
+}
+
+impl Belonging {
+    pub(super) fn name(&self) -> &str {
+        self.meta.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn is<K: Resource<DynamicType = ()>>(&self) -> bool {
+        self.resource.kind == K::kind(&())
+    }
+}
+
+impl fmt::Display for Belonging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.resource.kind, self.name())
+    }
+}
+
+/// The objects of a cluster, without Pilots, pods and claims.
+#[derive(Debug, Default)]
+pub(super) struct Belongings {
+    /// In the order in which they go.
+    pub(super) ours: Vec<Belonging>,
+    /// They carry the cluster's labels, and the mark of another cluster or none.
+    pub(super) strange: Vec<Belonging>,
+    /// They are the cluster's, and bear the mark of another store.
+    pub(super) elsewhere: Vec<Belonging>,
+    /// Names of its pods.
+    pub(super) pods: Vec<String>,
+}
+
+/// What the controller makes of Kubernetes' kinds, in the order in which it goes: pilots need their
+/// rights to the end.
+fn kinds() -> [ApiResource; 6] {
+    [
+        ApiResource::erase::<StatefulSet>(&()),
+        ApiResource::erase::<PodDisruptionBudget>(&()),
+        ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<RoleBinding>(&()),
+        ApiResource::erase::<Role>(&()),
+        ApiResource::erase::<ServiceAccount>(&()),
+    ]
+}
+
+/// Asks for what has the cluster's label, and by name for what somebody may have taken it from.
+pub(super) async fn find(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &Observed,
+) -> Result<Belongings, Error> {
+    let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
+    let params = ListParams::default().labels(&labels);
+    let made: Vec<Prepared> = resources::resources(desired, observed, &ctx.settings)
+        .into_iter()
+        .map(Prepared::from)
+        .collect();
+    let mut found = Belongings::default();
+    for resource in kinds() {
+        let api = ctx.read(&resource, &desired.namespace);
+        let listed = api.list(&params).await;
+        let listed =
+            listed.map_err(|error| Error::request("list", &resource.kind, &desired.name, error))?;
+        let mut metas: Vec<ObjectMeta> = listed.items.into_iter().map(|one| one.metadata).collect();
+        for Prepared { name, .. } in made.iter().filter(|one| one.resource == resource) {
+            if metas.iter().any(|meta| meta.name.as_ref() == Some(name)) {
+                continue;
+            }
+            let unlabelled = api.get_opt(name).await;
+            let unlabelled =
+                unlabelled.map_err(|error| Error::request("get", &resource.kind, name, error))?;
+            metas.extend(unlabelled.map(|one| one.metadata).filter(|meta| owned(meta, desired)));
+        }
+        for meta in metas {
+            let of_store = other_store(&meta, &ctx.settings.store_id).is_none();
+            let list = match (owned(&meta, desired), of_store) {
+                (true, true) => &mut found.ours,
+                (true, false) => &mut found.elsewhere,
+                (false, _) => &mut found.strange,
+            };
+            list.push(Belonging { resource: resource.clone(), meta });
+        }
+    }
+    found.pods = pods(ctx, desired, &params, &found.strange).await?;
+    Ok(found)
+}
+
+/// Pods of the cluster that are still there, but for those of StatefulSets that are not its own. One
+/// that no StatefulSet controls is nobody's: it is not waited for.
+async fn pods(
+    ctx: &Context,
+    desired: &Desired,
+    params: &ListParams,
+    strange: &[Belonging],
+) -> Result<Vec<String>, Error> {
+    let theirs = |set: &str| strange.iter().any(|one| one.is::<StatefulSet>() && one.name() == set);
+    let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &desired.namespace);
+    let listed = api.list_metadata(params).await;
+    let listed = listed.map_err(|error| Error::request("list", "Pod", &desired.name, error))?;
+    let ours = listed.items.into_iter().filter(|pod| {
+        let set = controller(&pod.metadata).filter(|owner| owner.kind == "StatefulSet");
+        set.is_some_and(|set| !theirs(&set.name))
+    });
+    Ok(ours.filter_map(|pod| pod.metadata.name).collect())
+}
+
+/// Takes our marks off an object: nothing in it says any more whose it is.
+pub(super) async fn release(
+    ctx: &Context,
+    desired: &Desired,
+    one: &Belonging,
+) -> Result<(), Error> {
+    let Belonging { resource, meta } = one;
+    let patch = json!({"metadata": {
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+        "ownerReferences": owners_but_ours(meta),
+        "labels": {label::K8S_MANAGED_BY: Value::Null},
+        "annotations": {annotation::CLUSTER_UID: Value::Null, annotation::STORE_ID: Value::Null},
+    }});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    match ctx
+        .write(resource, &desired.namespace)?
+        .patch(one.name(), &params, &Patch::Merge(&patch))
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(Error::request("patch", &resource.kind, one.name(), error)),
+    }
+}

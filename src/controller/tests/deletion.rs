@@ -1,0 +1,368 @@
+//! What goes with a cluster, what stays, and what somebody made of its objects before.
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    super::{context::Context, owners},
+    OBJECTS,
+    api::id,
+    harness::{Harness, cluster_id},
+};
+use crate::{
+    api::names::{FINALIZER_TEARDOWN, annotation, label},
+    runtime::leader::Claim,
+};
+
+const UID: &str = "exampleclusters/shop#1";
+
+/// Kinds of Kubernetes of which a cluster has objects, pods and claims apart.
+const KINDS: [&str; 6] = [
+    "poddisruptionbudgets",
+    "rolebindings",
+    "roles",
+    "serviceaccounts",
+    "services",
+    "statefulsets",
+];
+
+async fn settled(replicas: u32) -> Harness {
+    let harness = Harness::new(replicas);
+    harness.settle().await;
+    harness
+}
+
+fn count(harness: &Harness) -> usize {
+    KINDS.iter().map(|kind| harness.api.server().of(kind).count()).sum()
+}
+
+fn is_gone(harness: &Harness) -> bool {
+    harness.object("exampleclusters", "shop").is_null()
+}
+
+/// What status says that a deletion waits for.
+fn waits_for(harness: &Harness) -> String {
+    let reconciling = harness.condition("Reconciling");
+    assert_eq!(
+        (&reconciling["status"], &reconciling["reason"]),
+        (&json!("True"), &json!("Deleting"))
+    );
+    assert_eq!(harness.object("exampleclusters", "shop")["status"]["phase"], "Deleting");
+    reconciling["message"].as_str().unwrap().to_owned()
+}
+
+async fn give_up(harness: &Harness) {
+    owners::give_up(&harness.leading()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_cluster_stops_its_databases_first_and_then_lets_the_rest_go() {
+    let harness = settled(2).await;
+    harness.api.server().delete(&cluster_id());
+    // Nobody ends the pods yet.
+    for _ in 0..3 {
+        harness.reconcile().await;
+        assert_eq!(harness.api.server().of("statefulsets").count(), 0);
+        assert_eq!(count(&harness), OBJECTS.len() - 1, "pilots need the rest to stop cleanly");
+        assert_eq!(harness.api.server().of("pilots").count(), 2);
+        assert_eq!(harness.api.server().of("persistentvolumeclaims").count(), 2);
+        let message = waits_for(&harness);
+        assert!(message.ends_with("Pod ex-shop-a-0, Pod ex-shop-a-1"), "{message}");
+    }
+    let writes = harness.writes();
+    harness.reconcile().await;
+    assert_eq!(harness.writes(), writes, "nothing is written while nothing changes");
+    harness.settle().await;
+    assert_eq!(count(&harness), 0);
+    assert_eq!(harness.api.server().of("persistentvolumeclaims").count(), 0);
+    assert!(is_gone(&harness));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_has_its_finalizer_before_anything_is_made_for_it() {
+    let harness = Harness::new(1);
+    while count(&harness) == 0 {
+        harness.reconcile().await;
+    }
+    let writes = harness.api.server().writes.clone();
+    let first = |what: &str| writes.iter().position(|write| write.contains(what));
+    assert!(first("PATCH exampleclusters/shop") < first("services/"), "{writes:#?}");
+    // A person takes it off: it is put back.
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["metadata"]["finalizers"] = json!([]);
+    });
+    harness.settle().await;
+    let cluster = harness.object("exampleclusters", "shop");
+    assert_eq!(cluster["metadata"]["finalizers"], json!([FINALIZER_TEARDOWN]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_of_somebody_else_on_a_child_is_named_and_force_delete_leads_on() {
+    let harness = settled(1).await;
+    harness.api.server().edit(&id("services", "ex-shop-seeds"), |service| {
+        service["metadata"]["finalizers"] = json!(["example.org/balancer"]);
+    });
+    harness.api.server().delete(&cluster_id());
+    harness.settle().await;
+    let message = waits_for(&harness);
+    assert_eq!(
+        message,
+        "waiting for these to go: Service ex-shop-seeds (held by example.org/balancer)"
+    );
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["metadata"]["annotations"] = json!({annotation::FORCE_DELETE: "true"});
+    });
+    harness.settle().await;
+    assert!(is_gone(&harness));
+    assert_eq!(count(&harness), 1, "it is on its way out, and somebody else's to let go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn force_delete_waits_for_no_pod_and_keeps_claims() {
+    let harness = settled(2).await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["metadata"]["annotations"] = json!({annotation::FORCE_DELETE: "true"});
+    });
+    harness.api.server().delete(&cluster_id());
+    harness.reconcile().await;
+    assert!(is_gone(&harness));
+    assert_eq!(count(&harness), 0);
+    assert_eq!(harness.api.server().of("persistentvolumeclaims").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_stay_bear_our_marks_no_more_and_are_no_later_clusters() {
+    let harness = settled(2).await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["metadata"]["annotations"] = json!({annotation::ORPHAN: "true"});
+    });
+    harness.api.server().delete(&cluster_id());
+    harness.settle().await;
+    assert!(is_gone(&harness));
+    let server = harness.api.server().clone();
+    for (plural, name) in OBJECTS.into_iter().filter(|(_, name)| !name.is_empty()) {
+        let meta = &server.objects[&id(plural, name)]["metadata"];
+        assert_eq!(meta["labels"].get(label::K8S_MANAGED_BY), None, "{plural}/{name}");
+        for mark in [annotation::CLUSTER_UID, annotation::STORE_ID] {
+            assert_eq!(meta["annotations"].get(mark), None, "{plural}/{name}");
+        }
+    }
+    assert_eq!(server.of("pods").count(), 2);
+    assert_eq!(server.of("persistentvolumeclaims").count(), 2, "whatever whenDeleted says");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_for_another_cluster_stays() {
+    for (plural, name) in OBJECTS.into_iter().filter(|(_, name)| !name.is_empty()) {
+        let harness = settled(1).await;
+        harness.api.server().edit(&id(plural, name), |object| {
+            object["metadata"]["annotations"][annotation::CLUSTER_UID] = json!("another");
+        });
+        harness.api.server().delete(&cluster_id());
+        harness.settle().await;
+        assert!(is_gone(&harness), "{plural}/{name}");
+        assert_eq!(count(&harness), 1, "{plural}/{name}");
+        assert!(!harness.object(plural, name).is_null(), "{plural}/{name}");
+    }
+}
+
+/// A leader that does not know yet that the store was exchanged sees all of it so.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_deleted_nor_let_go_while_the_store_may_be_another() {
+    let stores = |harness: &Harness, plural: &str, name: &str, store: &str| {
+        harness.api.server().edit(&id(plural, name), |object| {
+            object["metadata"]["annotations"][annotation::STORE_ID] = json!(store);
+        });
+    };
+    for (plural, name) in OBJECTS.into_iter().filter(|(_, name)| !name.is_empty()) {
+        let harness = settled(1).await;
+        stores(&harness, plural, name, "another");
+        harness.api.server().delete(&cluster_id());
+        harness.settle().await;
+        assert_eq!(count(&harness), OBJECTS.len(), "{plural}/{name}");
+        let message = waits_for(&harness);
+        assert!(message.contains(name) && message.contains("force-delete"), "{message}");
+        let by_hand = harness.copy();
+        // The next leader knows the store, and it is the one.
+        stores(&harness, plural, name, super::harness::STORE);
+        harness.settle().await;
+        assert!(is_gone(&harness) && count(&harness) == 0, "{plural}/{name}");
+        // Or a person says so.
+        by_hand.api.server().edit(&cluster_id(), |cluster| {
+            cluster["metadata"]["annotations"] = json!({annotation::FORCE_DELETE: "true"});
+        });
+        by_hand.settle().await;
+        assert!(is_gone(&by_hand) && count(&by_hand) == 1, "{plural}/{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lost_its_labels_goes_with_its_cluster() {
+    for (plural, name) in OBJECTS.into_iter().filter(|(_, name)| !name.is_empty()) {
+        let harness = settled(1).await;
+        harness.api.server().delete(&cluster_id());
+        harness.api.server().edit(&id(plural, name), |object| {
+            object["metadata"]["labels"] = json!({});
+        });
+        harness.settle().await;
+        assert!(is_gone(&harness) && count(&harness) == 0, "{plural}/{name}");
+    }
+}
+
+/// The objects as a release before 0.3 left them.
+fn age(harness: &Harness) {
+    let owner = json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ExampleCluster",
+        "name": "shop", "uid": UID, "controller": true, "blockOwnerDeletion": true,
+    });
+    let mut server = harness.api.server();
+    let ids: Vec<_> =
+        server.objects.keys().filter(|(p, _)| KINDS.contains(&p.as_str())).cloned().collect();
+    for one in ids {
+        server.edit(&one, |object| {
+            object["metadata"]["ownerReferences"] =
+                json!([owner, {"kind": "Other", "apiVersion": "v1", "name": "o", "uid": "o"}]);
+            object["metadata"]["annotations"]
+                .as_object_mut()
+                .unwrap()
+                .remove(annotation::CLUSTER_UID);
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_takes_owner_references_away_and_touches_no_pod() {
+    for paused in [false, true] {
+        let harness = settled(2).await;
+        age(&harness);
+        harness
+            .api
+            .server()
+            .edit(&cluster_id(), |cluster| cluster["spec"]["paused"] = json!(paused));
+        let pods = harness.pods();
+        // As an older release left it: deleted now, what it had would stay.
+        harness.api.server().edit(&cluster_id(), |cluster| {
+            cluster["metadata"]["finalizers"] = json!([]);
+        });
+        let writes = harness.writes();
+        give_up(&harness).await;
+        assert_eq!(harness.writes(), writes, "its cluster has no finalizer yet");
+        harness.reconcile().await;
+        give_up(&harness).await;
+        let left = |harness: &Harness| -> Vec<Value> {
+            let server = harness.api.server();
+            KINDS.iter().flat_map(|kind| server.of(kind).cloned()).collect()
+        };
+        for object in left(&harness) {
+            let meta = &object["metadata"];
+            assert_eq!(meta["ownerReferences"].as_array().unwrap().len(), 1, "{meta}");
+            assert_eq!(meta["ownerReferences"][0]["uid"], "o", "an owner of others stays");
+            assert_eq!(meta["annotations"][annotation::CLUSTER_UID], UID, "{meta}");
+        }
+        let writes = harness.writes();
+        give_up(&harness).await;
+        assert_eq!(harness.writes(), writes, "once");
+        harness.settle().await;
+        assert_eq!(harness.pods(), pods);
+        assert_eq!(
+            harness.object("exampleclusters", "shop")["status"]["phase"],
+            if paused { "Paused" } else { "Running" }
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_leader_takes_no_owner_reference_away() {
+    let harness = settled(1).await;
+    age(&harness);
+    let writes = harness.writes();
+    let deposed: Context = harness.context(&harness.caches(), watch::channel(Claim::Lost).1);
+    assert!(owners::give_up(&deposed).await.is_err());
+    assert_eq!(harness.writes(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_prepared_for_an_older_release_when_asked_to() {
+    let mut harness = settled(1).await;
+    let pods = harness.pods();
+    harness.owner_references = true;
+    harness.settle().await;
+    give_up(&harness).await;
+    for kind in KINDS {
+        for object in harness.api.server().of(kind) {
+            let owner = &object["metadata"]["ownerReferences"][0];
+            assert_eq!(
+                (&owner["uid"], &owner["controller"]),
+                (&json!(UID), &json!(true)),
+                "{kind}"
+            );
+        }
+    }
+    // And back again.
+    harness.owner_references = false;
+    give_up(&harness).await;
+    harness.settle().await;
+    for kind in KINDS {
+        for object in harness.api.server().of(kind) {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            assert!(owners.is_none_or(Vec::is_empty), "{kind}");
+        }
+    }
+    assert_eq!(harness.pods(), pods);
+}
+
+/// A person took the finalizer off a cluster that was being deleted, and made it again.
+async fn made_again() -> Harness {
+    let harness = settled(1).await;
+    let mut cluster = harness.object("exampleclusters", "shop");
+    cluster["metadata"] = json!({"name": "shop", "namespace": "default"});
+    cluster.as_object_mut().unwrap().remove("status");
+    harness.api.server().objects.remove(&cluster_id());
+    assert_eq!(owners::without_cluster(&harness.leading()).len(), 1, "it is told");
+    // Their owner is gone for good, and they lie in the same store.
+    harness.api.server().objects.retain(|(plural, _), _| plural != "pilots");
+    harness.api.server().add(&cluster_id(), cluster);
+    harness
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_of_an_earlier_cluster_is_left_alone_until_it_is_handed_over() {
+    let harness = made_again().await;
+    let (set, pods) = (id("statefulsets", "ex-shop-a"), harness.pods());
+    let before = harness.object(&set.0, &set.1);
+    assert_eq!(owners::without_cluster(&harness.leading()).len(), 1, "another uid");
+    for _ in 0..6 {
+        harness.reconcile().await;
+    }
+    let stalled = harness.condition("Stalled");
+    assert_eq!(stalled["reason"], "ForeignObject");
+    let message = stalled["message"].as_str().unwrap();
+    assert!(message.contains("earlier ExampleCluster of this name (uid exampleclusters/shop#1)"));
+    let way = "annotate --overwrite statefulset ex-shop-a \
+               navigator.jetstack.io/cluster-uid=exampleclusters/shop#2";
+    assert!(message.contains(way), "{message}");
+    assert_eq!(harness.object(&set.0, &set.1), before);
+
+    // What the message says, typed.
+    harness.api.server().edit(&set, |set| {
+        set["metadata"]["annotations"][annotation::CLUSTER_UID] = json!("exampleclusters/shop#2");
+        set["metadata"]["annotations"].as_object_mut().unwrap().remove(annotation::STORE_ID);
+    });
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True");
+    assert_eq!(harness.pods(), pods, "its pods run on");
+    for (plural, name) in OBJECTS.into_iter().filter(|(_, name)| !name.is_empty()) {
+        let uid = &harness.object(plural, name)["metadata"]["annotations"][annotation::CLUSTER_UID];
+        assert_eq!(uid, "exampleclusters/shop#2", "{plural}/{name}");
+    }
+    assert!(owners::without_cluster(&harness.leading()).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_of_an_earlier_cluster_can_be_deleted_instead() {
+    let harness = made_again().await;
+    harness.reconcile().await;
+    harness.api.server().delete(&id("statefulsets", "ex-shop-a"));
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True");
+}
