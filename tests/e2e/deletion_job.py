@@ -3,6 +3,7 @@ import time
 
 from bed import claim, get, kubectl, main, step
 from idle import is_gone, made, manifest
+from navigator import install
 
 NS = "deletions"
 OURS = "navigator.jetstack.io"
@@ -10,6 +11,7 @@ KINDS = ("statefulsets", "services", "pods", "pvc", "serviceaccounts", "roles", 
 
 
 def job():
+    install()
     kubectl("create", "namespace", NS)
     for flag in ("--cascade=background", "--cascade=foreground", "--now"):
         with step(f"kubectl delete {flag}"):

@@ -4,7 +4,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 dir=$(cd "${1:?usage: run.sh DIR [JOB ...]}" && pwd); shift
-[ $# -gt 0 ] || set -- main_job+elasticsearch_job upgrade_job api_job install_job kill_run etcd_job
+[ $# -gt 0 ] || set -- main_job+elasticsearch_job+deletion_job upgrade_job api_job install_job kill_run collector_job etcd_job
 export NAVIGATOR_TESTBED=$dir
 "$root/tests/e2e/prepare.sh" "$dir"
 
