@@ -96,9 +96,12 @@ impl Namespaces {
 impl Admit for NamespaceLifecycle {
     fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
-            let Attributes { operation, group, resource, name, namespace, .. } = attributes;
-            // A namespace must be able to empty itself.
-            if operation == Operation::Delete || namespace.is_empty() {
+            let Attributes { operation, group, resource, name, namespace, old, .. } = attributes;
+            // A namespace must be able to empty itself. One that ended while nobody served our API
+            // did not, so what was deleted later can be let go by its finalizers: kube-apiserver,
+            // whose own objects do not outlive their namespace, refuses that.
+            let going = old.is_some_and(|old| old["metadata"].get("deletionTimestamp").is_some());
+            if operation == Operation::Delete || namespace.is_empty() || going {
                 return Ok(());
             }
             let found = self.0.find(namespace).await?;

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
     version::{TLS12, TLS13},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
@@ -344,6 +344,42 @@ async fn nothing_is_created_in_a_namespace_that_is_missing_or_going_away() {
     assert_eq!(going.json()["details"]["causes"][0]["reason"], "NamespaceTerminating");
     world.kube.put("/api/v1/namespaces", "missing", json!({}));
     assert_eq!(create("missing").await.status, 201);
+}
+
+#[tokio::test]
+async fn what_outlived_its_namespace_can_be_deleted_to_the_end() {
+    let world = World::new().await;
+    world.kube.put("/api/v1/namespaces", "ended", json!({}));
+    let server = world.start("store", &[]);
+    server.until_ready().await;
+    let proxy = world.proxy();
+    let client = Client::new(server.address, Some(&proxy), None);
+    let ask = async |method: &str, name: &str, body: Value| {
+        let path = format!("{GROUP}/namespaces/ended/pilots{name}");
+        let request = Request::builder().method(method).uri(path);
+        let request = as_user(request, "root").header("X-Remote-Group", "system:masters").header(
+            "Content-Type",
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" },
+        );
+        client.send(request.body(body.to_string()).unwrap()).await.unwrap()
+    };
+    let mut held: Value = serde_json::from_str(&pilot("a")).unwrap();
+    held["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    assert_eq!(ask("POST", "", held).await.status, 201);
+    // It ended while nobody served our API.
+    world.kube.delete("/api/v1/namespaces/ended");
+    server
+        .until("the server knows", async || {
+            let label = json!({"metadata": {"labels": {"a": "b"}}});
+            let reply = ask("PATCH", "/a", label).await;
+            if reply.status == 404 { Ok(()) } else { Err(format!("{reply:?}")) }
+        })
+        .await;
+    assert_eq!(ask("DELETE", "/a", json!({})).await.status, 200);
+    let free = ask("PATCH", "/a", json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(free.status, 200, "{free:?}");
+    let gone = ask("GET", "/a", json!({})).await;
+    assert_eq!(gone.status, 404, "{gone:?}");
 }
 
 #[tokio::test]
