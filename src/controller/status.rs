@@ -100,8 +100,10 @@ pub(crate) fn status(
 /// The status of a cluster that is being deleted: what was last said of it, and what is waited for.
 pub(crate) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> ClusterStatus {
     let mut conditions = desired.status.conditions.clone();
-    conditions.retain(|known| !matches!(known.type_.as_str(), "Stalled" | "Reconciling"));
-    conditions.push(conditions::deleting(desired, waits_for, now));
+    conditions.retain(|known| !["Ready", "Stalled", "Reconciling"].contains(&&*known.type_));
+    let [ready, reconciling] = conditions::deleting(desired, waits_for, now);
+    conditions.insert(0, ready);
+    conditions.push(reconciling);
     ClusterStatus {
         phase: Some("Deleting".to_owned()),
         observed_generation: Some(desired.generation),

@@ -337,8 +337,8 @@ mod tests {
             assert!(!is_made_for(object, &["v"]));
         }
         assert!(!is_made_for(&json!({"metadata": {"ownerReferences": [{"uid": ""}]}}), &[""]));
-        let claim = json!({"metadata": {"name": "cassandra-data-cass-shop-a-0"}});
-        assert!(is_of_node(&claim, &["cass-shop-a-0".into()]));
+        let claim = json!({"metadata": {"name": "example-data-ex-shop-a-0"}});
+        assert!(is_of_node(&claim, &["ex-shop-a-0".into()]));
         assert!(!is_of_node(&claim, &["shop-a-1".into(), "hop-a-0".into()]));
     }
 }

@@ -213,7 +213,8 @@ async fn let_go(
     let mut finalizers = desired.finalizers.clone();
     finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
     write_finalizers(ctx, cluster, desired, finalizers).await?;
-    Ok(Outcome::Settled)
+    // Should it still be there, it was not the cluster that was not found.
+    Ok(Outcome::Again(WHILE_WAITING))
 }
 
 /// The list is written as a whole, so it must be the one that was read: other finalizers in it

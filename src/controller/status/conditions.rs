@@ -44,9 +44,10 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     findings.into_iter().map(|(type_, finding)| stamped(facts, type_, finding)).collect()
 }
 
-/// What the deletion of a cluster waits for.
-pub(super) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> Condition {
-    dated(desired, now, "Reconciling", finding("True", "Deleting", waits_for))
+/// `Ready` and `Reconciling` of a cluster that is being deleted, with what that waits for.
+pub(super) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> [Condition; 2] {
+    [("Ready", "False"), ("Reconciling", "True")]
+        .map(|(type_, status)| dated(desired, now, type_, finding(status, "Deleting", waits_for)))
 }
 
 fn stamped(facts: &Facts<'_>, type_: &str, finding: Finding) -> Condition {

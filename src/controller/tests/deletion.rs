@@ -42,7 +42,8 @@ fn is_gone(harness: &Harness) -> bool {
 
 /// What status says that a deletion waits for.
 fn waits_for(harness: &Harness) -> String {
-    let reconciling = harness.condition("Reconciling");
+    let (ready, reconciling) = (harness.condition("Ready"), harness.condition("Reconciling"));
+    assert_eq!((&ready["status"], &ready["message"]), (&json!("False"), &reconciling["message"]));
     assert_eq!(
         (&reconciling["status"], &reconciling["reason"]),
         (&json!("True"), &json!("Deleting"))
