@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-guides e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-guides e2e-collector e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -225,6 +225,10 @@ e2e-jobs:
 
 e2e-guides: ## the commands of the guides, as typed; not part of ci
 	$(MAKE) e2e JOBS=guide_job
+
+# (the API is served again 40 s after the collector's start)
+e2e-collector: ## the API goes at ten moments under a collector that was just started; not part of ci
+	MOMENTS=41,45,50,55,61,67,73,79,86,93 $(MAKE) e2e JOBS=collector_job
 
 e2e-scenarios: ## what once gave way there, tried again; not part of ci
 	$(MAKE) e2e JOBS=scenarios_cassandra+scenarios_elasticsearch

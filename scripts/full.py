@@ -18,6 +18,7 @@ PARTS = {
     "shipped": ("what is shipped: built, at most as large as it may be, and in charge of real clusters on one machine", "make shipped", 120),
     "e2e": ("all of CI's jobs on Kubernetes, on the shipped image", "make e2e TRIED=release", 180),
     "guides": ("the guides of Cassandra, Elasticsearch, hardening and migration as typed, on the shipped image", "make e2e-guides TRIED=release", 120),
+    "collector": ("Kubernetes' garbage collector deletes nothing, at ten moments at which the API goes, on the shipped image", "make e2e-collector TRIED=release", 60),
     "scenarios": ("what once gave way with databases on Kubernetes, on the shipped image", "make e2e-scenarios TRIED=release", 120),
     "databases": ("every scenario of pilots and real databases, old and new versions", "make test-databases-full", 360),
     "histories": ("100 histories of API servers that break", "make test-history HISTORY_SEED=1..100", 120),
