@@ -1,6 +1,6 @@
 //! A panic in the pilot: the same program begins anew in place, and the database runs on.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, io::Write, path::PathBuf, time::Duration};
 
 use nix::sys::signal::Signal;
 
@@ -76,6 +76,30 @@ async fn a_pilot_that_panics_begins_anew_and_its_database_runs_on() {
     assert_eq!(ring::count(&node.seat, "start"), 1, "the database was not disturbed before");
     assert!(is_gone(node.database));
     assert_eq!(node.running.stop(PATIENCE).await, 0);
+}
+
+#[tokio::test]
+async fn a_panic_before_the_volume_was_read_again_costs_no_database() {
+    let node = Node::start([127, 0, 98, 4]).await;
+    let run = node.seat.data().join(".navigator/run.json");
+    let kept = run.with_extension("kept");
+    fs::rename(&run, &kept).unwrap();
+    nix::unistd::mkfifo(&run, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    // The next program reads that file and waits for a writer.
+    node.panic("task").await;
+    node.began_anew(1).await;
+    node.panic("loop").await;
+    let text = fs::read(&kept).unwrap();
+    tokio::task::spawn_blocking(move || {
+        let mut writer = fs::File::options().write(true).open(&run).unwrap();
+        fs::rename(&kept, &run).unwrap();
+        writer.write_all(&text).unwrap();
+    })
+    .await
+    .unwrap();
+    node.began_anew(2).await;
+    assert_eq!(node.running.database(), Some(node.database));
+    assert_eq!(node.seat.get(12000).unwrap().0, 200);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{error, warn};
 
-use super::{Runner, succession::Next};
+use super::{Message, Runner, succession::Next};
 use crate::{
     error::exit::SOFTWARE,
     pilot::{
@@ -144,6 +144,7 @@ impl Runner {
         while let Some(panics) = self.recovery.next().filter(|_| Instant::now() < until) {
             self.pass_on(Next::Itself { panics }).await;
             tokio::select! {
+                Some(message) = self.inbox.recv() => self.hear_out(message),
                 signal = self.ctx.supervisor.next_signal(signals) => {
                     if matches!(signal.number, SIGTERM | SIGINT) {
                         break;
@@ -175,6 +176,17 @@ impl Runner {
         self.ctx.supervisor.signal_group(pid, SIGKILL);
         self.child_ends(signals).await;
         SOFTWARE
+    }
+
+    /// Of all that arrives after the loop has panicked, the next program misses one thing: before the volume of a database that was
+    /// taken over has been read, nobody knows what there is to hand over.
+    fn hear_out(&mut self, message: Message) {
+        if let Message::Recalled(recalled) = message
+            && self.running.child.is_some()
+        {
+            self.ledger.take_recalled(*recalled);
+            self.wanted.take();
+        }
     }
 
     /// Signals are of no interest any more, and must be read for the child to be reaped.
