@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-guides e2e-collector e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -16,6 +16,9 @@ TARGET   := x86_64-unknown-linux-gnu
 OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 # What tests run: docs/decisions/0010-one-build-for-tests.md.
 PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
+# Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
+CLUSTERS := main_job+elasticsearch_job leaving_job+deletion_job api_job collector_job
+INSTALLS := upgrade_job install_job kill_run etcd_job
 # And e2e. TRIED=release: what is shipped.
 TRIED    ?= dev
 DENY     := 0.20.2
@@ -217,11 +220,11 @@ older: deps ## leaves an older release at .cache/older/navigator, to upgrade fro
 
 e2e: testbed database-images older ## every job on a real Kubernetes with real databases
 	$(MAKE) image PROFILE=$(TRIED)
-	$(MAKE) e2e-jobs
+	$(MAKE) $(if $(JOBS),e2e-jobs,e2e-clusters e2e-installs)
 
 # (what they need is there)
-e2e-jobs:
-	tests/e2e/run.sh $(TESTBED) $(JOBS)
+e2e-clusters e2e-installs e2e-jobs:
+	tests/e2e/run.sh $(TESTBED) $(or $(JOBS),$(if $(filter %-installs,$@),$(INSTALLS),$(CLUSTERS)))
 
 e2e-guides: ## the commands of the guides, as typed; not part of ci
 	$(MAKE) e2e JOBS=guide_job

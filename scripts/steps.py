@@ -6,6 +6,7 @@ daemons and containers too, counts their processor seconds when they end, and en
 import contextlib
 import ctypes
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -134,6 +135,10 @@ class Run:
         for name, begun, took, processor, outcome in sorted(rows, key=lambda row: float(row[1])):
             print(f"{begun:>7} {took:>7} {processor:>10}  {outcome:8}  {name}")
         print(f"{time.monotonic() - self.begun:>15.0f} {sum(one.processor for one in self.ended):>10.0f}            in all")
+        # Once more in short, for who sees the end of it all and no more.
+        for one in self.ended:
+            if one.outcome in (FAILED, HUNG, STOPPED):
+                print(f"\n=== {one.name} {one.outcome}:", *complaints((self.logs / f"{one.name}.log").read_text(errors="replace")), sep="\n")
 
 
 class Supervisor:
@@ -203,6 +208,13 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+def complaints(log):
+    """The last lines that say what went wrong, each with the one after it."""
+    lines = log.splitlines()
+    places = [at for at, line in enumerate(lines) if re.search(r"panicked at|FAILED|HUNG|asked to end|[Ee]rror\b|gave up|not so:", line)]
+    return [line[:400] for at in places[-8:] for line in lines[at:at + 2]] or [line[:400] for line in lines[-8:]]
 
 
 def descendants(root):

@@ -67,7 +67,6 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-5.6", Set::Full, |told| Box::pin(elasticsearch::one_version("5.6.16", told))),
     ("elasticsearch-6.8", Set::Full, |told| Box::pin(elasticsearch::one_version("6.8.23", told))),
     ("elasticsearch-8.19", Set::Full, |told| Box::pin(elasticsearch::one_version("8.19.4", told))),
-    ("elasticsearch-founding", Set::Quick, |told| Box::pin(elasticsearch::many_foundings(2, told))),
     ("elasticsearch-founding-20", Set::Full, |told| {
         Box::pin(elasticsearch::many_foundings(20, told))
     }),

@@ -14,7 +14,8 @@ class Session:
             consistency_level=ConsistencyLevel.ONE,
             request_timeout=60,
         )
-        self.cluster = Cluster([address], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=30)
+        # (what the driver asks for itself, of the ring and the schema, it would give 2 s)
+        self.cluster = Cluster([address], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=60, control_connection_timeout=60)
         self.session = self.cluster.connect()
 
     def __enter__(self):

@@ -16,7 +16,7 @@ from cluster import Cassandra
 NS = "killed"
 TARGET = Cassandra(NS)
 OURS = f"/apis/navigator.jetstack.io/v1beta1/namespaces/{NS}"
-ROWS = 10_000
+ROWS = 3_000
 
 
 class Writer(threading.Thread):

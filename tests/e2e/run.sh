@@ -1,12 +1,34 @@
 #!/usr/bin/env bash
-# run.sh DIR [JOB ...]: starts the test bed of DIR, loads the images, runs the jobs (all of them when none is named),
-# ends what it started. Jobs joined by + run beside each other. KEEP=1 leaves the bed running for a look.
+# run.sh DIR JOB ...: starts a test bed out of DIR, loads the images, runs the jobs, ends what it started. Jobs joined by + run beside
+# each other. The bed lies in DIR/beds, in a network and a mount namespace of its own: several run side by side, and this machine's
+# network is not touched. KEEP=1: it is that of DIR itself, in this machine's network, and left running for a look.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-dir=$(cd "${1:?usage: run.sh DIR [JOB ...]}" && pwd); shift
-[ $# -gt 0 ] || set -- main_job+elasticsearch_job+deletion_job upgrade_job api_job install_job kill_run collector_job etcd_job
+usage='usage: run.sh DIR JOB ...'
+dir=$(cd "${1:?$usage}" && pwd); : "${2:?$usage}"
+
+# Paths outside of a bed that a kubelet and what it calls take for theirs alone.
+ALONE=(/run/netns /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers)
+
+if [ -n "${KEEP:-}" ]; then
+  "$root/tests/e2e/prepare.sh" "$dir"
+elif [ -z "${NAVIGATOR_BED_ALONE:-}" ]; then
+  "$root/tests/e2e/prepare.sh" "$dir"
+  bed=$dir/beds/${2%%+*}
+  rm -rf "$bed" && mkdir -p "$bed" && ln -st "$bed" "$dir"/{bin,images,venv,pause.tar}
+  shift
+  NAVIGATOR_BED_ALONE=yes exec unshare --net --mount --propagation private "$0" "$bed" "$@"
+else
+  for path in "${ALONE[@]}"; do
+    mkdir -p "$path" "$dir/alone$path"
+    mount --bind "$dir/alone$path" "$path"
+  done
+  ip link set lo up
+  # Its kubelet ends every container of its cgroup that it does not know.
+  export TESTBED_CGROUP=/testbed-$$
+fi
+shift
 export NAVIGATOR_TESTBED=$dir
-"$root/tests/e2e/prepare.sh" "$dir"
 
 begun=$SECONDS
 "$root/tests/testbed/down.sh" "$dir" --clean >/dev/null 2>&1 || true

@@ -110,7 +110,7 @@ def section(world, name, lines):
     begun, folder = time.monotonic(), world.folder / "sections" / name
     shutil.copytree(HERE / "manifests", folder)
     how = {"cwd": folder, "env": {
-        "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(world.folder), "TZ": "UTC", "LC_ALL": "C", "KUBE_EDITOR": "false",
+        "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(world.folder), "TZ": "UTC", "LC_ALL": "C", "KUBE_EDITOR": "false", "GOGC": "off",
         "KUBECONFIG": str(world.kubeconfig(f"section-{name}", name, user="kate"))}}
     world.kubectl("create", "namespace", name)
     answers, running = [], {}
