@@ -220,7 +220,7 @@ older: deps ## leaves an older release at .cache/older/navigator, to upgrade fro
 
 e2e: testbed database-images older ## every job on a real Kubernetes with real databases
 	$(MAKE) image PROFILE=$(TRIED)
-	$(MAKE) $(if $(JOBS),e2e-jobs,e2e-clusters e2e-installs)
+	$(MAKE) $(if $(JOBS),e2e-jobs,-j2 --output-sync e2e-clusters e2e-installs)
 
 # (what they need is there)
 e2e-clusters e2e-installs e2e-jobs:

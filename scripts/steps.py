@@ -27,13 +27,15 @@ OUTCOMES = (PASSED, FAILED, HUNG, STOPPED)
 
 @dataclass(frozen=True)
 class Step:
-    """A command, the steps that must have passed before, minutes after which it hangs, and how far it steps back for others."""
+    """A command, the steps that must have passed before, minutes after which it hangs, and how far it steps back for others. `alone`: none
+    that has one of these words, too, runs beside it."""
 
     name: str
     command: str
     after: tuple = ()
     minutes: int = 25
     nice: int = 0
+    alone: frozenset = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,16 @@ class Run:
     def begin_some(self):
         passed = {one.name for one in self.ended if one.outcome == PASSED}
         over = {one.name for one in self.ended} - passed
+        taken = {word for step, _ in self.running.values() for word in step.alone}
         for step in list(self.waiting):
             if self.stopping or over & set(step.after):
                 self.waiting.remove(step)
                 over.add(step.name)
                 self.ended.append(Ended(step.name, time.monotonic() - self.begun, 0, 0, LEFT_OUT))
-            elif passed.issuperset(step.after) and len(self.running) < self.at_once:
+            elif passed.issuperset(step.after) and len(self.running) < self.at_once and not taken & step.alone:
                 self.waiting.remove(step)
                 self.begin(step)
+                taken |= step.alone
 
     def begin(self, step):
         self.say(f"{step.name} begins: {step.command}")

@@ -40,6 +40,13 @@ class Steps(unittest.TestCase):
         ended, _ = run(Step("one", "sleep 0.2"), Step("two", "true", ("one",)), Step("three", "sleep 0.2"), at_once=1)
         self.assertEqual(sorted(ended, key=lambda name: ended[name].begun), ["one", "two", "three"])
 
+    def test_what_must_be_alone_is(self):
+        bed, all_of_it = frozenset({"bed"}), frozenset({"bed", "rest"})
+        ended, _ = run(Step("one", "sleep 0.4", alone=bed), Step("two", "sleep 0.1", alone=bed), Step("last", "true", alone=all_of_it),
+                       Step("beside", "sleep 0.2", alone=frozenset({"rest"})))
+        self.assertEqual(sorted(ended, key=lambda name: ended[name].begun), ["one", "beside", "two", "last"])
+        self.assertGreater(ended["two"].begun, ended["one"].begun + 0.3)
+
     def test_one_that_hangs_is_ended_with_what_it_last_said(self):
         ended, said = run(Step("deaf", bash("trap '' TERM; echo waits for nothing; sleep 600"), minutes=0.02), Step("other", "true"))
         self.assertEqual((ended["deaf"].outcome, ended["other"].outcome), (steps.HUNG, steps.PASSED))
