@@ -62,11 +62,15 @@ helper() if switched("helper");
 my $local = "$data/data/system/local";
 my ($state, $id, $cluster) = split ' ', slurp($local);
 $state //= "";
-die_saying("This node was decommissioned and will not rejoin the ring unless "
-    . "cassandra.override_decommission=true has been set, or all existing data is removed")
-    if $state eq "DECOMMISSIONED";
 my $mode = "STARTING";
 my ($joined_at, $sending, $answer_when_left) = (0, 0, undef);
+if ($state eq "DECOMMISSIONED") {
+    # The agent answers as soon as there is a JVM, some seconds before Cassandra has read its tables.
+    my $agent = IO::Socket::INET->new(LocalAddr => $host, LocalPort => 8778, Listen => 20, ReuseAddr => 1);
+    for (my $until = time + 3; time < $until;) { serve($agent->accept) if IO::Select->new($agent)->can_read(0.1) }
+    die_saying("This node was decommissioned and will not rejoin the ring unless "
+        . "cassandra.override_decommission=true has been set, or all existing data is removed");
+}
 if ($state eq "COMPLETED") {
     my ($stranger) = grep { $_->{up} && $_->{cluster} ne $cluster } others();
     wrong("$own and $stranger->{address} are of two clusters") if $stranger;

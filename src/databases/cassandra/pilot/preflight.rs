@@ -40,14 +40,19 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     if state.left {
         fail("NodeDecommissioned", LEFT.to_owned());
     }
-    let written = state.version.as_deref().and_then(|version| version.parse().ok());
+    // One that this build does not know is later than all that it does.
+    let unreadable = |by: Release| {
+        let written = state.version.as_deref().map(str::parse::<Release>);
+        written.is_some_and(|written| {
+            written.is_err() || written.is_ok_and(|written| !by.reads(written))
+        })
+    };
     // What will run is what lies here: an image may hold another version than the spec says.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match Intent::of(node) {
         Err(error) => fail("ConfigRejected", error.to_string()),
         Ok(Intent { release, .. })
-            if has_data(&node.data)
-                && written.is_some_and(|by| !program.unwrap_or(release).reads(by)) =>
+            if has_data(&node.data) && unreadable(program.unwrap_or(release)) =>
         {
             let written = state.version.unwrap_or_default();
             let release = program.unwrap_or(release);
@@ -155,6 +160,15 @@ mod tests {
         assert!(told[0].message.contains("written by Cassandra 5.0.6"), "{}", told[0].message);
         moved.pilot.spec.version = Some("3.11.4".to_owned());
         assert_eq!(reasons(&moved), ["ConfigRejected"]);
+        // A later version than this build knows.
+        moved.pilot.spec.version = Some("5.0.6".to_owned());
+        state.version = Some("6.0.1".to_owned());
+        state.save(&node.data).unwrap();
+        let told = check(&moved);
+        assert_eq!(told[0].reason, "IdentityMismatch");
+        assert!(told[0].message.contains("written by Cassandra 6.0.1"), "{told:?}");
+        state.version = Some("5.0.6".to_owned());
+        state.save(&node.data).unwrap();
         // An image of an older version than the spec says.
         moved.pilot.spec.version = Some("5.0.6".to_owned());
         fs::create_dir_all(moved.home.join("lib")).unwrap();

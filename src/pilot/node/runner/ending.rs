@@ -35,13 +35,14 @@ impl Runner {
         self.ctx.supervisor.reclaim_terminal(child.pid);
         let asked = matches!(self.state.life, Life::Stopping { .. });
         let tail = child.tail.lines();
-        // A node that answered in this run had not left, whatever its log says.
-        let answered = matches!(&self.state.life, Life::Up(up) if up.answered);
+        // A node that served in this run had not left, whatever its log says. To answer is no sign: a database may do so before it
+        // has read its own data.
+        let served = matches!(&self.state.life, Life::Up(up) if up.served);
         let explained = self
             .ctx
             .driver
             .explain_exit(exit.status().into(), &tail)
-            .filter(|ending| !(ending.left && (answered || asked)));
+            .filter(|ending| !(ending.left && (served || asked)));
         let kills = cgroup::oom_kills().saturating_sub(self.running.oom_kills);
         let by_kernel = !asked && is_oom_kill(exit, kills);
         let title = self.ctx.settings.database.names.title;
