@@ -21,6 +21,7 @@ use navigator::{
     api::{
         decode::{self, Document},
         kind::{Kind, Part, Version},
+        scheme::Scheme,
     },
     database, databases,
 };
@@ -97,6 +98,8 @@ struct Tally {
 fn run(version: Version, corpus: &[Value], seed: u64, budget: Duration) -> Result<Tally, String> {
     let start = Instant::now();
     let mut tally = Tally { cases: 0, understood: 0 };
+    // Once: it lives as long as the program.
+    let scheme = database::scheme(databases::ALL);
     while start.elapsed() < budget {
         let mut rng = StdRng::seed_from_u64(seed.wrapping_add(tally.cases));
         let body = Mutator { rng: &mut rng, corpus }.body();
@@ -105,7 +108,7 @@ fn run(version: Version, corpus: &[Value], seed: u64, budget: Duration) -> Resul
             let body = String::from_utf8_lossy(&body);
             format!("case {}, yaml {yaml}: {why}\n{body}", tally.cases)
         };
-        match catch_unwind(AssertUnwindSafe(|| judge(version, &body, yaml))) {
+        match catch_unwind(AssertUnwindSafe(|| judge(scheme, version, &body, yaml))) {
             Ok(Ok(understood)) => tally.understood += u64::from(understood),
             Ok(Err(why)) => return Err(failed(why)),
             Err(_) => return Err(failed("panicked".to_owned())),
@@ -116,10 +119,9 @@ fn run(version: Version, corpus: &[Value], seed: u64, budget: Duration) -> Resul
 }
 
 /// Was the body understood? An error when it then changes by being written and read.
-fn judge(version: Version, body: &[u8], yaml: bool) -> Result<bool, String> {
+fn judge(scheme: &Scheme, version: Version, body: &[u8], yaml: bool) -> Result<bool, String> {
     let parsed = if yaml { decode::yaml(body) } else { decode::json(body) };
     let Ok(document) = parsed else { return Ok(false) };
-    let scheme = database::scheme(databases::ALL);
     let served = || scheme.kinds().iter().filter(|kind| kind.versions().contains(&version));
     let Some(kind) = served().find(|kind| kind.kind() == document.value["kind"]) else {
         return Ok(false);
