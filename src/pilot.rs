@@ -6,9 +6,12 @@
 
 pub mod database;
 pub mod driver;
+pub mod heard;
 pub mod http;
 
 pub mod kube;
 pub mod node;
 pub mod process;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod volume;

@@ -24,7 +24,7 @@ use navigator::{
             Role,
         },
         kube::peers,
-        node::blockers::{Blockers, now},
+        node::blockers::now,
         volume::{config_files::write_whole, lock::Volume, state::StateFile},
     },
 };
@@ -57,7 +57,6 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     started: "RedisStarted",
     ports: &[PORT],
     joins_elsewhere: |_| false,
-    unseen: "PrimaryKnown",
     has_data,
     preparation: None,
     gauges: &[],
@@ -110,7 +109,6 @@ struct Server {
 #[derive(Debug, Default)]
 struct Seen {
     known: Known,
-    blockers: Blockers,
     /// Since when the primary is away.
     absent: Option<Instant>,
     /// As the leader: its pilot is silent, too; and what an election waits for.
@@ -294,7 +292,7 @@ async fn hand_over(own: SocketAddr, heir: &Member, epoch: u64) -> Result<(), Err
 }
 
 /// What follows from this for people and the controller.
-fn report(me: &str, own: &View, all: &Views) -> (Observation, Vec<(&'static str, String)>) {
+fn report(me: &str, own: &View, all: &Views) -> Observation {
     let (leads, first, known) = (own.is_primary(me), primary(all), own.record.is_some());
     // Without a primary the members serve what they have: one of them has to lead the others to
     // the next one.
@@ -318,7 +316,7 @@ fn report(me: &str, own: &View, all: &Views) -> (Observation, Vec<(&'static str,
         offset: own.offset,
         link_up: own.linked,
     };
-    let observation = Observation {
+    Observation {
         alive: true,
         serving,
         role: Some(role),
@@ -327,9 +325,9 @@ fn report(me: &str, own: &View, all: &Views) -> (Observation, Vec<(&'static str,
         version: own.version.clone(),
         health: known.then_some(health),
         detail: Parts::new(NAMES.word, &part),
+        blockers: blocker.map(|(rule, why)| (rule, why.to_owned())).into_iter().collect(),
         ..Observation::default()
-    };
-    (observation, blocker.map(|(rule, why)| (rule, why.to_owned())).into_iter().collect())
+    }
 }
 
 impl Driver for Server {
@@ -395,13 +393,12 @@ impl Driver for Server {
         Box::pin(async move {
             let (own, all) = self.settle().await?;
             let (known, address) = self.known()?;
-            let (mut observation, mut holding) = report(&known.name, &own, &all);
+            let mut observation = report(&known.name, &own, &all);
             observation.node_id = Some(known.name);
             let (name, host) = (CLIENT.to_owned(), address.ip().to_string());
             observation.endpoints = vec![Endpoint { name, host, port: PORT.into() }];
-            let mut seen = self.seen();
-            holding.extend(seen.obstacle.clone().map(|why| ("ElectionPossible", why)));
-            observation.blockers = seen.blockers.update(holding);
+            let obstacle = self.seen().obstacle.clone();
+            observation.blockers.extend(obstacle.map(|why| ("ElectionPossible", why)));
             Ok(observation)
         })
     }

@@ -24,8 +24,6 @@ pub struct DrivenDatabase {
     pub ports: &'static [u16],
     /// The node belongs to a database cluster that exists elsewhere: it never founds.
     pub joins_elsewhere: fn(&Pilot) -> bool,
-    /// The rule that forbids to stop a node that does not say how it is.
-    pub unseen: &'static str,
     /// Do files of the database lie in this data directory?
     pub has_data: fn(&Path) -> bool,
     /// What is said of the programs that run before the database, where there are any.
@@ -105,7 +103,6 @@ pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     started: "ExampleStarted",
     ports: &[],
     joins_elsewhere: |_| false,
-    unseen: "PeersUp",
     has_data: |_| false,
     preparation: None,
     gauges: &[],

@@ -10,10 +10,13 @@ use tokio::sync::watch;
 use crate::{
     api::{
         pilot_part::Parts,
-        v1beta1::{Blocker, Decommission, Endpoint, Health, Pilot},
+        v1beta1::{Decommission, Endpoint, Health, Pilot},
     },
     engine::ending::Ending,
-    pilot::process::supervisor::{Command, Output},
+    pilot::{
+        heard::NotHeard,
+        process::supervisor::{Command, Output},
+    },
     runtime::leader::Claim,
 };
 
@@ -152,7 +155,10 @@ pub struct Observation {
     pub health: Option<Health>,
     /// Why it refuses writes while it serves, for want of room.
     pub refuses_writes: Option<String>,
-    pub blockers: Vec<Blocker>,
+    /// Rules that forbid to stop the node now, each with a sentence.
+    pub blockers: Vec<(&'static str, String)>,
+    /// What it was asked for this and did not say. While there is any, blockers that it named before stay.
+    pub not_heard: Vec<NotHeard>,
     pub endpoints: Vec<Endpoint>,
     /// Gauges for `/metrics`, name without prefix → value.
     pub gauges: BTreeMap<&'static str, f64>,
@@ -246,6 +252,9 @@ pub enum Error {
     /// It answers, and not how it is.
     #[error("the database answers clients, and does not say how it is")]
     Evasive,
+    /// It lives, and one question stayed open.
+    #[error("the database does not say what is asked of it")]
+    NotHeard(#[source] NotHeard),
     #[error("database does not answer")]
     Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("database answered {0}")]
@@ -253,6 +262,12 @@ pub enum Error {
     /// A decommission that is past the point of no return.
     #[error("decommission cannot be taken back: {0}")]
     TooLate(String),
+}
+
+impl From<NotHeard> for Error {
+    fn from(open: NotHeard) -> Self {
+        Self::NotHeard(open)
+    }
 }
 
 /// A database that takes longer than it may does not answer.
@@ -310,7 +325,9 @@ pub trait Driver: Send + Sync + 'static {
     /// peers. Called when the node's own Pilot or a peer changed.
     fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
     /// Asks the database how it is, without starting a process. What cannot be written down of
-    /// the answer is told in [`Observation::unsaved`], and the rest of the answer stands.
+    /// the answer is told in [`Observation::unsaved`], and the rest of the answer stands. What it did not say is told in
+    /// [`Observation::not_heard`], or is [`Error::NotHeard`] where the rest means nothing without it: then all stays as it was
+    /// reported, and the node shall not be stopped.
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
     /// A second opinion about one that did not say how it is: does it answer in another way? Not
     /// waited for for long.

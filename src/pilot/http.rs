@@ -11,7 +11,11 @@ use hyper_util::{
     client::legacy::{Client as Legacy, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use super::heard::{Heard, NotHeard};
+use crate::error::chain;
 
 /// Largest answer that is read: shard tables of big clusters come to a few MiB.
 const LARGEST_ANSWER: usize = 32 << 20;
@@ -30,6 +34,22 @@ pub enum Error {
 pub struct Answer {
     pub status: StatusCode,
     pub body: Value,
+}
+
+impl Answer {
+    /// What it says to `question`; see [`Client::hear`].
+    pub fn heard<T: DeserializeOwned>(self, question: &str) -> Heard<T> {
+        let not = |why: String| Heard::Not(NotHeard::new(question, why));
+        let Self { status, body } = self;
+        if !status.is_success() {
+            let reason = body["error"]["reason"].as_str().map(|reason| format!(": {reason}"));
+            return not(format!("answered {status}{}", reason.unwrap_or_default()));
+        }
+        match T::deserialize(body) {
+            Ok(said) => Heard::Said(said),
+            Err(error) => not(format!("answered what is not understood: {error}")),
+        }
+    }
 }
 
 /// A client for one server.
@@ -64,6 +84,14 @@ impl Client {
         tokio::time::timeout(timeout, self.exchange(method, &uri, body))
             .await
             .unwrap_or(Err(Error::TimedOut(timeout)))
+    }
+
+    /// Asks for something. An answer that is no success, or that lacks a field which `T` cannot do without, was not heard.
+    pub async fn hear<T: DeserializeOwned>(&self, path: &str, timeout: Duration) -> Heard<T> {
+        match self.send(Method::GET, path, None, timeout).await {
+            Ok(answer) => answer.heard(path),
+            Err(error) => Heard::Not(NotHeard::new(path, chain(&error).to_string())),
+        }
     }
 
     async fn exchange(

@@ -23,6 +23,11 @@ pub const SHARED: &[Predicate] = &[
         sentence: "a pilot of the cluster has not reported for a minute",
     },
     Predicate {
+        name: "HoldingsKnown",
+        sentence: "its database lives and did not say all that it was asked; what held before \
+                   still holds",
+    },
+    Predicate {
         name: "DiskHeadroom",
         sentence: "the data volume is full, so the database would not start again",
     },

@@ -68,7 +68,6 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     started: "PlainStarted",
     ports: &[],
     joins_elsewhere: |_| false,
-    unseen: "PeersUp",
     has_data: |_| false,
     preparation: None,
     gauges: &[],

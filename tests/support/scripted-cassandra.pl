@@ -245,7 +245,8 @@ sub answer {
     } elsif ($bean =~ /Total(Incoming|Outgoing)Bytes/) {
         $value = $count->($1 eq "Outgoing" ? $sending : 0);
     } elsif ($bean =~ /FailureDetector$/) {
-        $value = '{"AllEndpointStates":""}';
+        my $states = join "", map { "/$_->{address}\\n  generation:1\\n  SCHEMA:12:s\\n  DC:8:d\\n" } members();
+        $value = qq({"AllEndpointStates":"$states"});
     } elsif ($bean =~ /type=Memory$/) {
         $value = '{"HeapMemoryUsage":{"used":1}}';
     }

@@ -49,6 +49,7 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "SeedAvailable",
     "PeersReady",
     "DiskHeadroom",
+    "HoldingsKnown",
     "DataOutlivesPod",
     "PreflightPassed",
 ];

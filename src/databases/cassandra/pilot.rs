@@ -14,6 +14,8 @@ mod preflight;
 mod ranges;
 mod seeds;
 mod state;
+#[cfg(test)]
+mod unheard;
 
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +46,6 @@ use crate::{
             DecommissionState, Driver, Dump, Error, FailedCheck, Needs, Node, Observation,
             ProcessSpec, StopPlan,
         },
-        node::blockers::Blockers,
         volume::{lock::Volume, ring, state::StateFile},
     },
 };
@@ -73,7 +74,6 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |pilot| {
         pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
-    unseen: "PeersUp",
     has_data,
     preparation: None,
     gauges: observe::GAUGES,
@@ -102,7 +102,6 @@ pub struct Cassandra {
 struct Seen {
     jolokia: Option<Jolokia>,
     ranges: Option<(Instant, Ranges)>,
-    blockers: Blockers,
     /// How it joined, as last read.
     joined: Joined,
 }
@@ -280,14 +279,11 @@ impl Driver for Cassandra {
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
             let (joined, unsaved) = self.keep(&facts).await;
-            let (mut observation, mut holding) =
-                observe::summarize(&facts, &ranges, joined.received);
+            let mut observation = observe::summarize(&facts, &ranges, joined.received);
             if let Some(load) = joined.starved {
-                observe::hold_back(&mut observation, &mut holding, load);
+                observe::hold_back(&mut observation, load);
             }
             observation.unsaved = unsaved;
-            observation.blockers =
-                self.seen.lock().expect("no panic while held").blockers.update(holding);
             Ok(observation)
         })
     }

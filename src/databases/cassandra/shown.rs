@@ -14,11 +14,7 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
             name: "RangesKeepQuorum",
             sentence: "a range would lose its quorum; or: it is the last node",
         },
-        Predicate {
-            name: "PeersUp",
-            sentence: "another node is down, as seen from this one; or: it answers clients and \
-                       does not say how it is",
-        },
+        Predicate { name: "PeersUp", sentence: "another node is down, as seen from this one" },
         Predicate { name: "RingSettled", sentence: "a node joins, leaves or moves" },
         Predicate { name: "StreamsIdle", sentence: "data are being streamed" },
         Predicate { name: "SchemaAgreement", sentence: "live nodes have several schema versions" },

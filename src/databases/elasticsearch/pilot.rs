@@ -5,6 +5,7 @@
 mod api;
 mod configure;
 mod decommission;
+mod facts;
 mod lead_duties;
 mod observe;
 mod plugins;
@@ -12,6 +13,8 @@ mod preflight;
 mod seeds;
 mod state;
 mod stuck;
+#[cfg(test)]
+mod unheard;
 
 use std::{
     path::{Path, PathBuf},
@@ -24,7 +27,11 @@ use http::Method;
 use nix::libc;
 use tracing::warn;
 
-use self::{api::Api, observe::Facts, state::NodeState};
+use self::{
+    api::Api,
+    facts::{Facts, Kept},
+    state::NodeState,
+};
 use super::{
     kind::PilotElasticsearchStatus,
     names::{self, port},
@@ -40,13 +47,14 @@ use crate::{
             DecommissionState, Driver, Dump, Error, FailedCheck, Lead, Needs, Node, Observation,
             Preparation, ProcessSpec, StopPlan,
         },
-        node::blockers::Blockers,
         volume::{lock::Volume, state::StateFile},
     },
 };
 
 /// A flush writes out what only memory holds, so that the next start has nothing to replay.
 const FLUSH: Duration = Duration::from_secs(30);
+/// Looks without a master after which a node does not serve any more.
+const MISSES: u32 = 3;
 /// A JVM ends with it when it was asked to by TERM.
 const TERMINATED: u8 = 143;
 
@@ -58,7 +66,6 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     started: "ElasticsearchStarted",
     ports: &[names::port::TRANSPORT, names::port::HTTP],
     joins_elsewhere: |_| false,
-    unseen: "HealthNotRed",
     has_data,
     gauges: observe::GAUGES,
     preparation: Some(Told {
@@ -83,12 +90,15 @@ pub struct Elasticsearch {
     data: PathBuf,
     volume: Volume,
     seen: Mutex<Seen>,
+    kept: Kept,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     api: Option<Api>,
-    blockers: Blockers,
+    /// It followed a master, and how often in a row it knew none since.
+    served: bool,
+    missed: u32,
     /// What the node remembers, as last read.
     state: NodeState,
     plugins: plugins::Plan,
@@ -99,7 +109,8 @@ struct Seen {
 impl Elasticsearch {
     /// `data` is the folder of [`Node`]. Takes over a database that an earlier pilot started.
     pub fn new(data: PathBuf) -> Self {
-        Self { data, volume: Volume::default(), seen: Mutex::default() }
+        let volume = Volume::default();
+        Self { data, volume, seen: Mutex::default(), kept: Mutex::default() }
     }
 
     /// Reaches its data directory in this way.
@@ -114,6 +125,14 @@ impl Elasticsearch {
         api.ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
     }
 
+    /// It serves while it follows a master, and for so long after as electing the next one usually takes: reads are answered all the while.
+    fn serves(&self, follows: bool) -> bool {
+        let mut seen = self.seen.lock().expect("no panic while held");
+        seen.missed = if follows { 0 } else { seen.missed.saturating_add(1) };
+        seen.served = follows || seen.served && seen.missed < MISSES;
+        seen.served
+    }
+
     /// Takes over what the node remembers.
     fn take(&self, state: &NodeState) {
         let mut seen = self.seen.lock().expect("no panic while held");
@@ -126,7 +145,7 @@ impl Elasticsearch {
     /// Remembers what is new, when the volume has time. Returns all that is remembered, and what
     /// could not be written down.
     async fn keep(&self, facts: &Facts) -> (NodeState, Option<String>) {
-        let (cluster, version) = (facts.cluster_id.clone(), facts.version.clone());
+        let (cluster, version) = (facts.cluster_id.clone(), Some(facts.version.clone()));
         let data = self.data.clone();
         let remembered = self.volume.glance(move |_| Self::remember(&data, cluster, version)).await;
         let unsaved = match remembered {
@@ -244,12 +263,11 @@ impl Driver for Elasticsearch {
                     self.take(&state?);
                 }
             }
-            let facts = Facts::ask(&self.api()?).await?;
+            let facts = Facts::ask(&self.api()?, &self.kept).await?;
             let (state, unsaved) = self.keep(&facts).await;
-            let (mut observation, holding) = observe::summarize(&facts, &state.plugins);
+            let serving = self.serves(facts.elected.is_some());
+            let mut observation = observe::summarize(&facts, serving, &state.plugins);
             observation.unsaved = unsaved;
-            observation.blockers =
-                self.seen.lock().expect("no panic while held").blockers.update(holding);
             if let Some(host) = state.address {
                 // Also before it has a master: others must find it to elect one.
                 for (name, port) in [(seeds::TRANSPORT, port::TRANSPORT), ("client", port::HTTP)] {
@@ -279,7 +297,8 @@ impl Driver for Elasticsearch {
             let release = configure::release(node)?;
             let mut most = self.seen.lock().expect("no panic while held").most_shards;
             let decommission =
-                decommission::decommission(&self.api()?, node, release, &mut most).await;
+                decommission::decommission(&self.api()?, node, release, &self.kept, &mut most)
+                    .await;
             self.seen.lock().expect("no panic while held").most_shards = most;
             decommission
         })

@@ -11,11 +11,7 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
         status.part::<ElasticsearchNode>()?.elected_master?.then(|| "elected master".to_owned())
     },
     predicates: &[
-        Predicate {
-            name: "HealthNotRed",
-            sentence: "some shard has no copy that serves; or: it answers clients and does not \
-                       say how it is",
-        },
+        Predicate { name: "HealthNotRed", sentence: "some shard has no copy that serves" },
         Predicate {
             name: "NoShardMovement",
             sentence: "shards move or recover, anywhere in the cluster",

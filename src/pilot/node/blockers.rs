@@ -1,4 +1,4 @@
-//! Remembers since when a node may not stop.
+//! Remembers since when a node may not stop, and what spoke against it when it was last heard.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,51 @@ use k8s_openapi::{
 
 use crate::api::v1beta1::Blocker;
 
-/// Rule → since when it has held without a break.
+/// Holds while the database lives and does not say all that it is asked.
+pub const HOLDINGS_KNOWN: &str = "HoldingsKnown";
+
+/// The rules that hold, each since when it has held without a break.
 #[derive(Debug, Default)]
 pub struct Blockers {
-    since: BTreeMap<&'static str, Time>,
+    known: BTreeMap<String, Blocker>,
 }
 
 impl Blockers {
-    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports.
-    pub fn update(&mut self, holding: Vec<(&'static str, String)>) -> Vec<Blocker> {
+    /// Goes on from what an earlier program of the pilot reported.
+    pub fn resumed(reported: &[Blocker]) -> Self {
+        let known = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
+        Self { known: known.collect() }
+    }
+
+    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports. `open`: what the database did not say. Then rules
+    /// that held before still hold, and [`HOLDINGS_KNOWN`] does.
+    pub fn update(
+        &mut self,
+        holding: Vec<(&'static str, String)>,
+        open: Option<String>,
+    ) -> Vec<Blocker> {
         let now = now();
-        self.since.retain(|rule, _| holding.iter().any(|(held, _)| held == rule));
-        holding
-            .into_iter()
-            .map(|(rule, message)| Blocker {
+        let before = std::mem::take(&mut self.known);
+        let open = open.map(|what| (HOLDINGS_KNOWN, format!("does not say what it holds: {what}")));
+        let is_open = open.is_some();
+        let mut reported: Vec<Blocker> = Vec::new();
+        for (rule, message) in holding.into_iter().chain(open) {
+            let since = before.get(rule).and_then(|blocker| blocker.since.clone());
+            reported.push(Blocker {
                 predicate: rule.to_owned(),
                 message,
-                since: Some(self.since.entry(rule).or_insert_with(|| now.clone()).clone()),
+                since: Some(since.unwrap_or_else(|| now.clone())),
                 observed_time: Some(now.clone()),
-            })
-            .collect()
+            });
+        }
+        if is_open {
+            let gone = |rule: &String| reported.iter().all(|now| now.predicate != *rule);
+            let kept: Vec<_> = before.into_iter().filter(|(rule, _)| gone(rule)).collect();
+            reported.extend(kept.into_iter().map(|(_, blocker)| blocker));
+        }
+        let known = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
+        self.known = known.collect();
+        reported
     }
 }
 
@@ -42,14 +67,40 @@ pub fn now() -> Time {
 mod tests {
     use super::*;
 
+    fn since(past: &Time, rule: &str) -> Blockers {
+        let blocker = Blocker {
+            predicate: rule.to_owned(),
+            message: "a is down".to_owned(),
+            since: Some(past.clone()),
+            observed_time: Some(past.clone()),
+        };
+        Blockers::resumed(&[blocker])
+    }
+
     #[test]
     fn a_blocker_keeps_its_since_until_it_is_gone() {
-        let mut blockers = Blockers::default();
         let past = Time(Timestamp::UNIX_EPOCH);
-        blockers.since.insert("PeersUp", past.clone());
-        let reported = blockers.update(vec![("PeersUp", "a is down".to_owned())]);
-        assert_eq!(reported[0].since, Some(past.clone()));
-        assert!(blockers.update(Vec::new()).is_empty());
-        assert_ne!(blockers.update(vec![("PeersUp", String::new())])[0].since, Some(past));
+        let mut blockers = since(&past, "PeersUp");
+        let holds = || vec![("PeersUp", "a is down".to_owned())];
+        assert_eq!(blockers.update(holds(), None)[0].since, Some(past.clone()));
+        assert!(blockers.update(Vec::new(), None).is_empty());
+        assert_ne!(blockers.update(holds(), None)[0].since, Some(past));
+    }
+
+    #[test]
+    fn no_blocker_goes_away_while_something_was_not_heard() {
+        let past = Time(Timestamp::UNIX_EPOCH);
+        let mut blockers = since(&past, "PeersUp");
+        for _ in 0..2 {
+            let reported = blockers.update(vec![("StreamsIdle", String::new())], Some("x".into()));
+            let rules: Vec<_> = reported.iter().map(|one| one.predicate.as_str()).collect();
+            assert_eq!(rules, ["StreamsIdle", HOLDINGS_KNOWN, "PeersUp"]);
+            assert!(reported[1].message.ends_with("holds: x"), "{}", reported[1].message);
+            assert_eq!(
+                (&reported[2].since, &reported[2].observed_time),
+                (&Some(past.clone()), &Some(past.clone()))
+            );
+        }
+        assert!(blockers.update(Vec::new(), None).is_empty());
     }
 }

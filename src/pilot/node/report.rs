@@ -44,6 +44,8 @@ pub struct Facts {
     pub wanted_hash: Option<String>,
     pub running_hash: Option<String>,
     pub observation: Observation,
+    /// What speaks against a stop, as the database said last.
+    pub blockers: Vec<Blocker>,
     pub process: Option<Process>,
     pub termination: Option<Termination>,
     pub storage: Option<PilotStorage>,
@@ -78,6 +80,7 @@ pub fn status(
         wanted_hash: _,
         running_hash,
         observation,
+        blockers,
         process,
         termination,
         storage,
@@ -102,7 +105,7 @@ pub fn status(
         version: observation.version.clone(),
         health: observation.health.clone().filter(|_| up),
         blockers: if up {
-            let all = observation.blockers.iter().chain(headroom).cloned();
+            let all = blockers.iter().chain(headroom).cloned();
             all.map(|blocker| Blocker { message: bounded(blocker.message), ..blocker }).collect()
         } else {
             vec![]

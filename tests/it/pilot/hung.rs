@@ -134,7 +134,7 @@ async fn a_node_whose_agent_alone_is_silent_is_not_restarted_nor_stopped_for_any
     let unseen = |pilot: &navigator::api::v1beta1::Pilot| {
         let blockers = pilot.status.blockers.iter();
         blockers
-            .filter(|one| one.predicate == "PeersUp")
+            .filter(|one| one.predicate == "HoldingsKnown")
             .any(|one| one.message.contains("answers clients"))
     };
     let ready = bed

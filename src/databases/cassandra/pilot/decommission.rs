@@ -24,6 +24,7 @@ use crate::{
     databases::cassandra::{kind::CassandraNode, names::DEFAULT_DATACENTER},
     pilot::{
         driver::{DecommissionState, Error, Node},
+        heard::NotHeard,
         node::blockers::now,
         volume::state::StateFile,
     },
@@ -221,8 +222,9 @@ async fn obstacle(jolokia: &Jolokia, node: &Node, facts: &Facts) -> Result<Optio
         .collect();
     if !requests.is_empty() {
         for (keyspace, answer) in keyspaces.iter().zip(jolokia.ask(&requests, REFUSAL).await?) {
+            let answer = answer.or_fail()?;
             let info = answer.as_str().unwrap_or_default();
-            if let Some(reason) = others.too_few_for(keyspace, info) {
+            if let Some(reason) = others.too_few_for(keyspace, info)? {
                 return Ok(Some(reason));
             }
         }
@@ -270,18 +272,29 @@ impl<'a> Others<'a> {
     }
 
     /// `info` is Cassandra's text of a keyspace's replication.
-    fn too_few_for(&self, keyspace: &str, info: &str) -> Option<String> {
+    fn too_few_for(&self, keyspace: &str, info: &str) -> Result<Option<String>, Error> {
         let factors = replication_factors(info);
-        let (factor, remain) = match factors.get("replication_factor") {
-            Some(factor) => (*factor, self.all),
-            None => (*factors.get(self.datacenter?)?, self.near),
+        let (factor, remain) = match (factors.get("replication_factor"), self.datacenter) {
+            (Some(factor), _) => (*factor, self.all),
+            // In another datacenter only.
+            (None, Some(own)) if !factors.is_empty() => match factors.get(own) {
+                Some(factor) => (*factor, self.near),
+                None => return Ok(None),
+            },
+            _ => {
+                let question = format!("getKeyspaceReplicationInfo({keyspace})");
+                return Err(Error::NotHeard(NotHeard::new(
+                    &question,
+                    format!("answered {info:?}"),
+                )));
+            }
         };
-        (factor > remain).then(|| {
+        Ok((factor > remain).then(|| {
             format!(
                 "keyspace {keyspace} has replication factor {factor}, and {remain} nodes would \
                  remain for it; lower the factor or add a node first"
             )
-        })
+        }))
     }
 }
 
@@ -407,10 +420,16 @@ mod tests {
             ("{class=NetworkTopologyStrategy, eu=2, us=9}", false),
             ("{class=NetworkTopologyStrategy, us=9}", false),
             ("{class=NetworkTopologyStrategy, eu=3/1}", true),
-            ("", false),
         ] {
-            assert_eq!(others.too_few_for("shop", info).is_some(), refused, "{info}");
+            assert_eq!(others.too_few_for("shop", info).unwrap().is_some(), refused, "{info}");
         }
+        for unsaid in ["", "null", "{class=NetworkTopologyStrategy}"] {
+            let answer = others.too_few_for("shop", unsaid);
+            assert!(matches!(answer, Err(Error::NotHeard(_))), "{unsaid:?}: {answer:?}");
+        }
+        let nowhere = Others { datacenter: None, ..others };
+        let answer = nowhere.too_few_for("shop", "{class=NetworkTopologyStrategy, eu=2}");
+        assert!(matches!(answer, Err(Error::NotHeard(_))), "{answer:?}");
     }
 
     #[test]

@@ -7,8 +7,13 @@ use std::{
 
 use serde_json::Value;
 
-use super::jolokia::{FAILURE_DETECTOR, Jolokia, PATIENCE, STORAGE_SERVICE, STREAM_MANAGER, read};
-use crate::pilot::driver::Error;
+use super::jolokia::{
+    FAILURE_DETECTOR, Jolokia, PATIENCE, STORAGE_SERVICE, STREAM_MANAGER, attribute, read,
+};
+use crate::pilot::{
+    driver::Error,
+    heard::{Heard, NotHeard},
+};
 
 /// What one question to the database brought.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,6 +60,9 @@ pub(super) struct Gossip {
     pub(super) status: Option<String>,
 }
 
+/// Requests of one question.
+const PARTS: usize = 7;
+
 impl Facts {
     pub(super) async fn ask(jolokia: &Jolokia) -> Result<Self, Error> {
         let answers = jolokia
@@ -86,11 +94,67 @@ impl Facts {
                 PATIENCE,
             )
             .await?;
-        Ok(Self::parse(&answers))
+        Ok(Self::parse(answers).or_fail()?)
     }
 
-    pub(super) fn parse(answers: &[Value]) -> Self {
-        let part = |index: usize| answers.get(index).unwrap_or(&Value::Null);
+    /// Of a member, whatever a decision hangs on must have been understood. A node that starts says what it can.
+    pub(super) fn parse(answers: Vec<Heard<Value>>) -> Heard<Self> {
+        let mut open = Vec::new();
+        let mut answers = answers.into_iter().map(|answer| answer.or_note(&mut open));
+        let parts: [_; PARTS] = std::array::from_fn(|_| answers.next().flatten());
+        let Some(storage) = &parts[0] else { return Heard::Not(open.remove(0)) };
+        // Before the daemon registers its service, the JVM runs and Cassandra starts.
+        if storage.is_null() {
+            return Heard::Said(Self { mode: "STARTING".to_owned(), ..Self::default() });
+        }
+        attribute(storage, "OperationMode").and_then(|mode: String| {
+            let facts = Self { mode, ..Self::read(&parts) };
+            match facts.is_member().then(|| open.into_iter().next().or(facts.missing(&parts))) {
+                Some(Some(why)) => Heard::Not(why),
+                _ => Heard::Said(facts),
+            }
+        })
+    }
+
+    /// What a member must say and did not.
+    fn missing(&self, parts: &[Option<Value>; PARTS]) -> Option<NotHeard> {
+        let said =
+            |part: usize, name: &str| parts[part].as_ref().map_or(&Value::Null, |part| &part[name]);
+        let is_list = |name: &&str| said(0, name).is_array();
+        let lists = [
+            "LiveNodes",
+            "UnreachableNodes",
+            "JoiningNodes",
+            "LeavingNodes",
+            "MovingNodes",
+            "Tokens",
+        ];
+        let not =
+            |name: &str, value: &Value| Some(NotHeard::new(name, format!("answered {value}")));
+        if let Some(name) = lists.iter().find(|name| !is_list(name)) {
+            return not(name, said(0, name));
+        }
+        if self.address.is_none() {
+            return not("EndpointToHostId", said(0, "EndpointToHostId"));
+        }
+        if !said(0, "NativeTransportRunning").is_boolean() {
+            return not("NativeTransportRunning", said(0, "NativeTransportRunning"));
+        }
+        if !said(1, "CurrentStreams").is_array() {
+            return not("CurrentStreams", said(1, "CurrentStreams"));
+        }
+        if self.load.is_none() {
+            return not("Load", said(2, "Count"));
+        }
+        let own = self.address.and_then(|own| self.gossip.get(&own));
+        if own.is_none_or(|own| own.schema.is_none() || own.datacenter.is_none()) {
+            return not("AllEndpointStates", said(5, "AllEndpointStates"));
+        }
+        None
+    }
+
+    fn read(parts: &[Option<Value>; PARTS]) -> Self {
+        let part = |index: usize| parts[index].as_ref().unwrap_or(&Value::Null);
         let storage = part(0);
         let said = |name: &str| {
             storage[name].as_str().filter(|text| !text.starts_with("ERROR")).map(str::to_owned)
@@ -107,8 +171,7 @@ impl Facts {
         let address = address.map(|(address, _)| *address);
         let count = |index: usize| part(index)["Count"].as_i64();
         Self {
-            // Before the daemon registers its service, the JVM runs and Cassandra starts.
-            mode: said("OperationMode").unwrap_or_else(|| "STARTING".to_owned()),
+            mode: String::new(),
             version: said("ReleaseVersion"),
             host_id,
             address,
@@ -239,9 +302,44 @@ pub(super) mod tests {
         ]
     }
 
+    pub(in crate::databases::cassandra::pilot) fn parse(answers: Vec<Value>) -> Facts {
+        Facts::parse(answers.into_iter().map(Heard::Said).collect()).or_fail().unwrap()
+    }
+
+    pub(in crate::databases::cassandra::pilot) fn facts(mode: &str) -> Facts {
+        parse(answers(mode))
+    }
+
+    #[test]
+    fn a_member_that_does_not_say_all_was_not_heard() {
+        let heard =
+            |answers: Vec<Value>| Facts::parse(answers.into_iter().map(Heard::Said).collect());
+        let storage = answers("NORMAL")[0].clone();
+        for name in storage.as_object().unwrap().keys().filter(|name| *name != "ReleaseVersion") {
+            for damage in [Value::Null, json!("ERROR: java.lang.IllegalStateException")] {
+                let mut answers = answers("NORMAL");
+                answers[0][name] = damage;
+                let answer = heard(answers);
+                assert!(matches!(answer, Heard::Not(_)), "{name}: {answer:?}");
+            }
+        }
+        for part in [1, 2, 5] {
+            let mut answers = answers("NORMAL");
+            answers[part] = json!({});
+            assert!(matches!(heard(answers), Heard::Not(_)), "{part}");
+        }
+        for part in 0..PARTS {
+            let mut all: Vec<_> = answers("NORMAL").into_iter().map(Heard::Said).collect();
+            all[part] = Heard::Not(NotHeard::new("it", "failed"));
+            assert!(matches!(Facts::parse(all), Heard::Not(_)), "{part}");
+        }
+        let starts = parse(vec![Value::Null; PARTS]);
+        assert_eq!(starts.mode, "STARTING", "nothing is registered yet");
+    }
+
     #[test]
     fn what_the_ring_says_is_read() {
-        let facts = Facts::parse(&answers("NORMAL"));
+        let facts = facts("NORMAL");
         assert_eq!((facts.address, facts.tokens), (Some(OWN), 2));
         assert_eq!(facts.live, [OWN, PEER].into());
         assert_eq!(facts.gossip[&OWN].datacenter.as_deref(), Some("eu"));

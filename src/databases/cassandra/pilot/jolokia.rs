@@ -6,6 +6,7 @@ use std::{fs, net::IpAddr, path::Path, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderValue, Method};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     },
     pilot::{
         driver::Error,
+        heard::{Heard, NotHeard},
         http::{self as question, Client},
         volume::config_files::write_whole,
     },
@@ -81,24 +83,22 @@ impl Jolokia {
         self.host
     }
 
-    /// Asks several things at once. A part that failed is `Null`.
+    /// Asks several things at once; there is an answer to each. What is not there yet, since Cassandra has not registered it, is `Null`.
     pub(super) async fn ask(
         &self,
         requests: &[Value],
         timeout: Duration,
-    ) -> Result<Vec<Value>, Error> {
+    ) -> Result<Vec<Heard<Value>>, Error> {
         let body =
             self.post(&Value::from(requests.to_vec()), timeout).await.map_err(unreachable)?;
-        let Value::Array(answers) = body else {
-            return Err(Error::Refused(body.to_string()));
-        };
-        Ok(answers
-            .into_iter()
-            .map(|mut answer| match answer["status"].as_i64() {
-                Some(200) => answer["value"].take(),
-                _ => Value::Null,
-            })
-            .collect())
+        match body {
+            Value::Array(answers) if answers.len() == requests.len() => Ok(requests
+                .iter()
+                .zip(answers)
+                .map(|(request, one)| answer(request, one))
+                .collect()),
+            other => Err(Error::NotHeard(NotHeard::new("/jolokia/", format!("answered {other}")))),
+        }
     }
 
     /// Runs an operation and waits for its end.
@@ -126,6 +126,45 @@ impl Jolokia {
     }
 }
 
+fn answer(request: &Value, mut answer: Value) -> Heard<Value> {
+    if answer["status"].as_i64() == Some(200) {
+        return Heard::Said(answer["value"].take());
+    }
+    if answer["error_type"] == NOT_REGISTERED {
+        return Heard::Said(Value::Null);
+    }
+    let why = answer["error"].as_str().unwrap_or("answered what is not understood");
+    Heard::Not(NotHeard::new(&asked(request), why))
+}
+
+/// What a request asks, for people.
+fn asked(request: &Value) -> String {
+    let text = |name: &str| request[name].as_str().unwrap_or_default();
+    let bean = text("mbean").rsplit(['=', ':']).next().unwrap_or_default();
+    match request["operation"].as_str() {
+        Some(operation) => format!("{bean}.{operation}"),
+        None => bean.to_owned(),
+    }
+}
+
+/// One attribute of what [`read`] brought.
+pub(super) fn attribute<T: DeserializeOwned>(part: &Value, name: &str) -> Heard<T> {
+    let value = &part[name];
+    match value.as_str().filter(|text| text.starts_with(FAILED)) {
+        Some(why) => Heard::Not(NotHeard::new(name, why)),
+        None => T::deserialize(value).map_or_else(
+            |error| {
+                Heard::Not(NotHeard::new(name, format!("answered what is not understood: {error}")))
+            },
+            Heard::Said,
+        ),
+    }
+}
+
+/// What stands in place of an attribute that failed.
+const FAILED: &str = "ERROR";
+const NOT_REGISTERED: &str = "javax.management.InstanceNotFoundException";
+
 /// How an operation came out.
 #[derive(Debug, PartialEq)]
 pub(super) enum Executed {
@@ -140,7 +179,7 @@ fn unreachable(error: question::Error) -> Error {
     Error::Unreachable { source: error.into() }
 }
 
-/// Reads attributes; an attribute that fails comes as text beginning with `ERROR`.
+/// Reads attributes; an attribute that fails comes as text beginning with [`FAILED`].
 pub(super) fn read(mbean: &str, attributes: &[&str]) -> Value {
     json!({
         "type": "read", "mbean": mbean, "attribute": attributes,

@@ -22,12 +22,12 @@ use crate::{
     },
 };
 
-/// Turns facts into what the pilot reports. Blockers come apart, for their `since`.
+/// Turns facts into what the pilot reports.
 pub(super) fn summarize(
     facts: &Facts,
     ranges: &Ranges,
     bootstrap_bytes: Option<i64>,
-) -> (Observation, Vec<(&'static str, String)>) {
+) -> Observation {
     let normal = facts.mode == "NORMAL";
     let sees_itself = facts.address.is_some_and(|own| facts.live.contains(&own));
     let serving = normal && facts.serves_clients && sees_itself;
@@ -53,7 +53,7 @@ pub(super) fn summarize(
         host: host.to_string(),
         port: port.into(),
     };
-    let observation = Observation {
+    Observation {
         alive: true,
         serving,
         role: None,
@@ -66,7 +66,8 @@ pub(super) fn summarize(
         cluster_id: None,
         health,
         refuses_writes: None,
-        blockers: Vec::new(),
+        blockers: blockers(facts, ranges),
+        not_heard: Vec::new(),
         endpoints: facts
             .address
             .filter(|_| facts.is_member())
@@ -87,17 +88,12 @@ pub(super) fn summarize(
             },
         ),
         unsaved: None,
-    };
-    (observation, blockers(facts, ranges))
+    }
 }
 
 /// A node that joined and received nothing of what the others hold would answer for their rows
 /// with its empty tables.
-pub(super) fn hold_back(
-    observation: &mut Observation,
-    blockers: &mut Vec<(&'static str, String)>,
-    load: i64,
-) {
+pub(super) fn hold_back(observation: &mut Observation, load: i64) {
     if !observation.serving {
         return;
     }
@@ -109,7 +105,7 @@ pub(super) fn hold_back(
     observation.serving = false;
     observation.reason = Some(JOINED_EMPTY);
     observation.message = Some(message.clone());
-    blockers.push((JOINED_EMPTY, message));
+    observation.blockers.push((JOINED_EMPTY, message));
 }
 
 /// Most that are listed: a status has its bound.
@@ -215,18 +211,17 @@ mod tests {
     use super::*;
     use crate::databases::cassandra::pilot::facts::{
         Stream,
-        tests::{PEER, answers},
+        tests::{PEER, answers, facts, parse},
     };
 
     fn predicates(facts: &Facts, ranges: &Ranges) -> Vec<&'static str> {
-        summarize(facts, ranges, None).1.into_iter().map(|(rule, _)| rule).collect()
+        summarize(facts, ranges, None).blockers.into_iter().map(|(rule, _)| rule).collect()
     }
 
     #[test]
     fn a_settled_member_serves_and_may_stop() {
-        let facts = Facts::parse(&answers("NORMAL"));
-        let (seen, blockers) = summarize(&facts, &Ranges::default(), Some(1234));
-        assert!(seen.serving && blockers.is_empty());
+        let seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(1234));
+        assert!(seen.serving && seen.blockers.is_empty());
         let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
         assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
         assert_eq!(seen.health, Some(Health::Green));
@@ -243,18 +238,17 @@ mod tests {
 
     #[test]
     fn a_member_that_received_nothing_does_not_serve_and_may_not_be_restarted() {
-        let (mut seen, mut blockers) =
-            summarize(&Facts::parse(&answers("NORMAL")), &Ranges::default(), Some(0));
-        hold_back(&mut seen, &mut blockers, 1 << 30);
+        let mut seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(0));
+        hold_back(&mut seen, 1 << 30);
         assert!(seen.alive && !seen.serving && seen.node_id.is_some());
         assert_eq!(seen.reason, Some("JoinedEmpty"));
-        assert_eq!(blockers[0].0, "JoinedEmpty");
+        assert_eq!(seen.blockers[0].0, "JoinedEmpty");
         assert!(seen.message.unwrap().contains(ADOPT_DATA));
     }
 
     #[test]
     fn a_joining_node_is_alive_and_claims_no_identity_yet() {
-        let (seen, _) = summarize(&Facts::parse(&answers("JOINING")), &Ranges::default(), None);
+        let seen = summarize(&facts("JOINING"), &Ranges::default(), None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Joining"));
         assert_eq!((seen.node_id, seen.health), (None, None));
@@ -267,21 +261,21 @@ mod tests {
         answers[0]["EndpointToHostId"] = json!({"127.0.1.1": "id-1"});
         answers[0]["LiveNodes"] = json!(["127.0.1.1"]);
         answers[0]["UnreachableNodes"] = json!(["127.0.1.2"]);
-        let (seen, blockers) = summarize(&Facts::parse(&answers), &Ranges::default(), None);
+        let seen = summarize(&parse(answers), &Ranges::default(), None);
         assert_eq!(seen.health, Some(Health::Green));
-        assert!(blockers.is_empty());
+        assert!(seen.blockers.is_empty());
     }
 
     #[test]
     fn a_jvm_without_its_services_is_starting() {
-        let (seen, _) = summarize(&Facts::parse(&vec![Value::Null; 7]), &Ranges::default(), None);
+        let seen = summarize(&parse(vec![Value::Null; 7]), &Ranges::default(), None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Starting"));
     }
 
     #[test]
     fn every_reason_not_to_stop_is_named() {
-        let settled = Facts::parse(&answers("NORMAL"));
+        let settled = facts("NORMAL");
         let none = Ranges::default();
         let facts = Facts { joining: [PEER].into(), ..settled.clone() };
         assert_eq!(predicates(&facts, &none), ["RingSettled"]);

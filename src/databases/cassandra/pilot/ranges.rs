@@ -9,9 +9,15 @@ use serde_json::{Value, json};
 
 use super::{
     facts::{Facts, addresses},
-    jolokia::{Jolokia, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, exec, read},
+    jolokia::{Jolokia, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, attribute, exec, read},
 };
-use crate::{databases::cassandra::facts::SYSTEM_KEYSPACES, pilot::driver::Error};
+use crate::{
+    databases::cassandra::facts::SYSTEM_KEYSPACES,
+    pilot::{
+        driver::Error,
+        heard::{Heard, NotHeard},
+    },
+};
 
 /// What stopping this node, or nodes that are down, mean for the users' ranges.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,9 +47,14 @@ impl Ranges {
             return Ok(ranges);
         }
         let maps = jolokia.ask(&requests, PATIENCE).await?;
-        for (keyspace, map) in keyspaces.iter().zip(&maps) {
-            for replicas in map.as_object().into_iter().flat_map(serde_json::Map::values) {
-                ranges.weigh(keyspace, &addresses(replicas), facts);
+        for (keyspace, map) in keyspaces.iter().zip(maps) {
+            let Value::Object(map) = map.or_fail()? else { return Err(unsaid(keyspace)) };
+            for replicas in map.values() {
+                let replicas = addresses(replicas);
+                if replicas.is_empty() {
+                    return Err(unsaid(keyspace));
+                }
+                ranges.weigh(keyspace, &replicas, facts);
             }
         }
         Ok(ranges)
@@ -77,37 +88,39 @@ async fn places(
         return Ok(BTreeMap::new());
     }
     let answers = jolokia.ask(&requests, PATIENCE).await?;
-    let place = |(node, answer): (IpAddr, &[Value])| {
-        Some((node, (answer.first()?.as_str()?.to_owned(), answer.get(1)?.as_str()?.to_owned())))
+    // Only told, for whoever comes in the place of one of them.
+    let text =
+        |answer: Option<&Heard<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
+    let place = |(node, answer): (IpAddr, &[Heard<Value>])| {
+        Some((node, (text(answer.first())?, text(answer.get(1))?)))
     };
     Ok(down.into_iter().zip(answers.chunks(2)).filter_map(place).collect())
 }
 
 /// Keyspaces that users made.
 pub(super) async fn user_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Error> {
-    let answers =
-        jolokia.ask(&[read(STORAGE_SERVICE, &["NonLocalStrategyKeyspaces"])], PATIENCE).await?;
-    let keyspaces =
-        answers.first().map_or(&Value::Null, |answer| &answer["NonLocalStrategyKeyspaces"]);
-    Ok(keyspaces
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .filter(|keyspace| !SYSTEM_KEYSPACES.contains(keyspace))
-        .map(str::to_owned)
-        .collect())
+    let name = "NonLocalStrategyKeyspaces";
+    let mut answers = jolokia.ask(&[read(STORAGE_SERVICE, &[name])], PATIENCE).await?;
+    let said = answers.remove(0).and_then(|part| attribute(&part, name));
+    let mut keyspaces: Vec<String> = said.or_fail()?;
+    keyspaces.retain(|keyspace| !SYSTEM_KEYSPACES.contains(&keyspace.as_str()));
+    Ok(keyspaces)
+}
+
+fn unsaid(keyspace: &str) -> Error {
+    let question = format!("getRangeToEndpointMap({keyspace})");
+    Error::NotHeard(NotHeard::new(&question, "answered what is not understood"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::cassandra::pilot::facts::tests::{OWN, PEER, answers};
+    use crate::databases::cassandra::pilot::facts::tests::{OWN, PEER, facts};
 
     #[test]
     fn quorum_is_weighed_over_the_ranges_of_this_node() {
         let third: IpAddr = [127, 0, 1, 3].into();
-        let facts = Facts { unreachable: [PEER].into(), ..Facts::parse(&answers("NORMAL")) };
+        let facts = Facts { unreachable: [PEER].into(), ..facts("NORMAL") };
         let weigh = |replicas: &[IpAddr]| {
             let mut ranges = Ranges::default();
             ranges.weigh("shop", &replicas.iter().copied().collect(), &facts);

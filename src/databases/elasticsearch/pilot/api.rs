@@ -3,15 +3,21 @@
 //! What may wait for an elected master says how long, where it may: without `master_timeout` a
 //! cluster without one answers after 30 s (measured).
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
 
 use http::Method;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
     databases::elasticsearch::names::port,
     pilot::{
         driver::Error,
+        heard::Heard,
         http::{Answer, Client},
     },
 };
@@ -32,7 +38,7 @@ impl Api {
         Self(Client::new(format!("http://{host}:{}", port::HTTP), None))
     }
 
-    /// An answer, whatever its status.
+    /// An answer, whatever it says: it lives.
     pub(super) async fn ask(&self, path: &str) -> Result<Answer, Error> {
         self.0
             .send(Method::GET, path, None, PATIENCE)
@@ -40,10 +46,9 @@ impl Api {
             .map_err(|error| Error::Unreachable { source: error.into() })
     }
 
-    /// The body of a good answer, `Null` of any other.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, Error> {
-        let answer = self.ask(path).await?;
-        Ok(if answer.status.is_success() { answer.body } else { Value::Null })
+    /// A good answer that has all that `T` cannot do without.
+    pub(super) async fn hear<T: DeserializeOwned>(&self, path: &str) -> Heard<T> {
+        self.0.hear(path, PATIENCE).await
     }
 
     /// Changes something; a refusal is an error in Elasticsearch's words.
@@ -68,27 +73,23 @@ impl Api {
 
     /// Nodes that no shard may be on, by id. The ids are ours; people exclude by name or address.
     pub(super) async fn excluded(&self) -> Result<BTreeSet<String>, Error> {
-        Ok(ids(&self.settings().await?["persistent"][EXCLUDE]))
+        Ok(ids(self.settings().await?.persistent.get(EXCLUDE)))
     }
 
     /// What of it is in force: a transient setting hides the persistent one.
     pub(super) async fn exclusion(&self) -> Result<Exclusion, Error> {
-        let settings = self.settings().await?;
+        let Settings { persistent, transient } = self.settings().await?;
         // An empty one hides ours as well.
-        if let Some(theirs) = settings["transient"][EXCLUDE].as_str() {
+        if let Some(theirs) = transient.get(EXCLUDE).and_then(Value::as_str) {
             return Ok(Exclusion::Hidden(theirs.to_owned()));
         }
-        Ok(Exclusion::Ids(ids(&settings["persistent"][EXCLUDE])))
+        Ok(Exclusion::Ids(ids(persistent.get(EXCLUDE))))
     }
 
-    /// The cluster's settings. Not knowing them is an error: they are written back as a whole.
-    pub(super) async fn settings(&self) -> Result<Value, Error> {
+    /// The cluster's settings. Not knowing them is an error: lists are written back as a whole.
+    async fn settings(&self) -> Result<Settings, Error> {
         // 5.6 refuses `master_timeout` here; without a master the client's patience ends it.
-        let answer = self.ask("/_cluster/settings?flat_settings=true").await?;
-        if answer.status.is_success() {
-            return Ok(answer.body);
-        }
-        Err(Error::Refused(format!("its settings with {}", answer.status)))
+        Ok(self.hear("/_cluster/settings?flat_settings=true").await.or_fail()?)
     }
 
     pub(super) async fn exclude(&self, ids: &BTreeSet<String>) -> Result<(), Error> {
@@ -100,7 +101,8 @@ impl Api {
     /// What running nodes heed before version 7, where it was set since they started.
     pub(super) async fn minimum_masters(&self) -> Result<Option<i32>, Error> {
         let settings = self.settings().await?;
-        Ok(settings["persistent"][MINIMUM_MASTERS].as_str().and_then(|text| text.parse().ok()))
+        let set = settings.persistent.get(MINIMUM_MASTERS).and_then(Value::as_str);
+        Ok(set.and_then(|text| text.parse().ok()))
     }
 
     pub(super) async fn set_minimum_masters(&self, count: i32) -> Result<(), Error> {
@@ -114,6 +116,13 @@ impl Api {
     }
 }
 
+/// Both are there in every answer, also empty.
+#[derive(Debug, Deserialize)]
+struct Settings {
+    persistent: BTreeMap<String, Value>,
+    transient: BTreeMap<String, Value>,
+}
+
 /// The allocation exclusion by id.
 pub(super) enum Exclusion {
     Ids(BTreeSet<String>),
@@ -121,8 +130,8 @@ pub(super) enum Exclusion {
     Hidden(String),
 }
 
-fn ids(list: &Value) -> BTreeSet<String> {
-    let ids = list.as_str().unwrap_or_default().split(',').map(str::trim);
+fn ids(list: Option<&Value>) -> BTreeSet<String> {
+    let ids = list.and_then(Value::as_str).unwrap_or_default().split(',').map(str::trim);
     ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
 }
 

@@ -3,13 +3,13 @@
 //! The leaving node decides whether it may go, asks through its Pilot's progress, and watches. The
 //! lists that move its shards and its vote are the leading pilot's (`lead_duties`), so no two write them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::{
     api::{Api, Exclusion},
-    observe::Facts,
+    facts::{ClusterHealth, Facts, Kept, Stats},
     state::NodeState,
     stuck,
 };
@@ -18,6 +18,7 @@ use crate::{
     databases::elasticsearch::{facts::Release, kind::ElasticsearchNode},
     pilot::{
         driver::{DecommissionState, Error, Node},
+        heard::NotHeard,
         node::blockers::now,
         volume::state::StateFile,
     },
@@ -27,20 +28,23 @@ pub(super) async fn decommission(
     api: &Api,
     node: &Node,
     release: Release,
+    kept: &Kept,
     most_shards: &mut usize,
 ) -> Result<DecommissionState, Error> {
     let mut state = NodeState::load(&node.data)?;
-    let facts = Facts::ask(api).await?;
-    if facts.health.is_none() {
+    let facts = Facts::ask(api, kept).await?;
+    let Some(elected) = &facts.elected else {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
-    }
+    };
+    let health = elected.health.as_ref().or_fail()?;
+    let stats = facts.stats.as_ref().or_fail()?;
     let excluded = match api.exclusion().await? {
         Exclusion::Hidden(theirs) => return Ok(DecommissionState::Refused(hidden(&theirs))),
         Exclusion::Ids(ids) => ids,
     };
     let quorum = if release.votes() { None } else { quorum(node) };
     let rest = Rest::ask(api, &facts, &excluded).await?;
-    if let Some(reason) = rest.obstacle(&facts, quorum.unwrap_or(1)) {
+    if let Some(reason) = rest.obstacle(&facts, stats.bytes, quorum.unwrap_or(1)) {
         return Ok(DecommissionState::Refused(reason));
     }
     if state.decommissioning_since.is_none() {
@@ -55,14 +59,14 @@ pub(super) async fn decommission(
             percent: i32::try_from(((*most_shards - shards) * 100) / (*most_shards).max(1))
                 .ok()
                 .map(|percent| percent.min(99)),
-            bytes_left: facts.bytes,
+            bytes_left: Some(stats.bytes),
             shards_left: i32::try_from(shards).ok(),
-            documents_left: facts.documents,
+            documents_left: Some(stats.documents),
             irreversible: false,
             message,
         }))
     };
-    match holds(&facts, &excluded, release.votes()) {
+    match holds(&facts, health, stats, &excluded, release.votes()) {
         Some(Holds::Waits(why)) => return moving(Some(why)),
         Some(Holds::Data) => return moving(stuck::why(api, &facts).await),
         None => {}
@@ -84,18 +88,24 @@ enum Holds {
 }
 
 /// `None`: it is excluded, and has no shard, no document and no vote. Only then it leaves.
-fn holds(facts: &Facts, excluded: &BTreeSet<String>, votes: bool) -> Option<Holds> {
+fn holds(
+    facts: &Facts,
+    health: &ClusterHealth,
+    stats: &Stats,
+    excluded: &BTreeSet<String>,
+    votes: bool,
+) -> Option<Holds> {
     if !excluded.contains(&facts.node_id) {
         // Also when it is empty: a new shard could come.
         return Some(Holds::Waits(WAITS_FOR_LIST.to_owned()));
     }
-    if let Some(why) = facts.unserved() {
+    if let Some(why) = facts.unserved(health) {
         return Some(Holds::Waits(why));
     }
-    if facts.shards_left() > 0 || facts.documents.is_none_or(|documents| documents > 0) {
+    if facts.shards_left() > 0 || stats.documents > 0 {
         return Some(Holds::Data);
     }
-    let votes = votes && facts.voters.contains(&facts.node_id);
+    let votes = votes && facts.tables.voters.contains(&facts.node_id);
     votes.then(|| Holds::Waits(WAITS_FOR_VOTE.to_owned()))
 }
 
@@ -130,35 +140,81 @@ struct Rest {
     free_bytes: i64,
 }
 
+const NODES: &str = "/_nodes?timeout=3s&filter_path=_nodes.failed,nodes.*.version,nodes.*.roles";
+const ROOM: &str = "/_nodes/stats/fs?timeout=3s&filter_path=_nodes.failed,nodes.*.name,\
+                    nodes.*.fs.total.available_in_bytes";
+
+/// What every node says. Those that do not answer the master in time are left out, and counted.
+#[derive(Debug, Deserialize)]
+struct OfAll<T> {
+    #[serde(rename = "_nodes")]
+    answered: Answered,
+    nodes: BTreeMap<String, T>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answered {
+    failed: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeRoles {
+    #[serde(default)]
+    roles: BTreeSet<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeRoom {
+    fs: FileSystems,
+}
+
+#[derive(Debug, Deserialize)]
+struct FileSystems {
+    total: FileSystem,
+}
+
+#[derive(Debug, Deserialize)]
+struct FileSystem {
+    available_in_bytes: i64,
+}
+
+impl<T> OfAll<T> {
+    /// Fails when any did not answer.
+    fn complete(self, question: &str) -> Result<BTreeMap<String, T>, Error> {
+        match self.answered.failed {
+            0 => Ok(self.nodes),
+            some => {
+                Err(Error::NotHeard(NotHeard::new(question, format!("{some} nodes do not answer"))))
+            }
+        }
+    }
+}
+
 impl Rest {
     async fn ask(api: &Api, facts: &Facts, excluded: &BTreeSet<String>) -> Result<Self, Error> {
-        let (nodes, stats) = futures::join!(
-            api.get("/_nodes?timeout=3s&filter_path=nodes.*.roles"),
-            api.get("/_nodes/stats/fs?timeout=3s&filter_path=nodes.*.fs.total.available_in_bytes"),
-        );
-        let (nodes, stats) = (nodes?, stats?);
+        let (nodes, room) =
+            futures::join!(api.hear::<OfAll<NodeRoles>>(NODES), api.hear::<OfAll<NodeRoom>>(ROOM),);
+        let nodes = nodes.or_fail()?.complete(NODES)?;
+        let room = room.or_fail()?.complete(ROOM)?;
         let mut rest = Self::default();
-        for (id, node) in nodes["nodes"].as_object().into_iter().flatten() {
-            if *id == facts.node_id {
+        for (id, node) in nodes {
+            if id == facts.node_id {
                 continue;
             }
-            let has = |wanted: &dyn Fn(&str) -> bool| {
-                node["roles"].as_array().into_iter().flatten().filter_map(Value::as_str).any(wanted)
-            };
-            if has(&|role| role == "master") {
+            if node.roles.contains("master") {
                 rest.masters += 1;
             }
-            if has(&|role| role.starts_with("data")) && !excluded.contains(id) {
+            if node.roles.iter().any(|role| role.starts_with("data")) && !excluded.contains(&id) {
                 rest.data_nodes += 1;
-                let free = &stats["nodes"][id]["fs"]["total"]["available_in_bytes"];
-                rest.free_bytes += free.as_i64().unwrap_or_default();
+                // One that came between the two answers counts for nothing yet.
+                rest.free_bytes += room.get(&id).map_or(0, |room| room.fs.total.available_in_bytes);
             }
         }
         Ok(rest)
     }
 
     /// `quorum`: masters that must remain.
-    fn obstacle(&self, facts: &Facts, quorum: i32) -> Option<String> {
+    fn obstacle(&self, facts: &Facts, bytes: i64, quorum: i32) -> Option<String> {
         if facts.master_eligible && self.masters == 0 {
             return Some("this is the last node that may be master".to_owned());
         }
@@ -168,13 +224,13 @@ impl Rest {
                 self.masters
             ));
         }
-        if let Some(index) = facts.unlisted.first().filter(|_| facts.holds_data) {
+        if let Some(index) = facts.tables.unlisted.first().filter(|_| facts.holds_data) {
             return Some(format!(
                 "index {index} was closed by a version before 7.2, which moves no closed index away and \
                  does not say where it lies; open or delete it first"
             ));
         }
-        let here = facts.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
+        let here = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
         let widest = here.max_by_key(|shard| shard.copies.len())?;
         let copies = widest.copies.len();
         if copies > self.data_nodes {
@@ -186,7 +242,6 @@ impl Rest {
         }
         // Elasticsearch fills a disk to 85 % (the low watermark), so the last part is not room.
         let room = self.free_bytes / 100 * 85;
-        let bytes = facts.bytes.unwrap_or_default();
         (room < bytes).then(|| {
             format!("the other data nodes have room for {room} bytes, and this node holds {bytes}")
         })
@@ -195,69 +250,69 @@ impl Rest {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::databases::elasticsearch::pilot::observe::Shard;
+    use crate::databases::elasticsearch::pilot::facts::{
+        Shard, Tables,
+        tests::{facts, health, shard},
+    };
+
+    fn with(shards: Vec<Shard>, voters: &[&str]) -> Facts {
+        let voters = voters.iter().map(|id| (*id).to_owned()).collect();
+        Facts { tables: Arc::new(Tables { shards, voters, ..Tables::default() }), ..facts() }
+    }
 
     #[test]
     fn a_node_leaves_with_no_shard_no_document_and_no_vote() {
-        let shard = || Shard {
-            name: "logs shard 0".to_owned(),
-            copies: vec![(Some("n1".to_owned()), "STARTED".to_owned())],
-            ..Shard::default()
-        };
-        let empty = Facts {
-            node_id: "n1".to_owned(),
-            health: Some("green".to_owned()),
-            documents: Some(0),
-            ..Facts::default()
-        };
+        let own = || shard(&[(Some("n1"), "STARTED")]);
         let listed = BTreeSet::from(["n1".to_owned()]);
-        assert_eq!(holds(&empty, &listed, true), None);
+        let holds = |facts: &Facts, documents: i64, listed: &BTreeSet<String>, votes: bool| {
+            let stats = Stats { documents, bytes: 0, heap_used: 0.0 };
+            holds(facts, &health("green", 0), &stats, listed, votes)
+        };
+        let empty = with(Vec::new(), &[]);
+        assert_eq!(holds(&empty, 0, &listed, true), None);
         let waits = |why: &str| Some(Holds::Waits(why.to_owned()));
-        assert_eq!(holds(&empty, &BTreeSet::new(), true), waits(WAITS_FOR_LIST));
-        let full = Facts { shards: vec![shard()], ..empty.clone() };
-        assert_eq!(holds(&full, &listed, true), Some(Holds::Data));
-        for documents in [None, Some(1)] {
-            let unsure = Facts { documents, ..empty.clone() };
-            assert_eq!(holds(&unsure, &listed, true), Some(Holds::Data), "{documents:?}");
-        }
-        let voter = Facts { voters: listed.clone(), ..empty.clone() };
-        assert_eq!(holds(&voter, &listed, true), waits(WAITS_FOR_VOTE));
-        assert_eq!(holds(&voter, &listed, false), None, "before version 7 there are no votes");
-        let both = Facts { shards: vec![shard()], ..voter };
-        assert_eq!(holds(&both, &listed, true), Some(Holds::Data));
+        assert_eq!(holds(&empty, 0, &BTreeSet::new(), true), waits(WAITS_FOR_LIST));
+        assert_eq!(holds(&with(vec![own()], &[]), 0, &listed, true), Some(Holds::Data));
+        assert_eq!(holds(&empty, 1, &listed, true), Some(Holds::Data));
+        let voter = with(Vec::new(), &["n1"]);
+        assert_eq!(holds(&voter, 0, &listed, true), waits(WAITS_FOR_VOTE));
+        assert_eq!(holds(&voter, 0, &listed, false), None, "before version 7 there are no votes");
+        assert_eq!(holds(&with(vec![own()], &["n1"]), 0, &listed, true), Some(Holds::Data));
     }
 
     #[test]
     fn a_node_is_held_back_when_the_rest_cannot_do_without_it() {
-        let started = |node: &str| (Some(node.to_owned()), "STARTED".to_owned());
-        let facts = Facts {
-            node_id: "n1".to_owned(),
-            master_eligible: true,
-            bytes: Some(100),
-            shards: vec![Shard {
-                name: "logs shard 0".to_owned(),
-                copies: vec![started("n1"), started("n2")],
-                ..Shard::default()
-            }],
-            ..Facts::default()
-        };
+        let facts = with(vec![shard(&[(Some("n1"), "STARTED"), (Some("n2"), "STARTED")])], &[]);
         let rest = |data_nodes, masters, free_bytes| Rest { data_nodes, masters, free_bytes };
-        assert_eq!(rest(2, 1, 1000).obstacle(&facts, 1), None);
-        let short = rest(2, 1, 1000).obstacle(&facts, 2).unwrap();
+        assert_eq!(rest(2, 1, 1000).obstacle(&facts, 100, 1), None);
+        let short = rest(2, 1, 1000).obstacle(&facts, 100, 2).unwrap();
         assert!(short.contains("minimumMasters is 2"), "{short}");
         for (rest, word) in
             [(rest(2, 0, 1000), "master"), (rest(1, 1, 1000), "copies"), (rest(2, 1, 100), "room")]
         {
-            let reason = rest.obstacle(&facts, 1).unwrap();
+            let reason = rest.obstacle(&facts, 100, 1).unwrap();
             assert!(reason.contains(word), "{reason}");
         }
-        let empty = Facts { shards: Vec::new(), ..facts };
-        assert_eq!(rest(0, 1, 0).obstacle(&empty, 1), None);
-        let closed = Facts { unlisted: vec!["old".to_owned()], holds_data: true, ..empty.clone() };
-        let reason = rest(2, 1, 1000).obstacle(&closed, 1).unwrap();
+        let empty = with(Vec::new(), &[]);
+        assert_eq!(rest(0, 1, 0).obstacle(&empty, 0, 1), None);
+        let mut closed = empty;
+        Arc::make_mut(&mut closed.tables).unlisted = vec!["old".to_owned()];
+        let reason = rest(2, 1, 1000).obstacle(&closed, 0, 1).unwrap();
         assert!(reason.contains("index old was closed"), "{reason}");
         let master = Facts { holds_data: false, ..closed };
-        assert_eq!(rest(2, 1, 1000).obstacle(&master, 1), None);
+        assert_eq!(rest(2, 1, 1000).obstacle(&master, 0, 1), None);
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_is_not_left_out_of_what_remains() {
+        let answer = |failed: u32| -> OfAll<NodeRoles> {
+            let said = serde_json::json!({"_nodes": {"failed": failed}, "nodes": {"n1": {}}});
+            serde_json::from_value(said).unwrap()
+        };
+        assert_eq!(answer(0).complete(NODES).unwrap().len(), 1);
+        assert!(matches!(answer(1).complete(NODES), Err(Error::NotHeard(_))));
     }
 }

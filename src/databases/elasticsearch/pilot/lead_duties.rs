@@ -15,21 +15,39 @@ use std::{
 };
 
 use http::Method;
-use serde_json::Value;
+use serde::Deserialize;
 use tracing::info;
 
-use super::{api::Api, decommission::quorum};
+use super::{
+    api::Api,
+    decommission::quorum,
+    facts::{VOTES, VotesAnswer},
+};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
-    databases::elasticsearch::facts::Release,
+    databases::elasticsearch::{
+        facts::Release,
+        kind::{self, ElasticsearchNode},
+    },
     pilot::driver::{Error, Lead, Node},
 };
 
 /// Elasticsearch itself waits 30 s for the voting configuration to change.
 const VOTE: Duration = Duration::from_secs(35);
 const VOTING: &str = "/_cluster/voting_config_exclusions";
-const STATE: &str = "/_cluster/state/master_node,nodes,metadata?master_timeout=2s\
-                     &filter_path=master_node,nodes.*.name,metadata.cluster_coordination";
+const NODES: &str = "/_cluster/state/master_node,nodes?master_timeout=2s\
+                     &filter_path=master_node,nodes.*.name";
+
+#[derive(Debug, Deserialize)]
+struct NodesAnswer {
+    master_node: Option<String>,
+    nodes: BTreeMap<String, NamedNode>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedNode {
+    name: String,
+}
 
 /// The cluster's lists, and its nodes.
 #[derive(Debug, Default)]
@@ -51,7 +69,7 @@ pub(super) async fn carry_out(
     lead: &Lead,
 ) -> Result<(), Error> {
     let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
-    let Some(lists) = Lists::ask(api).await? else { return Ok(()) };
+    let Some(lists) = Lists::ask(api, release).await? else { return Ok(()) };
     let wanted = lists.exclusions(&pilots);
     if wanted != lists.excluded && lead.holds() {
         info!(?wanted, was = ?lists.excluded, "Changing which nodes hold no shards");
@@ -91,28 +109,29 @@ enum Ballot {
 
 impl Lists {
     /// `None` without an elected master: then nothing can be changed anyway.
-    async fn ask(api: &Api) -> Result<Option<Self>, Error> {
-        let (state, excluded) = futures::join!(api.get(STATE), api.excluded());
-        let state = state?;
-        if state["master_node"].as_str().is_none() {
+    async fn ask(api: &Api, release: Release) -> Result<Option<Self>, Error> {
+        let votes = async {
+            if !release.votes() {
+                return Ok(None);
+            }
+            api.hear::<VotesAnswer>(VOTES).await.or_fail().map(Some)
+        };
+        let (nodes, votes, excluded) =
+            futures::join!(api.hear::<NodesAnswer>(NODES), votes, api.excluded());
+        let NodesAnswer { master_node, nodes } = nodes.or_fail()?;
+        if master_node.is_none() {
             return Ok(None);
         }
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let coordination = &state["metadata"]["cluster_coordination"];
-        let each = |key: &str| coordination[key].as_array().into_iter().flatten();
-        Ok(Some(Self {
-            excluded: excluded?,
-            nodes: state["nodes"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(id, node)| (id.clone(), text(&node["name"]).unwrap_or_default()))
-                .collect(),
-            voters: each("last_committed_config").filter_map(text).collect(),
-            excluded_voters: each("voting_config_exclusions")
-                .filter_map(|exclusion| text(&exclusion["node_name"]))
-                .collect(),
-        }))
+        let (voters, excluded_voters) =
+            match votes?.map(|votes| votes.metadata.cluster_coordination) {
+                Some(said) => {
+                    let names = said.voting_config_exclusions.into_iter().map(|one| one.node_name);
+                    (said.last_committed_config, names.collect())
+                }
+                None => Default::default(),
+            };
+        let nodes = nodes.into_iter().map(|(id, node)| (id, node.name)).collect();
+        Ok(Some(Self { excluded: excluded?, nodes, voters, excluded_voters }))
     }
 
     /// Ids on the list afterwards: nodes that ask to leave are on it; nodes that stay, and nodes
@@ -139,8 +158,14 @@ impl Lists {
             is_empty(pilot) && votes(pilot) && !self.excluded_voters.contains(name(pilot))
         });
         if let Some(pilot) = next {
-            // The last vote is not taken, whoever asks for it.
-            let remains = self.voters.iter().any(|id| !leaves(id) && self.nodes.contains_key(id));
+            // Of two masters one votes, and the other is given the vote when that one leaves
+            // (Elasticsearch keeps the number of voters odd).
+            let can_vote = |id: &String| {
+                let stays = |pilot: &&&Pilot| node_id(pilot) == Some(id) && is_master(pilot);
+                self.voters.contains(id) || pilots.iter().any(|pilot| stays(&pilot))
+            };
+            let remains = self.nodes.keys().any(|id| !leaves(id) && can_vote(id));
+            // With nobody to take it over, it is not taken.
             return if remains { Ballot::Exclude(name(pilot).to_owned()) } else { Ballot::Keep };
         }
         let ours_and_done = |voter: &String| {
@@ -172,6 +197,10 @@ fn node_id(pilot: &Pilot) -> Option<&str> {
     pilot.status.identity.as_ref()?.node_id.as_deref()
 }
 
+fn is_master(pilot: &Pilot) -> bool {
+    pilot.spec.part::<ElasticsearchNode>().is_some_and(|part| kind::is_master(&part.roles))
+}
+
 /// Nodes are called like their Pilots.
 fn name(pilot: &Pilot) -> &str {
     pilot.metadata.name.as_deref().unwrap_or_default()
@@ -191,11 +220,18 @@ async fn minimum_masters(api: &Api, node: &Node, lead: &Lead) -> Result<(), Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::v1beta1::{Decommission, Identity};
+    use crate::{
+        api::v1beta1::{Decommission, Identity},
+        databases::elasticsearch::kind::PilotElasticsearchSpec,
+    };
 
     /// Node `id` is called `es-id`.
     fn pilot(id: &str, phase: PilotIntent, left: Option<(i32, i64)>) -> Pilot {
         let mut pilot = Pilot::default();
+        pilot.spec.set_part::<ElasticsearchNode>(&PilotElasticsearchSpec {
+            roles: vec!["master".to_owned()],
+            ..PilotElasticsearchSpec::default()
+        });
         pilot.metadata.name = Some(format!("es-{id}"));
         pilot.spec.phase = Some(phase);
         pilot.status.identity =
@@ -302,13 +338,24 @@ mod tests {
     }
 
     #[test]
-    fn the_last_vote_is_never_taken() {
+    fn a_vote_is_taken_only_where_a_master_that_stays_can_have_it() {
         let two = lists(&[], &["a", "b"], &[]);
         assert_eq!(ballot(&two, &[empty("a"), empty("b")]), Ballot::Keep);
         let mut one_down = lists(&[], &["a", "b"], &[]);
         one_down.nodes.remove("a");
         assert_eq!(ballot(&one_down, &[stays("a"), empty("b")]), Ballot::Keep);
         assert_eq!(ballot(&two, &[stays("a"), empty("b")]), Ballot::Exclude("es-b".to_owned()));
+        // As 7 and 8 keep it: the elected master votes, the other of two does not.
+        let mut only_vote = lists(&[], &["a", "b"], &[]);
+        only_vote.voters.remove("a");
+        let taken = Ballot::Exclude("es-b".to_owned());
+        assert_eq!(ballot(&only_vote, &[stays("a"), empty("b")]), taken);
+        assert_eq!(ballot(&only_vote, &[empty("a"), empty("b")]), Ballot::Keep, "all leave");
+        let mut data = stays("a");
+        data.spec.change_part::<ElasticsearchNode>(|part| part.roles = vec!["data".to_owned()]);
+        assert_eq!(ballot(&only_vote, &[data, empty("b")]), Ballot::Keep, "it can be no master");
+        only_vote.nodes.remove("a");
+        assert_eq!(ballot(&only_vote, &[stays("a"), empty("b")]), Ballot::Keep, "it is down");
     }
 
     #[test]

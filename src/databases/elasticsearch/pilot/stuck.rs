@@ -8,7 +8,10 @@ use std::{collections::BTreeMap, time::Duration};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{api::Api, observe::Facts};
+use super::{
+    api::Api,
+    facts::{Copy, Facts},
+};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest sentence; reasons repeat for each node.
@@ -18,9 +21,8 @@ const LONGEST: usize = 512;
 /// question that fails is no notice: the next look asks again.
 pub(super) async fn why(api: &Api, facts: &Facts) -> Option<String> {
     let here = |state: &str| {
-        facts.shards.iter().find(|shard| {
-            shard.copies.iter().any(|(at, is)| at.as_deref() == Some(&facts.node_id) && is == state)
-        })
+        let is = |copy: &Copy| copy.state == state && copy.node.as_deref() == Some(&facts.node_id);
+        facts.tables.shards.iter().find(|shard| shard.copies.iter().any(is))
     };
     let shard = match here("RELOCATING") {
         Some(_) => return None,

@@ -112,7 +112,7 @@ impl Runner {
                 }
                 let serving = matches!(&self.state.life, Life::Up(up) if up.serving);
                 let current = self.state.pid() == Some(pid);
-                current.then(|| self.report.observed(&self.ctx, serving, *result))
+                current.then(|| self.report.observed(serving, *result))
             }
             Message::Decommission(result) => {
                 let wanted = self.state.want() == Some(Want::Decommissioned);

@@ -11,13 +11,13 @@ use tracing::{debug, info, warn};
 
 use super::{context::Context, starting, wanted::Wanted};
 use crate::{
-    api::v1beta1::{Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
+    api::v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
     error::chain,
     pilot::{
         driver::{self, Observation, Role},
         kube::{cluster::LastState, events, namesake::Holder},
         node::{
-            blockers::Blockers,
+            blockers::{Blockers, HOLDINGS_KNOWN},
             machine::{Event, Life, Stage, State},
             preflight::Space,
             probes::Answers,
@@ -31,11 +31,13 @@ use crate::{
 
 /// Name of the component in events, upstream's.
 const COMPONENT: &str = "generic-pilot";
+const DISK_HEADROOM: &str = "DiskHeadroom";
 
 pub(super) struct Reporting {
     pub(super) facts: Facts,
     /// The latest intent is being validated while the process runs.
     pub(super) validating: bool,
+    blockers: Blockers,
     headroom: Blockers,
     reports: watch::Sender<PilotStatus>,
     answers: watch::Sender<Answers>,
@@ -64,6 +66,7 @@ impl Reporting {
         Self {
             facts,
             validating: false,
+            blockers: Blockers::default(),
             headroom: Blockers::default(),
             reports,
             answers,
@@ -190,18 +193,21 @@ impl Reporting {
         // Addresses and figures of the last run stand until this one has its own.
         let Observation { version, endpoints, detail, .. } = std::mem::take(&mut facts.observation);
         facts.observation = Observation { version, endpoints, detail, ..Observation::default() };
+        (self.blockers, facts.blockers) = (Blockers::default(), Vec::new());
     }
 
     /// The database said how it is, or did not. Returns what that means for the machine;
     /// `serving`: it served so far.
     pub(super) fn observed(
         &mut self,
-        ctx: &Context,
         serving: bool,
         result: Result<Observation, driver::Error>,
     ) -> Event {
         match result {
-            Ok(observation) => {
+            Ok(mut observation) => {
+                let open: Vec<_> = observation.not_heard.iter().map(ToString::to_string).collect();
+                let open = (!open.is_empty()).then(|| open.join("; "));
+                self.hold(std::mem::take(&mut observation.blockers), open);
                 let (alive, serving) = (observation.alive, observation.serving);
                 self.tell_unsaved(observation.unsaved.as_ref());
                 self.tell_role(observation.role);
@@ -222,26 +228,29 @@ impl Reporting {
                     self.tell_unsaved(Some(&text));
                     self.facts.observation.unsaved = Some(text.clone());
                 }
-                if matches!(error, driver::Error::Evasive) {
-                    self.hold_unseen(ctx.settings.database.unseen, text);
+                if matches!(error, driver::Error::Evasive | driver::Error::NotHeard(_)) {
+                    self.hold(Vec::new(), Some(text));
                 }
                 unobserved(&error, serving)
             }
         }
     }
 
-    /// A node that does not say how it is shall not be stopped for anything that can wait.
-    fn hold_unseen(&mut self, rule: &'static str, message: String) {
-        let blockers = &mut self.facts.observation.blockers;
-        if blockers.iter().any(|known| known.predicate == rule && known.message == message) {
-            return;
+    /// What speaks against a stop from now on; `open`: what the database did not say.
+    fn hold(&mut self, holding: Vec<(&'static str, String)>, open: Option<String>) {
+        let is_held = |all: &[Blocker]| all.iter().any(|one| one.predicate == HOLDINGS_KNOWN);
+        if let Some(what) = open.as_ref().filter(|_| !is_held(&self.facts.blockers)) {
+            warn!(what, "Database is not asked to stop while it does not say what it holds");
         }
-        warn!(
-            explanation = message,
-            "Database is not asked to stop while it does not say how it is"
-        );
-        blockers.retain(|known| known.predicate != rule);
-        blockers.extend(Blockers::default().update(vec![(rule, message)]));
+        self.facts.blockers = self.blockers.update(holding, open);
+    }
+
+    /// Goes on from what an earlier program of this process reported.
+    pub(super) fn resume_blockers(&mut self, mut reported: Vec<Blocker>) {
+        // The volume is looked at again.
+        reported.retain(|blocker| blocker.predicate != DISK_HEADROOM);
+        self.blockers = Blockers::resumed(&reported);
+        self.facts.blockers = reported;
     }
 
     /// Said once per trouble.
@@ -279,9 +288,9 @@ impl Reporting {
         }
         let told = full.as_ref().map(|_| {
             let why = "the data volume is full, so the database would not start again";
-            ("DiskHeadroom", why.to_owned())
+            (DISK_HEADROOM, why.to_owned())
         });
-        self.facts.headroom = self.headroom.update(told.into_iter().collect());
+        self.facts.headroom = self.headroom.update(told.into_iter().collect(), None);
         let is_full = full.is_some();
         self.facts.full = full;
         Some(Event::Space { full: is_full })
@@ -327,6 +336,7 @@ mod tests {
     use std::{io, path::PathBuf};
 
     use super::*;
+    use crate::pilot::heard::NotHeard;
 
     #[test]
     fn only_silence_counts_against_the_database() {
@@ -338,6 +348,7 @@ mod tests {
             (driver::Error::Read { path: path(), source: full() }, true, true),
             (driver::Error::Refused("401".to_owned()), true, false),
             (driver::Error::Evasive, true, true),
+            (driver::Error::NotHeard(NotHeard::new("/state", "answered 429")), true, true),
         ];
         for (error, alive, serving) in rows {
             assert_eq!(unobserved(&error, true), Event::Observed { alive, serving }, "{error}");

@@ -194,7 +194,7 @@ impl Runner {
         self.report.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
         self.report.facts.running_hash = config_hash;
         self.report.facts.observation.health = health;
-        self.report.facts.observation.blockers = blockers;
+        self.report.resume_blockers(blockers);
         self.report.facts.process = process;
         self.report.facts.storage = storage;
         self.report.facts.decommission = decommission;

@@ -1,0 +1,284 @@
+//! Every question of every verb fails, attribute by attribute, part by part and as a whole, at each stage of a node's life: nothing may
+//! go on by what was not heard.
+//!
+//! A scripted Jolokia answers as the agent does: 200 always, and in the body how each part fared.
+
+use std::{collections::BTreeSet, fs, net::IpAddr, path::Path, sync::Arc};
+
+use serde_json::{Value, json};
+
+use super::{Cassandra, tests::node_in};
+use crate::{
+    api::v1beta1::Decommission,
+    databases::cassandra::{facts::AGENT_PROPERTIES, names::port},
+    pilot::{
+        driver::{DecommissionState, Driver, Error, Node, Observation},
+        testing::{Failure, Fault, Script, serve},
+    },
+};
+
+/// What the ring is like; `n1` is asked, `n2` and `n3` are the others.
+#[derive(Clone, Debug)]
+struct Ring {
+    what: &'static str,
+    mode: &'static str,
+    down: &'static [&'static str],
+    joining: &'static [&'static str],
+    streams: usize,
+    schemas: [&'static str; 3],
+    /// Of the one keyspace of users.
+    factor: usize,
+    leaves: bool,
+}
+
+const SETTLED: Ring = Ring {
+    what: "settled",
+    mode: "NORMAL",
+    down: &[],
+    joining: &[],
+    streams: 0,
+    schemas: ["s", "s", "s"],
+    factor: 2,
+    leaves: false,
+};
+
+const STAGES: &[Ring] = &[
+    SETTLED,
+    Ring { what: "another joins", joining: &["n3"], ..SETTLED },
+    Ring { what: "another is down", down: &["n2"], ..SETTLED },
+    Ring { what: "streams", streams: 1, ..SETTLED },
+    Ring { what: "two schemas", schemas: ["s", "t", "s"], ..SETTLED },
+    Ring { what: "begins to leave", leaves: true, ..SETTLED },
+    Ring { what: "may not leave a factor of 3", factor: 3, leaves: true, ..SETTLED },
+    Ring { what: "may not leave with a node down", down: &["n2"], leaves: true, ..SETTLED },
+    Ring { what: "is leaving", mode: "LEAVING", streams: 1, leaves: true, ..SETTLED },
+    Ring { what: "has left", mode: "DECOMMISSIONED", leaves: true, ..SETTLED },
+];
+
+struct Server {
+    ring: Ring,
+    address: IpAddr,
+    script: Arc<Script>,
+}
+
+/// Addresses of the others, which nobody asks.
+fn address(own: IpAddr, node: &str) -> String {
+    match node {
+        "n1" => own.to_string(),
+        other => format!("127.9.201.{}", &other[1..]),
+    }
+}
+
+impl Server {
+    async fn start(ring: Ring) -> Self {
+        let script = Arc::<Script>::default();
+        let own = Arc::<std::sync::OnceLock<IpAddr>>::default();
+        let (said, heard, at) = (ring.clone(), Arc::clone(&script), Arc::clone(&own));
+        let answer = move |_: &str, _: &str, body: &axum::body::Bytes| {
+            let request: Value = serde_json::from_slice(body).unwrap();
+            let first = label(request.get(0).unwrap_or(&request));
+            if let Some(failure) = heard.ask(&format!("all of {first}")) {
+                return Err(failure);
+            }
+            let own = *at.get().unwrap();
+            Ok(match &request {
+                Value::Array(parts) => {
+                    parts.iter().map(|part| said.part(own, &heard, part)).collect()
+                }
+                part => said.part(own, &heard, part),
+            })
+        };
+        let address = serve(port::JOLOKIA, Box::new(answer)).await;
+        own.set(address).unwrap();
+        Self { ring, address, script }
+    }
+
+    fn changes(&self) -> BTreeSet<String> {
+        let mut asked = self.script.asked();
+        asked.retain(|asked| asked.starts_with("StorageService.decommission"));
+        asked
+    }
+}
+
+/// `Bean` or `Bean.operation`.
+fn label(part: &Value) -> String {
+    let bean = part["mbean"].as_str().unwrap().rsplit('=').next().unwrap();
+    match part["operation"].as_str() {
+        Some(operation) => format!("{bean}.{}", operation.split('(').next().unwrap()),
+        None => bean.to_owned(),
+    }
+}
+
+impl Ring {
+    fn part(&self, own: IpAddr, script: &Script, part: &Value) -> Value {
+        let label = label(part);
+        match script.ask(&label) {
+            Some(Failure::Empty | Failure::Cut) => return json!({}),
+            Some(Failure::Garbage) => return json!({"status": 200, "value": "<html>"}),
+            Some(_) => return json!({"status": 500, "error": "scripted"}),
+            None => {}
+        }
+        let mut value = self.value(own, &label);
+        for name in part["attribute"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            match script.ask(&format!("{label} {name}")) {
+                Some(Failure::Empty | Failure::Cut) => {
+                    value.as_object_mut().unwrap().remove(name);
+                }
+                Some(Failure::Garbage) => value[name] = json!({"x": 1}),
+                Some(_) => value[name] = json!("ERROR: java.lang.IllegalStateException"),
+                None => {}
+            }
+        }
+        json!({"status": 200, "value": value})
+    }
+
+    fn value(&self, own: IpAddr, label: &str) -> Value {
+        let all = ["n1", "n2", "n3"];
+        let at = |node: &&str| address(own, node);
+        let list = |nodes: &[&str]| nodes.iter().map(at).collect::<Value>();
+        let live: Vec<&str> = all.into_iter().filter(|node| !self.down.contains(node)).collect();
+        match label {
+            "StorageService" => json!({
+                "OperationMode": self.mode, "ReleaseVersion": "5.0.6", "LocalHostId": "id-n1",
+                "EndpointToHostId": all.iter().map(|node| (at(node), json!(format!("id-{node}")))).collect::<serde_json::Map<_, _>>(),
+                "LiveNodes": list(&live), "UnreachableNodes": list(self.down),
+                "JoiningNodes": list(self.joining), "LeavingNodes": [], "MovingNodes": [],
+                "NativeTransportRunning": true, "Tokens": ["1"],
+                "NonLocalStrategyKeyspaces": ["shop", "system_auth"],
+            }),
+            "StreamManager" => {
+                let stream = json!({"planId": "p", "description": "d", "totalTxBytes": 9, "currentTxBytes": 3});
+                json!({"CurrentStreams": vec![stream; self.streams]})
+            }
+            "FailureDetector" => {
+                let node = |(node, schema): (&&str, &&str)| {
+                    format!(
+                        "/{}\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:{schema}\n  DC:8:eu\n",
+                        at(node)
+                    )
+                };
+                json!({"AllEndpointStates": all.iter().zip(&self.schemas).map(node).collect::<String>()})
+            }
+            "EndpointSnitchInfo.getDatacenter" => json!("eu"),
+            "EndpointSnitchInfo.getRack" => json!("r1"),
+            "StorageService.getRangeToEndpointMap" => json!({"[1, 2]": list(&["n1", "n2"])}),
+            "StorageService.getKeyspaceReplicationInfo" => json!(format!(
+                "ReplicationParams{{class=org.apache.cassandra.locator.NetworkTopologyStrategy, eu={}}}",
+                self.factor
+            )),
+            "Load" | "TotalIncomingBytes" | "TotalOutgoingBytes" => json!({"Count": 9}),
+            _ => json!({"HeapMemoryUsage": {"used": 7}}),
+        }
+    }
+}
+
+/// The node's own driver, new, and the node.
+fn driven(server: &Server, place: &Path) -> (Cassandra, Node) {
+    let mut node = node_in(place);
+    node.address = server.address;
+    drop(fs::remove_dir_all(&node.data));
+    fs::create_dir_all(&node.config).unwrap();
+    let way = format!("host={}\npassword=p\n", server.address);
+    fs::write(node.config.join(AGENT_PROPERTIES), way).unwrap();
+    (Cassandra::new(node.config.clone(), node.data.clone()), node)
+}
+
+fn rules(seen: &Observation) -> BTreeSet<&'static str> {
+    seen.blockers.iter().map(|(rule, _)| *rule).collect()
+}
+
+/// Where a departure stands, but for its time and its words.
+async fn decommission(driver: &Cassandra, node: &Node) -> Result<DecommissionState, Error> {
+    Ok(match driver.decommission(node).await? {
+        DecommissionState::Moving(progress) => {
+            DecommissionState::Moving(Decommission { start_time: None, message: None, ..progress })
+        }
+        other => other,
+    })
+}
+
+async fn hold(server: &Server, fault: &Fault, place: &Path) {
+    let what = format!("{}: {fault:?}", server.ring.what);
+    server.script.set(None);
+    let (driver, node) = driven(server, place);
+    let heard = driver.observe().await.unwrap();
+    let (departure, changes) = if server.ring.leaves {
+        (Some(decommission(&driver, &node).await.unwrap()), server.changes())
+    } else {
+        (None, BTreeSet::new())
+    };
+    let (newcomer, _) = driven(server, place);
+    for driver in [&newcomer, &driver] {
+        server.script.set(Some(fault.clone()));
+        if let Ok(seen) = driver.observe().await {
+            assert_eq!(seen.serving, heard.serving, "{what}");
+            assert_eq!((rules(&seen), &seen.health), (rules(&heard), &heard.health), "{what}");
+        }
+    }
+    let (driver, node) = driven(server, place);
+    if let Some(departure) = &departure {
+        server.script.set(Some(fault.clone()));
+        if let Ok(state) = decommission(&driver, &node).await {
+            let refused = matches!(state, DecommissionState::Refused(_));
+            assert!(refused || state == *departure, "{what}: {state:?}");
+        }
+        let done = server.changes();
+        assert!(done.is_subset(&changes), "{what}: {done:?} and not {changes:?}");
+    }
+}
+
+async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
+    server.script.set(None);
+    let (driver, node) = driven(server, place);
+    driver.observe().await.unwrap();
+    if server.ring.leaves {
+        driver.decommission(&node).await.unwrap();
+    }
+    server.script.asked()
+}
+
+#[tokio::test]
+async fn nothing_goes_on_by_what_was_not_heard() {
+    let mut tried = 0;
+    for stage in STAGES {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(stage.clone()).await;
+        for fault in Fault::all(&asked(&server, place.path()).await, &Failure::QUICK) {
+            hold(&server, &fault, place.path()).await;
+            tried += 1;
+        }
+    }
+    assert!(tried > 500, "{tried}");
+}
+
+#[tokio::test]
+async fn each_stage_is_what_it_is_called() {
+    let mut seen = BTreeSet::new();
+    for stage in STAGES {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(stage.clone()).await;
+        let (driver, node) = driven(&server, place.path());
+        seen.extend(rules(&driver.observe().await.unwrap()));
+        if stage.leaves {
+            let begun = server.changes().len();
+            seen.insert(match driver.decommission(&node).await.unwrap() {
+                DecommissionState::Moving(_) => "moves",
+                DecommissionState::Refused(_) => "refused",
+                DecommissionState::Done => "done",
+            });
+            let begins = server.changes().len() > begun;
+            assert_eq!(begins, stage.what == "begins to leave", "{}", stage.what);
+        }
+    }
+    let all = [
+        "PeersUp",
+        "RangesKeepQuorum",
+        "RingSettled",
+        "SchemaAgreement",
+        "StreamsIdle",
+        "done",
+        "moves",
+        "refused",
+    ];
+    assert_eq!(seen, all.into());
+}

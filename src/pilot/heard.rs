@@ -1,0 +1,77 @@
+//! What a database said to a question, or that it was not heard.
+//!
+//! Owns the rule that a missing answer is not an empty one. [`Heard`] has no default and turns into no other value by itself: whoever needs the
+//! answer fails without it ([`Heard::or_fail`]), or the report tells what was not heard ([`Heard::or_note`]), and then every
+//! blocker of before stays.
+
+/// An answer that was understood, or why there is none.
+#[must_use = "what was not heard is not nothing"]
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard<T> {
+    Said(T),
+    Not(NotHeard),
+}
+
+/// A question that was left open, and why: no answer in time, a refusal, an answer that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{question}: {why}")]
+pub struct NotHeard {
+    question: String,
+    why: String,
+}
+
+impl NotHeard {
+    /// `question` as people would ask it, without its query: `/_cluster/health`.
+    pub fn new(question: &str, why: impl Into<String>) -> Self {
+        let question = question.split('?').next().unwrap_or_default().to_owned();
+        Self { question, why: why.into() }
+    }
+}
+
+impl<T> Heard<T> {
+    pub fn as_ref(&self) -> Heard<&T> {
+        match self {
+            Self::Said(said) => Heard::Said(said),
+            Self::Not(why) => Heard::Not(why.clone()),
+        }
+    }
+
+    pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Heard<U> {
+        self.and_then(|said| Heard::Said(then(said)))
+    }
+
+    /// For an answer that may turn out not to be one.
+    pub fn and_then<U>(self, then: impl FnOnce(T) -> Heard<U>) -> Heard<U> {
+        match self {
+            Self::Said(said) => then(said),
+            Self::Not(why) => Heard::Not(why),
+        }
+    }
+
+    /// For what cannot go on without the answer.
+    pub fn or_fail(self) -> Result<T, NotHeard> {
+        match self {
+            Self::Said(said) => Ok(said),
+            Self::Not(why) => Err(why),
+        }
+    }
+
+    /// For a report, which then tells of the open question.
+    pub fn or_note(self, open: &mut Vec<NotHeard>) -> Option<T> {
+        match self {
+            Self::Said(said) => Some(said),
+            Self::Not(why) => {
+                open.push(why);
+                None
+            }
+        }
+    }
+
+    /// For a figure that people read and that decides nothing: it is left out.
+    pub fn figure(self) -> Option<T> {
+        match self {
+            Self::Said(said) => Some(said),
+            Self::Not(_) => None,
+        }
+    }
+}
