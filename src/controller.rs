@@ -1,7 +1,7 @@
 //! The controller: turns clusters into objects of Kubernetes, one leader at a time. It decides
 //! when; it knows no database protocol.
 //!
-//! One reconcile is `observe → ensure → plan → confirm → execute → status`; see [`mod@reconcile`].
+//! One reconcile is `observe → ensure → plan → budget → confirm → execute → status`; see [`mod@reconcile`].
 //! What differs between databases is theirs to say, as a [`ManagedDatabase`].
 
 pub mod cluster;

@@ -34,9 +34,14 @@ pub struct DatabaseNames {
 }
 
 impl DatabaseNames {
-    /// StatefulSet and PodDisruptionBudget of a pool; pods and Pilots are `<set>-<ordinal>`.
+    /// StatefulSet of a pool; pods and Pilots are `<set>-<ordinal>`.
     pub fn stateful_set(&self, cluster: &str, pool: &str) -> String {
         format!("{}-{cluster}-{pool}", self.prefix)
+    }
+
+    /// PodDisruptionBudget of a cluster.
+    pub fn disruption_budget(&self, cluster: &str) -> String {
+        format!("{}-{cluster}", self.prefix)
     }
 
     /// ServiceAccount of a cluster's pods.

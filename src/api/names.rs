@@ -41,6 +41,8 @@ pub mod annotation {
     pub const DELETE_STORE: &str = "navigator.jetstack.io/delete-store";
     /// Identity of our store, on every object that we own.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
+    /// On a cluster's PodDisruptionBudget: the rule and the node that hold every eviction off.
+    pub const DRAINABLE_WHY: &str = "navigator.jetstack.io/drainable-why";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";
 }
 

@@ -70,7 +70,12 @@ pub(crate) async fn ensure(
     Ok(first)
 }
 
-async fn ensure_object(ctx: &Context, desired: &Desired, object: &Prepared) -> Result<(), Error> {
+/// Makes one object as it was built, or gives back what somebody took from it.
+pub(crate) async fn ensure_object(
+    ctx: &Context,
+    desired: &Desired,
+    object: &Prepared,
+) -> Result<(), Error> {
     let Prepared { resource, name, .. } = object;
     if let Some(known) = ctx.stores.other(resource, &desired.namespace, name) {
         ours_or_former(desired, object, &known.metadata)?;

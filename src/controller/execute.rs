@@ -3,7 +3,6 @@
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{PersistentVolumeClaim, Pod, Service},
-    policy::v1::PodDisruptionBudget,
 };
 use kube::api::{ApiResource, Patch, PatchParams};
 use serde_json::json;
@@ -83,13 +82,10 @@ pub(crate) async fn execute(
         Step::DeletePool { pool: _, set } => {
             let service = ApiResource::erase::<Service>(&());
             let pods = names::pods_service(set);
-            let budget = ApiResource::erase::<PodDisruptionBudget>(&());
-            for (resource, name) in [(service, pods), (budget, set.clone())] {
-                if let Some(found) = ctx.stores.other(&resource, &desired.namespace, &name)
-                    && owned(&found.metadata, desired)
-                {
-                    delete(ctx, desired, &resource, &name, exactly(&found.metadata)).await?;
-                }
+            if let Some(found) = ctx.stores.other(&service, &desired.namespace, &pods)
+                && owned(&found.metadata, desired)
+            {
+                delete(ctx, desired, &service, &pods, exactly(&found.metadata)).await?;
             }
             let found = observed.pools.iter().find(|pool| pool.set_name == *set);
             let object = found.and_then(|pool| pool.set.as_ref()?.object.as_deref());

@@ -232,6 +232,12 @@ impl Member {
         (acts && !pilot.phase_ours).then_some(intent)
     }
 
+    /// Does its pilot say of this very pod that its database cannot be run?
+    pub(crate) fn fails(&self) -> bool {
+        let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
+        pilot.failed && !pilot.hearing.is_over() && pilot.instance.as_ref() == Some(&pod.uid)
+    }
+
     /// Does its pilot say now that data come in or go out?
     pub(crate) fn at_work(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.at_work && !pilot.hearing.is_over())

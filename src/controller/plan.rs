@@ -18,11 +18,13 @@ use super::{
 use crate::api::v1beta1::PilotIntent;
 
 mod deliver;
+mod drain;
 mod roll;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use deliver::{Next, Pilots, pilots};
+pub(crate) use drain::{DrainHold, drain_hold, nodes};
 pub(crate) use roll::{outdated, without_restart};
 
 /// What is being done to a cluster; `status.operation.type`.

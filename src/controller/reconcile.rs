@@ -1,8 +1,9 @@
-//! One reconcile of a cluster: observe → ensure → plan → confirm → execute → status.
+//! One reconcile of a cluster: observe → ensure → plan → budget → confirm → execute → status.
 //!
 //! Invariant: a step is decided twice, from the caches and then from what the server says at
 //! that moment; it is carried out only when both agree. See [`confirm`].
 
+mod budget;
 mod confirm;
 mod failure;
 mod observe;
@@ -16,6 +17,7 @@ use kube::api::DynamicObject;
 use tracing::info;
 
 use self::{
+    budget::keep_budget,
     confirm::{Confirmed, confirm},
     failure::note,
     report::{first_sight, write_status},
@@ -25,7 +27,7 @@ use super::{
     desired::{Desired, ManagedDatabase},
     ensure, events, execute,
     observe::Observed,
-    plan::{OperationType, Plan, plan},
+    plan::{OperationType, Plan, drain_hold, plan},
     queue::{Key, Outcome},
     status::status,
 };
@@ -72,8 +74,12 @@ async fn steps(
     }
     teardown::keep_finalizer(ctx, cluster, desired).await?;
     let desired = &desired.clone().fitting(&observed.existing());
+    let foreign = observed.stalled.is_some();
     ensure(ctx, desired, &mut observed).await?;
     let mut plan = plan(desired, &observed);
+    if !foreign {
+        keep_budget(ctx, desired, &mut observed, &mut plan).await?;
+    }
     let confirmed = note(&mut observed, confirm(ctx, desired, &mut plan, now).await)?;
     note(&mut observed, execute(ctx, confirmed).await)?;
     let status = status(desired, &observed, &plan, now);
@@ -128,6 +134,8 @@ async fn execute(ctx: &Context, confirmed: Option<Confirmed>) -> Result<(), Erro
 
 /// When to reconcile again.
 fn next(plan: &Plan, observed: &Observed, desired: &Desired) -> Outcome {
+    let reports_are_due =
+        || drain_hold(desired, observed, plan).is_some_and(|hold| hold.ends_by_reports());
     if observed.refused.is_some() {
         Outcome::Failed
     } else if observed.stalled.is_some() {
@@ -136,7 +144,7 @@ fn next(plan: &Plan, observed: &Observed, desired: &Desired) -> Outcome {
         Outcome::Again(AFTER_A_STEP)
     } else if desired.paused || desired.stalled.is_some() {
         Outcome::Settled
-    } else if plan.operation.is_some() || plan.waiting.is_some() {
+    } else if plan.operation.is_some() || plan.waiting.is_some() || reports_are_due() {
         Outcome::Again(WHILE_WAITING)
     } else {
         Outcome::Settled

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::api::names::{annotation, label};
 
+pub(crate) use budget::{disruption_budget, former_budget};
 pub(crate) use pilot::{pilot_body, pilot_resource, spec_patch};
 pub(crate) use pod::ephemeral_installer;
 pub(crate) use stateful_set::stateful_set;
@@ -85,7 +86,7 @@ impl Prepared {
     }
 }
 
-/// Everything but Pilots, in the order in which it is made.
+/// Everything but Pilots and the budget, in the order in which it is made.
 pub(crate) fn resources(
     desired: &Desired,
     observed: &Observed,
@@ -95,7 +96,6 @@ pub(crate) fn resources(
     resources.extend(identity::identity(desired, settings));
     for pool in &desired.pools {
         resources.push(services::pods_service(desired, settings, pool));
-        resources.push(budget::disruption_budget(desired, settings, pool));
     }
     // StatefulSets last: what they name exists by then.
     for pool in &desired.pools {

@@ -16,7 +16,7 @@ use k8s_openapi::{apimachinery::pkg::api::resource::Quantity, jiff::Timestamp};
 use super::{
     desired::{Desired, Stalled},
     observe::{Member, Observed, ObservedPool},
-    plan::{OperationType, Pilots, Plan, outdated, pilots},
+    plan::{DrainHold, OperationType, Pilots, Plan, drain_hold, outdated, pilots},
 };
 use crate::api::{
     quantity,
@@ -45,6 +45,8 @@ struct Facts<'a> {
     /// A node that serves has no room left, and which.
     full: Option<String>,
     stalled: Option<Stalled>,
+    /// What speaks against the eviction of a node.
+    hold: Option<DrainHold>,
     now: Timestamp,
 }
 
@@ -67,7 +69,10 @@ pub(crate) fn status(
     let health = health(desired, observed, counts);
     let pilots = pilots(desired, observed);
     let full = full(observed);
-    let facts = Facts { desired, plan, counts, pilots, health: health.clone(), full, stalled, now };
+    let hold = drain_hold(desired, observed, plan);
+    let health_of = health.clone();
+    let facts =
+        Facts { desired, plan, counts, pilots, health: health_of, full, stalled, hold, now };
     let conditions = conditions::conditions(&facts);
     let versions = versions(observed);
     ClusterStatus {
@@ -100,7 +105,8 @@ pub(crate) fn status(
 /// The status of a cluster that is being deleted: what was last said of it, and what is waited for.
 pub(crate) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> ClusterStatus {
     let mut conditions = desired.status.conditions.clone();
-    conditions.retain(|known| !["Ready", "Stalled", "Reconciling"].contains(&&*known.type_));
+    conditions
+        .retain(|known| !["Ready", "Stalled", "Reconciling", "Drainable"].contains(&&*known.type_));
     let [ready, reconciling] = conditions::deleting(desired, waits_for, now);
     conditions.insert(0, ready);
     conditions.push(reconciling);
@@ -259,7 +265,7 @@ fn trouble(observed: &Observed) -> Option<Stalled> {
 
 /// A summary for people.
 fn phase(facts: &Facts<'_>) -> &'static str {
-    let Facts { desired, plan, counts, pilots: _, health: _, full: _, stalled, now: _ } = facts;
+    let Facts { desired, plan, counts, stalled, .. } = facts;
     if desired.deleted {
         return "Deleting";
     }

@@ -202,6 +202,18 @@ impl Stores {
         of_meta(&databases, meta)
     }
 
+    /// Objects of a kind that name the cluster by its label.
+    pub(crate) fn others(
+        &self,
+        resource: &ApiResource,
+        desired: &Desired,
+    ) -> Vec<Arc<DynamicObject>> {
+        let found = self.others.iter().find(|(known, _)| known == resource);
+        found.map_or_else(Vec::new, |(_, store)| {
+            store.state_filter(|object| belongs(&object.metadata, desired))
+        })
+    }
+
     /// Any other object of ours.
     pub(crate) fn other(
         &self,

@@ -3,6 +3,7 @@
 
 mod api;
 mod deletion;
+mod drains;
 mod harness;
 mod refusals;
 mod term;
@@ -28,7 +29,7 @@ use crate::{
 
 /// Everything of a cluster but pods and claims, once.
 const OBJECTS: [(&str, &str); 8] = [
-    ("poddisruptionbudgets", "ex-shop-a"),
+    ("poddisruptionbudgets", "ex-shop"),
     ("rolebindings", ""),
     ("roles", ""),
     ("serviceaccounts", ""),

@@ -14,7 +14,7 @@ use crate::{
         Desired, Settings,
         cluster::of,
         observe::{Observed, ObservedPool},
-        resources::{Resource, pilot_body, pod, resources, stateful_set},
+        resources::{Resource, disruption_budget, pilot_body, pod, resources, stateful_set},
     },
 };
 
@@ -97,8 +97,11 @@ fn logs() -> Desired {
 }
 
 fn everything(desired: &Desired) -> Vec<Value> {
-    let mut bodies: Vec<Value> = resources(desired, &Observed::default(), &settings())
+    let observed = Observed::default();
+    let budget = disruption_budget(desired, &observed, &settings(), None);
+    let mut bodies: Vec<Value> = resources(desired, &observed, &settings())
         .into_iter()
+        .chain([budget])
         .map(|resource| {
             let (Resource::StatefulSet(object) | Resource::Other(object)) = resource;
             object.body

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -214,13 +217,32 @@ pub fn list_json(databases: &[&ShownDatabase]) -> Value {
     json!({"predicates": all(databases).into_iter().map(one).collect::<Vec<_>>()})
 }
 
-/// Those that hold, as a table; one sentence where none does.
-pub fn held_table(held: &[Held], now: Timestamp, style: Style) -> String {
+/// Those that hold, as a table, or one sentence where none does; and what a drain would meet.
+pub fn held_table(found: &Found, held: &[Held], now: Timestamp, style: Style) -> String {
     let mut screen = Screen::new(style);
     if held.is_empty() {
         screen.line(&[cell("No predicate holds: every node may stop now.", Tone::Good)]);
-        return screen.finish();
+    } else {
+        screen.table(0, &held_rows(held, now));
     }
+    if let Some(drainable) = drainable(found) {
+        let Condition { status, reason, message, .. } = drainable;
+        let (text, tone) = match status.as_str() {
+            "True" => (format!("A machine may be drained: {message}."), Tone::Good),
+            _ => (format!("No machine may be drained ({reason}): {message}"), Tone::Care),
+        };
+        screen.paragraph(0, &text, tone);
+    }
+    screen.finish()
+}
+
+/// What the controller last said of evictions.
+fn drainable(found: &Found) -> Option<Condition> {
+    let conditions = found.status().conditions;
+    conditions.into_iter().find(|condition| condition.type_ == "Drainable")
+}
+
+fn held_rows(held: &[Held], now: Timestamp) -> Table {
     let mut table =
         Table::new(&[("PREDICATE", 0), ("NODE", 0), ("FOR", 1), ("SKIPPED", 2), ("WHY", 0)]);
     for one in held {
@@ -237,8 +259,7 @@ pub fn held_table(held: &[Held], now: Timestamp, style: Style) -> String {
             one.message.as_str().into(),
         ]);
     }
-    screen.table(0, &table);
-    screen.finish()
+    table
 }
 
 pub fn held_json(found: &Found, held: &[Held]) -> Value {
@@ -257,6 +278,11 @@ pub fn held_json(found: &Found, held: &[Held]) -> Value {
             "namespace": found.namespace(),
             "name": found.name(),
         },
+        "drainable": drainable(found).map(|condition| json!({
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+        })),
         "holding": held.iter().map(one).collect::<Vec<_>>(),
     })
 }

@@ -1,4 +1,7 @@
 """Rows by CQL, as an application writes and reads them."""
+import threading
+import time
+
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
@@ -66,3 +69,68 @@ class Session:
 
     def host_id(self):
         return str(self.session.execute("SELECT host_id FROM system.local").one().host_id)
+
+
+class QuorumClient(threading.Thread):
+    """Writes a row and reads it back at QUORUM, again and again, until it is stopped.
+
+    A request that fails is tried once more, on a session that is made anew of the addresses that the nodes have then: a pod that
+    comes back has another one.
+    """
+
+    def __init__(self, addresses, first):
+        super().__init__(daemon=True)
+        self.addresses, self.next = addresses, first
+        self.cluster = self.session = None
+        self.done = self.retried = 0
+        self.longest, self.failed, self.acknowledged = 0.0, [], []
+        self.ends = threading.Event()
+
+    def connect(self):
+        if self.cluster:
+            self.cluster.shutdown()
+        profile = ExecutionProfile(consistency_level=ConsistencyLevel.QUORUM, request_timeout=15)
+        self.cluster = Cluster(self.addresses(), execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=15, control_connection_timeout=15)
+        self.session = self.cluster.connect("shop")
+
+    def ask(self, statement, *values):
+        """The result, or None when it failed twice."""
+        begun = time.monotonic()
+        for attempt in (1, 2):
+            try:
+                if attempt == 2 or not self.session:
+                    self.connect()
+                result = self.session.execute(statement, values)
+                self.done += 1
+                self.longest = max(self.longest, time.monotonic() - begun)
+                return result
+            except Exception as error:  # noqa: BLE001 - whatever a driver says, the request failed
+                self.retried += attempt == 1
+                last = f"{statement.split()[0]} {values[:1]}: {type(error).__name__}: {error}"
+        self.failed.append(last[:400])
+        return None
+
+    def run(self):
+        while not self.ends.is_set():
+            row, self.next = self.next, self.next + 1
+            if self.ask("INSERT INTO orders (id, body) VALUES (%s, %s)", row, f"{row}:kept") is not None:
+                self.acknowledged.append(row)
+                found = self.ask("SELECT body FROM orders WHERE id = %s", row)
+                if found is not None and not found.one():
+                    self.failed.append(f"row {row} was acknowledged, and is not there")
+            self.ends.wait(0.1)
+
+    def missing(self):
+        """Those of the acknowledged rows that are not read at QUORUM."""
+        self.connect()
+        rows = [(row, self.ask("SELECT body FROM orders WHERE id = %s", row)) for row in self.acknowledged]
+        self.cluster.shutdown()
+        return [row for row, found in rows if found is None or not found.one()]
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.join(timeout=60)

@@ -114,7 +114,7 @@ pub(super) async fn upgrade(
             "The server accepts {to} for {}; {there} of {} nodes run it.\n{}",
             found.reference(),
             pilots.len(),
-            predicates::held_table(&held, session.now, style(common))
+            predicates::held_table(&found, &held, session.now, style(common))
         ))?;
     }
     Ok(if held.iter().all(|one| one.skipped) { exit::OK } else { exit::NOT_READY })

@@ -159,7 +159,7 @@ pub(super) async fn holding(
         Some(form @ (Output::Json | Output::Yaml)) => {
             object(form, &predicates::held_json(&found, &held))?;
         }
-        _ => print(&predicates::held_table(&held, session.now, style(common)))?,
+        _ => print(&predicates::held_table(&found, &held, session.now, style(common)))?,
     }
     Ok(code(held.iter().all(|one| one.skipped)))
 }

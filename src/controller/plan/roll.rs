@@ -135,9 +135,12 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     Plan::wait(operation, "RestartPilot", &member.name, waiting)
 }
 
+/// A person holds the roll; every node serves meanwhile.
+pub(super) const CANARY_HELD: &str = "CanaryHeld";
+
 fn canary_held(current: u32) -> Block {
     Block {
-        predicate: "CanaryHeld".into(),
+        predicate: CANARY_HELD.into(),
         step: "RecreatePod".to_owned(),
         message: format!("held after {current} nodes on the new revision"),
         hint: "remove spec.updateStrategy.canary to go on, or revert the spec".to_owned(),
@@ -145,7 +148,7 @@ fn canary_held(current: u32) -> Block {
 }
 
 /// The report of every pilot must be fresh before a node is stopped.
-const PEERS_READY: &str = "PeersReady";
+pub(super) const PEERS_READY: &str = "PeersReady";
 
 /// Reported where no other node has a copy, whatever the volume is, by the pilots of databases
 /// that know.
@@ -179,7 +182,7 @@ pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block>
 
 /// What speaks against stopping this node now: that a pilot is silent, its own or another's, or
 /// what its own reports.
-fn blocks(desired: &Desired, observed: &Observed, member: &Member) -> Vec<Block> {
+pub(super) fn blocks(desired: &Desired, observed: &Observed, member: &Member) -> Vec<Block> {
     let block = |predicate: &str, message: String| Block {
         hint: hint(predicate),
         predicate: predicate.to_owned().into(),
@@ -213,7 +216,7 @@ fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotFacts)> {
 
 /// Whose report is waited for before this node is stopped. Its own pilot, the one of this very pod,
 /// must have reported after every other node came back; and each must have been heard at all.
-fn unheard(observed: &Observed, member: &Member) -> Option<String> {
+pub(super) fn unheard(observed: &Observed, member: &Member) -> Option<String> {
     let pilot = member.pilot.as_ref()?;
     let name = &member.name;
     if pilot.instance.as_deref() != member.pod.as_ref().map(|pod| pod.uid.as_str()) {

@@ -10,7 +10,7 @@ use crate::controller::{
     observe::{PilotFacts, PodFacts, Trouble},
     testing::{
         sample::{desired, observed},
-        simulation::Simulation,
+        simulation::{Budgets, Simulation},
     },
 };
 
@@ -722,4 +722,55 @@ fn random_walks_keep_the_rules_and_converge() {
         simulation.reconcile();
         assert_eq!(simulation.desired.status, before, "seed {seed}");
     }
+}
+
+/// Walks in which somebody evicts whatever Kubernetes lets go, while nodes come, go and restart: how
+/// many went, and how many times more than one was without its data.
+fn drained(budgets: Budgets, evicting: bool) -> (usize, usize) {
+    let beginnings: [&[(&str, u32)]; 4] = [
+        &[("a", 1), ("b", 1), ("c", 1)],
+        &[("a", 3)],
+        &[("d", 2), ("m", 3)],
+        &[("e", 2), ("a", 2)],
+    ];
+    let (mut evictions, mut lost) = (0, 0);
+    for (seed, pools) in (0..120).zip(beginnings.iter().cycle()) {
+        let mut simulation = Simulation::new(desired(pools, "first"), seed);
+        converge(&mut simulation);
+        simulation.drained_under(budgets);
+        for turn in 0..120 {
+            if (seed + turn) % 17 == 0 {
+                simulation.edit();
+                // Who stops a cluster has no quorum to lose.
+                simulation.desired.stopped = false;
+            }
+            if evicting && (seed + turn) % 3 > 0 {
+                simulation.drain();
+            }
+            simulation.tick();
+            if evicting && (seed + turn) % 5 > 2 {
+                simulation.drain();
+            }
+            simulation.reconcile();
+        }
+        let drains = simulation.drains.as_ref().unwrap();
+        (evictions, lost) = (evictions + drains.evictions, lost + drains.lost);
+        if budgets == Budgets::OfCluster {
+            assert_eq!(drains.lost, 0, "seed {seed}\n{}", simulation.log.join("\n"));
+        }
+    }
+    (evictions, lost)
+}
+
+#[test]
+fn whoever_evicts_what_the_budget_lets_go_takes_no_quorum_away() {
+    assert_eq!(drained(Budgets::OfCluster, false), (0, 0), "nor do steps of our own");
+    let (evictions, _) = drained(Budgets::OfCluster, true);
+    assert!(evictions > 500, "{evictions}");
+}
+
+#[test]
+fn under_a_budget_for_each_pool_evictions_take_the_quorum_away() {
+    let (evictions, lost) = drained(Budgets::OfPools, true);
+    assert!(evictions > 500 && lost > 100, "{evictions} {lost}");
 }

@@ -1,15 +1,71 @@
-//! PodDisruptionBudget of a pool.
+//! PodDisruptionBudget of a cluster: how many of its pods must be ready, whoever takes one away.
+//!
+//! One for all pools: copies of the same rows lie in several. By `minAvailable`: with
+//! `maxUnavailable` Kubernetes counts the pods that there are, and between the end of a pool's only
+//! pod and its next one it would let another go.
 
 use k8s_openapi::{
     api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
     apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
 
-use super::{Labels, Resource, Settings, metadata, pool_labels, selector};
-use crate::controller::desired::{Desired, Pool};
+use super::{Labels, Resource, Settings, cluster_labels, metadata, pool_labels, selector};
+use crate::{
+    api::names::annotation,
+    controller::{
+        desired::{Desired, Pool},
+        observe::{Member, Observed},
+        plan::{DrainHold, nodes},
+    },
+};
 
-/// One node of a pool may be evicted at a time. A pool of one node can still be drained.
-pub(super) fn disruption_budget(desired: &Desired, settings: &Settings, pool: &Pool) -> Resource {
+/// Closed while something holds: then all must be ready. Open, one may go.
+pub(crate) fn disruption_budget(
+    desired: &Desired,
+    observed: &Observed,
+    settings: &Settings,
+    hold: Option<&DrainHold>,
+) -> Resource {
+    let nodes = nodes(desired, observed);
+    let available = match hold {
+        Some(_) => nodes,
+        None if desired.stopped => 0,
+        None => nodes.saturating_sub(1),
+    };
+    let why = hold.map(|DrainHold { reason, message }| {
+        (annotation::DRAINABLE_WHY.to_owned(), format!("{reason}: {message}"))
+    });
+    let name = desired.database.names.disruption_budget(&desired.name);
+    let annotations = why.into_iter().collect();
+    Resource::other(&PodDisruptionBudget {
+        metadata: metadata(desired, settings, &name, cluster_labels(desired), annotations),
+        spec: Some(PodDisruptionBudgetSpec {
+            min_available: Some(IntOrString::Int(i32::try_from(available).unwrap_or(i32::MAX))),
+            selector: Some(LabelSelector {
+                match_labels: Some(selector(desired, None)),
+                match_expressions: None,
+            }),
+            unhealthy_pod_eviction_policy: Some(unready_pods(observed).to_owned()),
+            max_unavailable: None,
+        }),
+        status: None,
+    })
+}
+
+/// May a pod go that is not ready, whatever the budget says? One that starts would be let go again
+/// and again, and never come up. One whose database cannot run holds no machine up. Where pods hold
+/// data, not even such a one goes: when no node can serve, none is ready.
+fn unready_pods(observed: &Observed) -> &'static str {
+    let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
+    let holds = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.holds_data);
+    let away = |member: &&Member| member.pod.as_ref().is_some_and(|pod| !pod.ready);
+    let broken = members().any(|member| away(&member)) && members().filter(away).all(Member::fails);
+    if broken && !members().any(holds) { "AlwaysAllow" } else { "IfHealthyBudget" }
+}
+
+/// What a release before 0.3 makes for a pool, for one to go on with. Under two budgets no pod could
+/// be evicted.
+pub(crate) fn former_budget(desired: &Desired, settings: &Settings, pool: &Pool) -> Resource {
     let labels = pool_labels(desired, pool);
     Resource::other(&PodDisruptionBudget {
         metadata: metadata(desired, settings, &pool.set, labels, Labels::new()),
@@ -19,10 +75,108 @@ pub(super) fn disruption_budget(desired: &Desired, settings: &Settings, pool: &P
                 match_labels: Some(selector(desired, Some(pool))),
                 match_expressions: None,
             }),
-            // A node that does not serve anyway never holds up the drain of a machine.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             min_available: None,
         }),
         status: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::controller::{
+        plan::{drain_hold, plan},
+        resources::Prepared,
+        testing::sample::{desired, observed},
+    };
+
+    const RACKS: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
+
+    fn budget(pools: &[(&str, u32)], change: impl FnOnce(&mut Desired, &mut Observed)) -> Value {
+        let (mut desired, mut observed) = (desired(pools, "new"), observed(pools, "new"));
+        change(&mut desired, &mut observed);
+        let hold = drain_hold(&desired, &observed, &plan(&desired, &observed));
+        let settings =
+            Settings { pilot_image: "p".into(), store_id: "s".into(), owner_references: false };
+        let budget = disruption_budget(&desired, &observed, &settings, hold.as_ref());
+        let Prepared { mut body, .. } = budget.into();
+        body["spec"]["why"] = body["metadata"]["annotations"][annotation::DRAINABLE_WHY].clone();
+        body["spec"].take()
+    }
+
+    fn member(observed: &mut Observed, pool: usize) -> &mut Member {
+        observed.pools[pool].members.get_mut(&0).unwrap()
+    }
+
+    fn fail(observed: &mut Observed, pool: usize) {
+        let member = member(observed, pool);
+        member.pod.as_mut().unwrap().ready = false;
+        let pilot = member.pilot.as_mut().unwrap();
+        (pilot.ready, pilot.failed) = (false, true);
+    }
+
+    #[test]
+    fn all_pods_of_a_cluster_are_under_one_budget_that_lets_one_go() {
+        let open = budget(&RACKS, |_, _| ());
+        assert_eq!((&open["minAvailable"], &open["maxUnavailable"]), (&2.into(), &Value::Null));
+        let selected = open["selector"]["matchLabels"].as_object().unwrap();
+        assert_eq!(selected.len(), 1, "{selected:?}");
+        assert!(selected.contains_key("navigator.jetstack.io/example-cluster-name"));
+        assert_eq!(
+            (&open["unhealthyPodEvictionPolicy"], &open["why"]),
+            (&"IfHealthyBudget".into(), &Value::Null)
+        );
+    }
+
+    #[test]
+    fn a_closed_one_wants_all_of_them_and_says_why() {
+        let closed = budget(&RACKS, |_, o| {
+            let pilot = member(o, 1).pilot.as_mut().unwrap();
+            pilot.blockers = vec![("RingSettled".into(), "a node joins".into())];
+        });
+        assert_eq!(closed["minAvailable"], 3);
+        assert_eq!(closed["why"], "RingSettled: ex-demo-b-0: a node joins");
+        let grows = budget(&[("a", 3)], |d, _| d.pools[0].replicas = 4);
+        assert_eq!(grows["minAvailable"], 4, "the one that comes next is closed in already");
+    }
+
+    #[test]
+    fn the_only_node_and_a_stopped_cluster_can_be_drained() {
+        assert_eq!(budget(&[("a", 1)], |_, _| ())["minAvailable"], 0);
+        assert_eq!(budget(&RACKS, |d, _| d.stopped = true)["minAvailable"], 0);
+        let in_pod = budget(&[("a", 1)], |_, o| {
+            member(o, 0).pod.as_mut().unwrap().holds_data = true;
+        });
+        assert_eq!(in_pod["minAvailable"], 1);
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_is_let_go_only_when_its_database_cannot_run() {
+        let policy = |change: fn(&mut Observed)| {
+            let spec = budget(&RACKS, |_, o| change(o));
+            assert_eq!(spec["minAvailable"], 3);
+            spec["unhealthyPodEvictionPolicy"].as_str().unwrap().to_owned()
+        };
+        let starts = |o: &mut Observed| member(o, 0).pod.as_mut().unwrap().ready = false;
+        assert_eq!(policy(starts), "IfHealthyBudget");
+        assert_eq!(policy(|o| fail(o, 0)), "AlwaysAllow");
+        let both = policy(|o| {
+            fail(o, 0);
+            member(o, 1).pod.as_mut().unwrap().ready = false;
+        });
+        assert_eq!(both, "IfHealthyBudget", "another one starts");
+        let earlier = policy(|o| {
+            fail(o, 0);
+            member(o, 0).pilot.as_mut().unwrap().instance = Some("earlier".into());
+        });
+        assert_eq!(earlier, "IfHealthyBudget", "that was said of another pod");
+        let in_pods = policy(|o| {
+            fail(o, 0);
+            member(o, 1).pod.as_mut().unwrap().holds_data = true;
+        });
+        assert_eq!(in_pods, "IfHealthyBudget", "without a master none is ready");
+    }
 }

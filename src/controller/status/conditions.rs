@@ -1,5 +1,7 @@
 //! The conditions of a cluster (docs/conditions.md).
 
+use std::borrow::Cow;
+
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
@@ -16,12 +18,16 @@ const MESSAGE_MAX: usize = 1024;
 
 struct Finding {
     status: &'static str,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
-fn finding(status: &'static str, reason: &'static str, message: impl Into<String>) -> Finding {
-    Finding { status, reason, message: message.into() }
+fn finding(
+    status: &'static str,
+    reason: impl Into<Cow<'static, str>>,
+    message: impl Into<String>,
+) -> Finding {
+    Finding { status, reason: reason.into(), message: message.into() }
 }
 
 /// All conditions, in a fixed order. `Reconciling` and `Stalled` are present only while True,
@@ -35,6 +41,7 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         ("MembersHealthy", members_healthy(facts)),
         ("PilotsCurrent", pilots_current(facts)),
         ("Secured", secured(facts.desired)),
+        ("Drainable", drainable(facts)),
     ];
     if let Some(stalled) = &facts.stalled {
         findings.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
@@ -68,7 +75,7 @@ fn dated(desired: &Desired, now: Timestamp, type_: &str, finding: Finding) -> Co
     Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
-        reason: reason.to_owned(),
+        reason: reason.into_owned(),
         message,
         observed_generation: Some(desired.generation),
         last_transition_time: since.unwrap_or_else(|| Time(super::operation::seconds(now))),
@@ -170,6 +177,29 @@ fn secured(desired: &Desired) -> Finding {
     finding(status, reason, message)
 }
 
+/// Whether a machine may take a node away, as the budget says it to Kubernetes.
+fn drainable(facts: &Facts<'_>) -> Finding {
+    let Facts { desired, hold, counts, .. } = facts;
+    if desired.paused {
+        return match condition(&desired.status.conditions, "Drainable") {
+            Some(before) => {
+                let status = if before.status == "True" { "True" } else { "False" };
+                finding(status, before.reason.clone(), before.message.clone())
+            }
+            None => finding("False", "ClusterPaused", "budgets are left as they are"),
+        };
+    }
+    if let Some(hold) = hold {
+        return finding("False", hold.reason.clone(), hold.message.clone());
+    }
+    let message = match counts.wanted {
+        _ if desired.stopped => "its nodes are stopped",
+        0 | 1 => "its only node may go, and nothing is served meanwhile",
+        _ => "one node may go at a time",
+    };
+    finding("True", "MayLeave", message)
+}
+
 /// Reasons of `PilotsCurrent` for which a newer pilot goes no further.
 pub(crate) const PILOT_FAILURES: [&str; 4] =
     ["ImagePullFailed", "PilotInstallFailed", "PilotUpdateRefused", "ProgressDeadlineExceeded"];
@@ -190,7 +220,7 @@ fn pilots_current(facts: &Facts<'_>) -> Finding {
             finding("False", "PilotUpdateInProgress", format!("{count}; {message}"))
         }
         Some(Next::Failed { reason, message }) => {
-            finding("False", reason, format!("{count}; {message}"))
+            finding("False", *reason, format!("{count}; {message}"))
         }
     }
 }

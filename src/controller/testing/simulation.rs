@@ -3,11 +3,15 @@
 //! It keeps the rules that the plan must never break, and panics when one is broken. Everything
 //! random comes from one seed.
 
+mod drains;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
+pub(crate) use self::drains::Budgets;
+use self::drains::Drains;
 use super::sample::pool;
 use crate::{
     api::{
@@ -35,6 +39,8 @@ pub(crate) struct Simulation {
     now: Timestamp,
     /// Nodes that joined and did not leave: their volumes hold what others may lack.
     joined: BTreeSet<String>,
+    /// Evictions, where somebody drains machines.
+    pub(crate) drains: Option<Drains>,
     /// Everything that happened, for the message of a broken rule.
     pub(crate) log: Vec<String>,
 }
@@ -49,6 +55,7 @@ impl Simulation {
             uids: 0,
             now: Timestamp::UNIX_EPOCH,
             joined: BTreeSet::new(),
+            drains: None,
             log: vec![format!("seed {seed}")],
         }
     }
@@ -66,10 +73,12 @@ impl Simulation {
         self.now += SignedDuration::from_secs(1);
         self.ensure();
         let planned = plan(&self.desired, &self.observed);
+        self.write_budgets(&planned);
         if let Some(step) = &planned.step {
             self.note(step);
             self.check(step);
             self.execute(step);
+            self.count_lost();
         }
         let now = Timestamp::UNIX_EPOCH;
         let after = status(&self.desired, &self.observed, &planned, now);
@@ -369,6 +378,7 @@ impl Simulation {
                 }
             }
         }
+        self.report();
     }
 
     /// Do the masters that there are suffice to elect one of them? All that ever joined count.

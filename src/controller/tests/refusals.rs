@@ -14,7 +14,7 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 #[tokio::test(start_paused = true)]
 async fn one_refused_object_is_told_and_holds_no_other_up() {
-    for (plural, name) in [("poddisruptionbudgets", "ex-shop-a"), ("services", "ex-shop-nodes")] {
+    for (plural, name) in [("poddisruptionbudgets", "ex-shop"), ("services", "ex-shop-nodes")] {
         for code in [403, 422, 500] {
             let harness = Harness::new(2);
             harness.api.server().refuses.insert(id(plural, name), code);

@@ -445,7 +445,8 @@ fn blocked(screen: &mut Screen, block: &BlockedBy, now: Timestamp) {
 }
 
 /// Conditions of a cluster that people should see beside Ready, while they have this status.
-const NOTABLE: [(&str, &str); 2] = [("Available", "False"), ("PilotsCurrent", "False")];
+const NOTABLE: [(&str, &str); 3] =
+    [("Available", "False"), ("PilotsCurrent", "False"), ("Drainable", "False")];
 
 fn conditions(screen: &mut Screen, status: &ClusterStatus, now: Timestamp) {
     let speaks = |condition: &&Condition| {

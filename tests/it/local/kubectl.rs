@@ -213,7 +213,7 @@ async fn the_controller_makes_what_a_cluster_needs_and_then_is_quiet() {
         "serviceaccount/cass-demo",
         "role/cass-demo-pilot",
         "rolebinding/cass-demo-pilot",
-        "poddisruptionbudget/cass-demo-a",
+        "poddisruptionbudget/cass-demo",
         "pilot/cass-demo-a-0",
     ];
     let wanted = made.join(" ");

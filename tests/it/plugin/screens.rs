@@ -95,7 +95,7 @@ fn predicates_are_listed_and_those_that_hold_are_found() {
     for name in ["upgrade", "ready", "scale-in"] {
         let picture = picture(name);
         let held = holding(&picture.found, &picture.pilots, noon());
-        let text = predicates::held_table(&held, noon(), WIDE);
+        let text = predicates::held_table(&picture.found, &held, noon(), WIDE);
         golden::check(&format!("plugin/holding-{name}.txt"), &text);
         assert_eq!(held.is_empty(), name == "ready", "{name}");
     }

@@ -85,8 +85,10 @@ pub(super) async fn find(
 ) -> Result<Belongings, Error> {
     let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
+    let budget = resources::disruption_budget(desired, observed, &ctx.settings, None);
     let made: Vec<Prepared> = resources::resources(desired, observed, &ctx.settings)
         .into_iter()
+        .chain([budget])
         .map(Prepared::from)
         .collect();
     let mut found = Belongings::default();

@@ -1,0 +1,298 @@
+//! Says whether a machine may take a node of a cluster away now, and what speaks against it.
+//!
+//! Owns what the cluster's PodDisruptionBudget follows: an eviction is a stop like our own, so
+//! what holds one of ours holds anybody's, and so does a step of ours. Reads nothing but what the
+//! plan reads, and the plan.
+
+use std::borrow::Cow;
+
+use super::{
+    Block, OperationType, Plan,
+    roll::{self, CANARY_HELD, PEERS_READY},
+    unready,
+};
+use crate::controller::{
+    desired::Desired,
+    observe::{Member, Observed, ObservedPool},
+};
+
+/// Why no node may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DrainHold {
+    /// A predicate, or what the condition Ready calls it.
+    pub(crate) reason: Cow<'static, str>,
+    /// The node, and a sentence about it.
+    pub(crate) message: String,
+}
+
+impl DrainHold {
+    pub(crate) fn new(reason: impl Into<Cow<'static, str>>, message: String) -> Self {
+        Self { reason: reason.into(), message }
+    }
+
+    fn about(reason: impl Into<Cow<'static, str>>, node: &str, sentence: &str) -> Self {
+        let named = node.is_empty() || sentence.contains(node);
+        let message = if named { sentence.to_owned() } else { format!("{node}: {sentence}") };
+        Self::new(reason, message)
+    }
+
+    /// It ends when pilots report, of which no watch tells.
+    pub(crate) fn ends_by_reports(&self) -> bool {
+        self.reason == PEERS_READY
+    }
+}
+
+impl From<&Block> for DrainHold {
+    fn from(block: &Block) -> Self {
+        let node = block.step.split_once('/').map_or("", |(_, node)| node);
+        Self::about(block.predicate.clone(), node, &block.message)
+    }
+}
+
+/// What speaks against the eviction of any node; `None` while one may go. What no other node can
+/// answer for is let go at once: the only node, and those of a stopped cluster, unless their data
+/// would go with them.
+pub(crate) fn drain_hold(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<DrainHold> {
+    let lost = || {
+        let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
+        members.find_map(|member| roll::lost_with_pod(desired, member)).as_ref().map(Into::into)
+    };
+    if desired.stopped || nodes(desired, observed) <= 1 {
+        return lost();
+    }
+    planned(plan)
+        .or_else(|| away(desired, observed))
+        .or_else(|| running(observed).find_map(|member| against(desired, observed, member)))
+        .or_else(lost)
+}
+
+/// Nodes that run, or are to: while so many must be there, none may go. A pool that is about to grow
+/// counts as grown.
+pub(crate) fn nodes(desired: &Desired, observed: &Observed) -> u32 {
+    let found = |name: &str| observed.pools.iter().find(|pool| pool.name == name);
+    let wanted = desired.pools.iter().map(|pool| {
+        let there = found(&pool.name).map_or(0, there);
+        pool.replicas.max(there)
+    });
+    let unwanted = observed.pools.iter().filter(|pool| desired.pool(&pool.name).is_none());
+    wanted.chain(unwanted.map(there)).sum()
+}
+
+fn there(pool: &ObservedPool) -> u32 {
+    pool.replicas().max(pool.returning())
+}
+
+fn running(observed: &Observed) -> impl Iterator<Item = &Member> {
+    observed.pools.iter().flat_map(ObservedPool::running).filter_map(|(_, member)| member)
+}
+
+/// What is done, waited for or held up. A canary is held until a person says otherwise, and every
+/// node serves meanwhile.
+fn planned(plan: &Plan) -> Option<DrainHold> {
+    let Plan { operation, step, waiting, blocked } = plan;
+    if let Some(block) = blocked.iter().find(|block| block.predicate != CANARY_HELD) {
+        return Some(block.into());
+    }
+    if let Some(waiting) = waiting {
+        let reason = operation.map_or("NodesNotReady", OperationType::reason);
+        return Some(DrainHold::about(reason, &waiting.pilot, &waiting.message));
+    }
+    let step = step.as_ref()?;
+    let reason = operation.map_or("PilotUpdateInProgress", OperationType::reason);
+    let sentence = format!("step {} is carried out", step.name());
+    Some(DrainHold::about(reason, step.pilot().unwrap_or_default(), &sentence))
+}
+
+/// The first node that does not serve.
+fn away(desired: &Desired, observed: &Observed) -> Option<DrainHold> {
+    let silent = |member: &&Member| !member.serving();
+    if let Some(member) = running(observed).find(silent) {
+        return Some(DrainHold::about("NodesNotReady", &member.name, &unready(member)));
+    }
+    let beyond = |pool: &'_ ObservedPool| pool.replicas();
+    let mut leaving = observed.pools.iter().flat_map(|pool| pool.members.range(beyond(pool)..));
+    if let Some((_, member)) = leaving.find(|(_, member)| member.pod.is_some()) {
+        let message = format!("waiting for pod {} to end", member.name);
+        return Some(DrainHold::new("NodesNotReady", message));
+    }
+    let (serving, wanted) = (running(observed).count(), nodes(desired, observed));
+    (serving < usize::try_from(wanted).unwrap_or(usize::MAX))
+        .then(|| DrainHold::new("NodesNotReady", format!("{serving} of {wanted} nodes serve")))
+}
+
+/// What speaks against stopping this node, as before a restart of ours.
+fn against(desired: &Desired, observed: &Observed, member: &Member) -> Option<DrainHold> {
+    if let Some(block) = roll::blocks(desired, observed, member).first() {
+        return Some(match &*block.predicate {
+            // That is about another one.
+            PEERS_READY => DrainHold::new(PEERS_READY, block.message.clone()),
+            _ => block.into(),
+        });
+    }
+    let unheard = roll::unheard(observed, member).filter(|_| !desired.strategy.skips(PEERS_READY));
+    Some(DrainHold::new(PEERS_READY, unheard?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::plan, *};
+    use crate::{
+        api::v1beta1::PilotIntent,
+        controller::{
+            heard::Hearing,
+            observe::{PilotFacts, PodFacts},
+            testing::sample::{desired, observed},
+        },
+    };
+
+    type Change = fn(&mut Desired, &mut Observed);
+
+    /// Three racks of one node each.
+    const RACKS: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
+
+    fn pilot(observed: &mut Observed, pool: usize) -> &mut PilotFacts {
+        observed.pools[pool].members.get_mut(&0).unwrap().pilot.as_mut().unwrap()
+    }
+
+    fn pod(observed: &mut Observed, pool: usize) -> &mut PodFacts {
+        observed.pools[pool].members.get_mut(&0).unwrap().pod.as_mut().unwrap()
+    }
+
+    fn hold_of(pools: &[(&str, u32)], change: Change) -> Option<DrainHold> {
+        let (mut desired, mut observed) = (desired(pools, "new"), observed(pools, "new"));
+        change(&mut desired, &mut observed);
+        drain_hold(&desired, &observed, &plan(&desired, &observed))
+    }
+
+    #[test]
+    fn a_node_may_go_while_all_serve_and_nothing_is_done() {
+        assert_eq!(hold_of(&RACKS, |_, _| ()), None);
+        let held: Change = |d, o| {
+            d.strategy.canary = Some((["a".to_owned()].into(), 1));
+            pod(o, 1).hash = "old".into();
+        };
+        assert_eq!(hold_of(&RACKS, held), None, "a canary is held for a person");
+        let on_delete: Change = |d, o| {
+            d.strategy.on_delete = true;
+            pod(o, 1).hash = "old".into();
+        };
+        assert_eq!(hold_of(&RACKS, on_delete), None, "whoever deletes pods may drain machines");
+    }
+
+    #[test]
+    fn each_reason_not_to_go_is_told_with_its_node() {
+        let rows: [(&str, &str, Change); 12] = [
+            ("ConfigureInProgress", "ex-demo-b-0: step RecreatePod", |_, o| {
+                pod(o, 1).hash = "old".into();
+            }),
+            ("ScaleUpInProgress", "step StartPilot", |d, _| {
+                d.pools[0].replicas = 2;
+                d.status.conditions = vec![initialized()];
+            }),
+            ("NodesNotReady", "ex-demo-c-0 is starting", |d, o| {
+                d.status.conditions = vec![initialized()];
+                pod(o, 2).ready = false;
+            }),
+            ("PhaseHeld", "ex-demo-c-0 is kept Fenced", |_, o| {
+                pod(o, 2).ready = false;
+                pilot(o, 2).spec.phase = Some(PilotIntent::Fenced);
+            }),
+            ("ScaleDownInProgress", "waiting for pod ex-demo-a-1 to end", |d, o| {
+                d.status.conditions = vec![initialized()];
+                let mut gone = o.pools[0].members[&0].clone();
+                gone.name = "ex-demo-a-1".into();
+                gone.pod.as_mut().unwrap().terminating = true;
+                gone.pilot = None;
+                o.pools[0].members.insert(1, gone);
+            }),
+            ("NodesNotReady", "3 of 4 nodes serve", |d, o| {
+                // Nothing is done for a cluster that is stalled.
+                d.pools[0].replicas = 2;
+                o.stalled = Some(crate::controller::desired::Stalled {
+                    reason: "ForeignObject",
+                    message: String::new(),
+                });
+            }),
+            ("PeersReady", "the pilot of ex-demo-b-0 has not reported", |_, o| {
+                pilot(o, 1).hearing.ago = Duration::from_secs(60);
+            }),
+            ("PeersReady", "waits for a report of ex-demo-b-0", |_, o| {
+                pilot(o, 1).hearing.heard = false;
+            }),
+            ("PeersReady", "ex-demo-a-0 has judged again, since ex-demo-b-0 came back", |_, o| {
+                pilot(o, 1).hearing.returned = Duration::from_secs(5);
+                pilot(o, 1).hearing.ago = Duration::from_secs(1);
+                pilot(o, 0).hearing.ago = Duration::from_secs(6);
+            }),
+            ("PeersReady", "a report of ex-demo-c-0 from its new pod", |_, o| {
+                pilot(o, 2).instance = Some("earlier".into());
+            }),
+            ("NoShardMovement", "ex-demo-c-0: 2 shards recover", |_, o| {
+                pilot(o, 2).blockers = vec![("NoShardMovement".into(), "2 shards recover".into())];
+            }),
+            ("DataOutlivesPod", "the data of ex-demo-b-0 are in its pod", |_, o| {
+                pod(o, 1).holds_data = true;
+            }),
+        ];
+        for (reason, message, change) in rows {
+            let hold = hold_of(&RACKS, change).unwrap_or_else(|| panic!("{reason}: {message}"));
+            assert_eq!(hold.reason, reason, "{hold:?}");
+            assert!(hold.message.contains(message), "{message}: {hold:?}");
+        }
+    }
+
+    fn initialized() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
+        serde_json::from_value(serde_json::json!({
+            "type": "Initialized", "status": "True", "reason": "ReconcileComplete", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_rule_that_a_person_skips_holds_nothing() {
+        let skipped = |rule: &str| {
+            let (mut desired, mut observed) = (desired(&RACKS, "new"), observed(&RACKS, "new"));
+            desired.strategy.skip_predicates.insert(rule.to_owned());
+            pilot(&mut observed, 0).blockers = vec![("StreamsIdle".into(), "one".into())];
+            pilot(&mut observed, 1).hearing = Hearing::default();
+            pod(&mut observed, 2).holds_data = true;
+            drain_hold(&desired, &observed, &Plan::default()).map(|hold| hold.reason)
+        };
+        assert_eq!(skipped("StreamsIdle").as_deref(), Some("PeersReady"));
+        assert_eq!(skipped("PeersReady").as_deref(), Some("StreamsIdle"));
+        assert_eq!(skipped("*").as_deref(), Some("DataOutlivesPod"));
+    }
+
+    #[test]
+    fn the_only_node_and_a_stopped_cluster_hold_no_drain_unless_data_would_go() {
+        let one = [("a", 1)];
+        let starting: Change = |_, o| pod(o, 0).ready = false;
+        assert_eq!(hold_of(&one, starting), None);
+        let stopped: Change = |d, o| {
+            d.stopped = true;
+            pod(o, 0).ready = false;
+        };
+        assert_eq!(hold_of(&RACKS, stopped), None);
+        let in_pod: Change = |_, o| pod(o, 0).holds_data = true;
+        assert_eq!(hold_of(&one, in_pod).unwrap().reason, "DataOutlivesPod");
+        let stopped: Change = |d, o| {
+            d.stopped = true;
+            pod(o, 1).holds_data = true;
+        };
+        assert_eq!(hold_of(&RACKS, stopped).unwrap().reason, "DataOutlivesPod");
+    }
+
+    #[test]
+    fn a_node_that_is_about_to_be_made_counts() {
+        let count = |wanted: &[(&str, u32)], there: &[(&str, u32)]| {
+            nodes(&desired(wanted, "new"), &observed(there, "new"))
+        };
+        assert_eq!(count(&[("a", 3)], &[("a", 1)]), 3);
+        assert_eq!(count(&[("a", 1)], &[("a", 3)]), 3, "until they have left");
+        assert_eq!(count(&[("a", 1)], &[("a", 1), ("b", 2)]), 3);
+        assert_eq!(count(&[("a", 2)], &[]), 2);
+    }
+}

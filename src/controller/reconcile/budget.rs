@@ -1,0 +1,100 @@
+//! Keeps a cluster's PodDisruptionBudget: closed before a step of ours, open while nothing speaks
+//! against an eviction.
+//!
+//! Invariant: no pod is without a budget at any moment, and a step is carried out only after the
+//! closed one was written. Kubernetes refuses every eviction from that write on, until it has
+//! counted again.
+
+use k8s_openapi::{
+    api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::api::ApiResource;
+use serde_json::Value;
+use tracing::info;
+
+use super::failure::note;
+use crate::controller::{
+    context::{Context, Error},
+    desired::Desired,
+    ensure::ensure_object,
+    observe::{Observed, former, other_store, owned},
+    plan::{DrainHold, Plan, drain_hold},
+    resources::{Prepared, disruption_budget, former_budget},
+    write::{delete, exactly},
+};
+
+/// Writes the budget, if it differs, and removes others that we made for these pods. What it may not
+/// overtake is taken out of `plan`.
+pub(super) async fn keep_budget(
+    ctx: &Context,
+    desired: &Desired,
+    observed: &mut Observed,
+    plan: &mut Plan,
+) -> Result<(), Error> {
+    let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
+    if desired.paused || (desired.stalled.is_some() && !members.any(|m| m.pod.is_some())) {
+        return Ok(());
+    }
+    let wanted = wanted(ctx, desired, observed, plan);
+    for budget in &wanted {
+        if let Err(error) = ensure_object(ctx, desired, budget).await {
+            note(observed, Err::<(), _>(error))?;
+            // One that is there may be open.
+            if ctx.stores.other(&budget.resource, &desired.namespace, &budget.name).is_some() {
+                plan.step = None;
+            }
+            return Ok(());
+        }
+    }
+    for old in others(ctx, desired, &wanted) {
+        let name = old.name.as_deref().unwrap_or_default();
+        delete(ctx, desired, &resource(), name, exactly(&old)).await?;
+        info!(namespace = desired.namespace, name, "Removed a budget that another one replaces");
+    }
+    if somebody_goes(ctx, desired) {
+        plan.step = None;
+    }
+    Ok(())
+}
+
+/// One for the cluster; or those that a release before 0.3 goes on with.
+fn wanted(ctx: &Context, desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<Prepared> {
+    let settings = &ctx.settings;
+    if settings.owner_references {
+        let former = |pool| former_budget(desired, settings, pool).into();
+        return desired.pools.iter().map(former).collect();
+    }
+    let budget = |hold: Option<&DrainHold>| -> Prepared {
+        disruption_budget(desired, observed, settings, hold).into()
+    };
+    let decided = budget(drain_hold(desired, observed, plan).as_ref());
+    if others(ctx, desired, std::slice::from_ref(&decided)).is_empty() {
+        return vec![decided];
+    }
+    // Closed until the others are seen to be gone.
+    vec![budget(Some(&DrainHold::new("BudgetReplaced", "it takes the place of others".to_owned())))]
+}
+
+/// Budgets that were made for this cluster, or for an earlier one of its name, and are not wanted.
+fn others(ctx: &Context, desired: &Desired, wanted: &[Prepared]) -> Vec<ObjectMeta> {
+    let ours = |meta: &ObjectMeta| {
+        (owned(meta, desired) || former(meta, desired))
+            && other_store(meta, &ctx.settings.store_id).is_none()
+            && meta.deletion_timestamp.is_none()
+    };
+    let found = ctx.stores.others(&resource(), desired).into_iter();
+    let metas = found.map(|object| object.metadata.clone()).filter(ours);
+    metas.filter(|meta| wanted.iter().all(|one| Some(&one.name) != meta.name.as_ref())).collect()
+}
+
+/// Was an eviction let through whose pod may not be seen to end yet? Kubernetes notes it before it
+/// deletes the pod, and strikes it out soon after.
+fn somebody_goes(ctx: &Context, desired: &Desired) -> bool {
+    let goes =
+        |status: &Value| status["disruptedPods"].as_object().is_some_and(|pods| !pods.is_empty());
+    ctx.stores.others(&resource(), desired).iter().any(|budget| goes(&budget.data["status"]))
+}
+
+fn resource() -> ApiResource {
+    ApiResource::erase::<PodDisruptionBudget>(&())
+}
