@@ -97,7 +97,11 @@ fn planned(plan: &Plan) -> Option<DrainHold> {
         let reason = operation.map_or("NodesNotReady", OperationType::reason);
         return Some(DrainHold::about(reason, &waiting.pilot, &waiting.message));
     }
-    let step = step.as_ref()?;
+    let Some(step) = step else {
+        // It was decided from caches that lag behind, or waits for a pod that goes.
+        let begun = operation.filter(|_| blocked.is_empty())?;
+        return Some(DrainHold::new(begun.reason(), "the next step is decided anew".to_owned()));
+    };
     let reason = operation.map_or("PilotUpdateInProgress", OperationType::reason);
     let sentence = format!("step {} is carried out", step.name());
     Some(DrainHold::about(reason, step.pilot().unwrap_or_default(), &sentence))
@@ -249,6 +253,14 @@ mod tests {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn what_was_begun_holds_while_its_next_step_is_decided_anew() {
+        let (desired, observed) = (desired(&RACKS, "new"), observed(&RACKS, "new"));
+        let begun = Plan { operation: Some(OperationType::Configure), ..Plan::default() };
+        let hold = drain_hold(&desired, &observed, &begun).unwrap();
+        assert_eq!(hold.reason, "ConfigureInProgress");
     }
 
     #[test]
