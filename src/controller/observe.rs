@@ -90,6 +90,8 @@ pub(crate) struct PodFacts {
     pub(crate) started: bool,
     /// Annotation config-hash: what the pod is made of.
     pub(crate) hash: String,
+    /// The same of the template of its StatefulSet, if that is the one that the pod was made of.
+    pub(crate) template: Option<String>,
     /// What brought pilots into the pod, the first of them its init container.
     pub(crate) installers: Vec<Installer>,
     /// Why the pod does not get ready without help.
@@ -385,7 +387,8 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
     }
     for pod in &objects.pods {
         if let Some(member) = member(&mut pools, pod.metadata.name.as_deref()) {
-            member.pod = Some(pod_facts(pod, desired, now));
+            let template = newest_template(pod, &objects.sets);
+            member.pod = Some(PodFacts { template, ..pod_facts(pod, desired, now) });
         }
     }
     for pilot in &objects.pilots {
@@ -558,9 +561,25 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
         holds_data: holds_data(pod, desired),
         started,
         hash: annotations.and_then(|a| a.get(annotation::CONFIG_HASH)).cloned().unwrap_or_default(),
+        template: None,
         installers: installer::installers(pod, now),
         trouble: if is_ready { None } else { trouble(pod, desired, now) },
     }
+}
+
+/// What the template says that a pod was made of, while its StatefulSet has no newer one: another
+/// pod would be made of the same.
+fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
+    let (name, _) = pod.metadata.name.as_deref()?.rsplit_once('-')?;
+    let set = sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))?;
+    let status = set.status.as_ref()?;
+    let made_of = pod.metadata.labels.as_ref()?.get("controller-revision-hash")?;
+    let newest = status.observed_generation == set.metadata.generation
+        && status.update_revision.as_ref() == Some(made_of);
+    let template = set.spec.as_ref()?.template.metadata.as_ref();
+    let annotations = template.and_then(|meta| meta.annotations.as_ref());
+    let hash = annotations.and_then(|all| all.get(annotation::CONFIG_HASH)).cloned();
+    newest.then(|| hash.unwrap_or_default())
 }
 
 /// Is the data volume a part of the pod? That is what the pod is made of, not what the spec says

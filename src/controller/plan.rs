@@ -303,6 +303,9 @@ fn replace(desired: &Desired, observed: &Observed) -> Option<Plan> {
             if !(pod.trouble.is_some() || failed) || !roll::differs(member, wanted) {
                 continue;
             }
+            if roll::in_vain(member, wanted) {
+                continue;
+            }
             if member.held().is_some() || member.at_work() {
                 continue;
             }
@@ -468,7 +471,29 @@ fn change(desired: &Desired, observed: &Observed) -> Option<Plan> {
         // that is not known to be good.
         return rolled;
     }
-    grow(desired, observed).or_else(|| shrink(desired, observed)).or(rolled)
+    let resized = grow(desired, observed).or_else(|| shrink(desired, observed));
+    let mixed = |plan: &Plan| mixed(desired, observed, plan.step.as_ref()?);
+    match resized.as_ref().and_then(mixed) {
+        // A canary or a predicate is told by the roll; with `OnDelete` nobody rolls.
+        Some(block) => Plan::blocked(resized?.operation, vec![block]),
+        None => resized.or(rolled),
+    }
+}
+
+/// Why no node joins or leaves yet: nodes of several versions would stream to each other.
+fn mixed(desired: &Desired, observed: &Observed, step: &Step) -> Option<Block> {
+    let mut members = observed.pools.iter().flat_map(ObservedPool::running);
+    let (member, version) = members.find_map(|(_, member)| {
+        let version = member?.pilot.as_ref()?.spec.version.as_ref()?;
+        (*version != desired.version).then_some((member?, version))
+    })?;
+    let node = step.pilot().map(|pilot| format!("/{pilot}")).unwrap_or_default();
+    Some(Block {
+        predicate: roll::VERSION_SETTLED.into(),
+        step: format!("{}{node}", step.name()),
+        message: format!("{} is of {version}, and {} is wanted", member.name, desired.version),
+        hint: "delete the pods of the other version, or set spec.version back".to_owned(),
+    })
 }
 
 fn grow(desired: &Desired, observed: &Observed) -> Option<Plan> {

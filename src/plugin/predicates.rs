@@ -47,6 +47,16 @@ pub const SHARED: &[Predicate] = &[
         name: "PhaseHeld",
         sentence: "a person wrote spec.phase of a Pilot: set it back to Running",
     },
+    Predicate {
+        name: "RestartHelps",
+        sentence: "a pod made of the newest template lacks an annotation of it: a policy or webhook \
+                   changes pods, and a restart would change nothing",
+    },
+    Predicate {
+        name: "VersionSettled",
+        sentence: "with OnDelete: nodes of several versions run, so none joins or leaves; delete the \
+                   pods of the other one",
+    },
 ];
 
 const OUTLIVES: &str = "DataOutlivesPod";
@@ -67,8 +77,8 @@ pub enum Skip {
 impl Skip {
     pub fn of(name: &str) -> Self {
         match name {
-            // These are words of a person already.
-            "CanaryHeld" | "PhaseHeld" => Self::Never,
+            // Words of a person already, or nothing would come of it.
+            "CanaryHeld" | "PhaseHeld" | "RestartHelps" | "VersionSettled" => Self::Never,
             OUTLIVES => Self::ByName,
             name if SKIPPABLE_PREDICATES.contains(&name) => Self::Yes,
             _ => Self::ByStar,

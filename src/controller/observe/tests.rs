@@ -47,6 +47,36 @@ fn a_pod_that_waits_for_an_image_or_a_machine_is_told_at_once_and_lasts_after_tw
     assert_eq!(waits(120), [("ImagePullFailed", true), ("Unschedulable", true)]);
 }
 
+#[test]
+fn a_pod_is_of_the_newest_template_while_its_set_has_no_other() {
+    let template = |revision: &str, observed: i64| {
+        let pod = json!({"metadata": {
+            "name": "ex-demo-a-0", "uid": "p", "labels": {"controller-revision-hash": revision},
+        }});
+        let owner = json!([{
+            "apiVersion": "x/v1", "kind": "ExampleCluster", "name": "demo", "uid": "cluster-uid",
+            "controller": true,
+        }]);
+        let annotations = json!({annotation::CONFIG_HASH: "wanted"});
+        let set = json!({
+            "metadata": {"name": "ex-demo-a", "generation": 3, "ownerReferences": owner},
+            "spec": {
+                "selector": {}, "serviceName": "x",
+                "template": {"metadata": {"annotations": annotations}},
+            },
+            "status": {"replicas": 1, "observedGeneration": observed, "updateRevision": "two"},
+        });
+        let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
+        let sets = vec![Arc::new(serde_json::from_value(set).unwrap())];
+        let desired = sample::desired(&[("a", 1)], "x");
+        let mut found = observe(&desired, &Objects { sets, pods, ..Objects::default() }, now());
+        found.pools[0].members.remove(&0).unwrap().pod.unwrap().template
+    };
+    assert_eq!(template("two", 3).as_deref(), Some("wanted"));
+    assert_eq!(template("one", 3), None);
+    assert_eq!(template("two", 2), None, "it may be the one before");
+}
+
 /// Has the database of a node with this report ever answered?
 fn has_answered(status: Value) -> bool {
     let status = serde_json::from_value(status).unwrap();

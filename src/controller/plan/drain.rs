@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::{
     Block, OperationType, Plan,
-    roll::{self, CANARY_HELD, PEERS_READY},
+    roll::{self, FOR_PEOPLE, PEERS_READY},
     unready,
 };
 use crate::controller::{
@@ -86,11 +86,10 @@ fn running(observed: &Observed) -> impl Iterator<Item = &Member> {
     observed.pools.iter().flat_map(ObservedPool::running).filter_map(|(_, member)| member)
 }
 
-/// What is done, waited for or held up. A canary is held until a person says otherwise, and every
-/// node serves meanwhile.
+/// What is done, waited for or held up, but for what waits for a person.
 fn planned(plan: &Plan) -> Option<DrainHold> {
     let Plan { operation, step, waiting, blocked } = plan;
-    if let Some(block) = blocked.iter().find(|block| block.predicate != CANARY_HELD) {
+    if let Some(block) = blocked.iter().find(|block| !FOR_PEOPLE.contains(&&*block.predicate)) {
         return Some(block.into());
     }
     if let Some(waiting) = waiting {

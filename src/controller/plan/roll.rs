@@ -10,7 +10,7 @@
 
 use super::{Block, OperationType, Plan, Step, wanted};
 use crate::{
-    api::{schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
+    api::{names::annotation, schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
     controller::{
         desired::{Desired, ManagedDatabase, Pool},
         observe::{Member, Observed, ObservedPool, PilotFacts},
@@ -57,9 +57,25 @@ pub(crate) fn outdated(member: &Member, wanted: &Pool) -> bool {
     differs(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
 }
 
+/// Would a new pod be no nearer to what is wanted? This one was made of the newest template, and its
+/// Pilot was told the newest spec: somebody changes pods on their way.
+pub(super) fn in_vain(member: &Member, wanted: &Pool) -> bool {
+    let told = member.pilot.as_ref().is_some_and(|pilot| {
+        let current = |hash: Option<&str>| hash == Some(wanted.config_hash());
+        let runs = pilot.running_hash.as_deref();
+        current(pilot.spec.config_hash.as_deref()) && (runs.is_none() || current(runs))
+    });
+    let made = member.pod.as_ref().is_some_and(|pod| {
+        // A policy may change templates as well.
+        let newest = |hash: &String| hash.is_empty() || wanted.makes(hash);
+        !wanted.makes(&pod.hash) && pod.template.as_ref().is_some_and(newest)
+    });
+    told && made
+}
+
 /// The next node to restart, or what holds the roll up, or `None` when all is current.
 pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
-    let mut outdated_members = Vec::new();
+    let (mut outdated_members, mut vain) = (Vec::new(), None);
     let mut current = 0;
     let takes_part = |pool: &str| match &desired.strategy.canary {
         Some((pools, _)) => pools.is_empty() || pools.contains(pool),
@@ -69,7 +85,9 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         let members = pool.running().filter_map(|(_, member)| member).collect::<Vec<_>>();
         // The last ordinal first: ordinal 0 is every pool's seed.
         for member in members.into_iter().rev() {
-            if outdated(member, wanted) {
+            if in_vain(member, wanted) {
+                vain.get_or_insert(member);
+            } else if outdated(member, wanted) {
                 outdated_members.push((pool, member));
             } else {
                 current += u32::from(takes_part(&pool.name));
@@ -80,8 +98,11 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     outdated_members.sort_by_key(|(_, member)| {
         (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
     });
-    if outdated_members.is_empty() || desired.strategy.on_delete {
+    if desired.strategy.on_delete {
         return None;
+    }
+    if outdated_members.is_empty() {
+        return Plan::blocked(OperationType::Configure, vec![restart_helps(vain?)]);
     }
     let upgrade = outdated_members.iter().any(|(_, member)| {
         let pilot = member.pilot.as_ref();
@@ -135,8 +156,27 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     Plan::wait(operation, "RestartPilot", &member.name, waiting)
 }
 
-/// A person holds the roll; every node serves meanwhile.
-pub(super) const CANARY_HELD: &str = "CanaryHeld";
+const CANARY_HELD: &str = "CanaryHeld";
+const RESTART_HELPS: &str = "RestartHelps";
+/// Nodes join and leave a ring of one version only.
+pub(super) const VERSION_SETTLED: &str = "VersionSettled";
+
+/// These wait for a person, and every node serves meanwhile.
+pub(super) const FOR_PEOPLE: [&str; 3] = [CANARY_HELD, RESTART_HELPS, VERSION_SETTLED];
+
+fn restart_helps(member: &Member) -> Block {
+    let name = &member.name;
+    Block {
+        predicate: RESTART_HELPS.into(),
+        step: format!("RecreatePod/{name}"),
+        message: format!(
+            "{name} was made of the newest template and does not bear its annotation {}: another \
+             pod would not either",
+            annotation::CONFIG_HASH
+        ),
+        hint: "find the policy or webhook that changes pods, then delete the pod".to_owned(),
+    }
+}
 
 fn canary_held(current: u32) -> Block {
     Block {

@@ -396,6 +396,60 @@ fn on_delete_leaves_running_nodes_alone() {
 }
 
 #[test]
+fn on_delete_mixes_no_versions_by_growing_or_shrinking() {
+    let plan = |wanted: u32, older: bool| {
+        planned(&[("a", wanted)], &[("a", 2)], |d, o| {
+            d.strategy.on_delete = true;
+            d.version = "5.0.7".into();
+            for ordinal in 0..2 {
+                pilot(o, 0, ordinal).spec.version = Some("5.0.7".into());
+            }
+            if older {
+                pilot(o, 0, 1).spec.version = Some("5.0.6".into());
+            }
+        })
+    };
+    assert_eq!(plan(3, false).step, Some(Step::Raise { pool: "a".into(), to: 3 }));
+    assert_eq!(plan(1, false).step, Some(Step::Decommission { pilot: "ex-demo-a-1".into() }));
+    for wanted in [3, 1] {
+        let held = plan(wanted, true);
+        assert_eq!((held.step, &*held.blocked[0].predicate), (None, "VersionSettled"));
+        assert!(held.blocked[0].message.contains("ex-demo-a-1 is of 5.0.6"), "{:?}", held.blocked);
+    }
+    assert_eq!(plan(2, true), Plan::default(), "nothing is wanted but what a person does");
+}
+
+#[test]
+fn a_restart_that_changed_nothing_is_not_repeated_and_said() {
+    let planned = |template: Option<&str>, change: fn(&mut Observed)| {
+        planned(&[("a", 2)], &[("a", 2)], |_, o| {
+            let pod = pod(o, 0, 1);
+            pod.hash = String::new();
+            pod.template = template.map(str::to_owned);
+            change(o);
+        })
+    };
+    let restart = Some(Step::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() });
+    assert_eq!(planned(None, |_| ()).step, restart, "nobody knows of what it was made");
+    assert_eq!(planned(Some("old"), |_| ()).step, restart);
+    for template in ["new", ""] {
+        let held = planned(Some(template), |_| ());
+        assert_eq!((held.step, &*held.blocked[0].predicate), (None, "RestartHelps"));
+        let broken = planned(Some(template), |o| {
+            let pod = pod(o, 0, 1);
+            pod.ready = false;
+            pod.trouble = Some(Trouble { reason: "ImagePullFailed", ..Trouble::default() });
+        });
+        assert_eq!(broken.step, None, "nor is a broken pod replaced again and again");
+    }
+    let others = planned(Some("new"), |o| pod(o, 0, 0).hash = "old".into());
+    let restart = Some(Step::Restart { pilot: "ex-demo-a-0".into(), pod: "pod-0".into() });
+    assert_eq!(others.step, restart, "it holds no other up");
+    let told = planned(Some("new"), |o| pilot(o, 0, 1).running_hash = Some("old".into()));
+    assert!(told.step.is_some(), "a new configuration reaches it");
+}
+
+#[test]
 fn a_blocker_of_its_own_pilot_holds_a_restart_until_a_person_skips_it() {
     let blocked = |o: &mut Observed| {
         pod(o, 0, 0).hash = "old".into();

@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     super::{
         context::{self, Context},
-        desired::Settings,
+        desired::{self, Settings},
         events::Events,
         heard::Heard,
         metrics::Metrics,
@@ -49,6 +49,8 @@ pub(super) struct Harness {
     pub(super) image: &'static str,
     /// An image that no registry has.
     pub(super) unpulled: &'static str,
+    /// A policy takes our annotations from pods.
+    pub(super) strips: bool,
     /// As releases before 0.3 did.
     pub(super) owner_references: bool,
 }
@@ -83,17 +85,27 @@ impl Harness {
             rejects: "64Mi",
             image: "navigator:1",
             unpulled: "navigator:none",
+            strips: false,
             owner_references: false,
         }
     }
 
     /// Another one that stands where this one does.
     pub(super) fn copy(&self) -> Self {
-        let Self { api, drains_end, pods_start, rejects, image, unpulled, owner_references } = self;
+        let Self {
+            api,
+            drains_end,
+            pods_start,
+            rejects,
+            image,
+            unpulled,
+            strips,
+            owner_references,
+        } = self;
         let (drains_end, pods_start) = (*drains_end, *pods_start);
-        let owner_references = *owner_references;
+        let (strips, owner_references) = (*strips, *owner_references);
         let api = api.copy();
-        Self { api, drains_end, pods_start, rejects, image, unpulled, owner_references }
+        Self { api, drains_end, pods_start, rejects, image, unpulled, strips, owner_references }
     }
 
     pub(super) fn object(&self, plural: &str, name: &str) -> Value {
@@ -302,6 +314,19 @@ impl Harness {
                 "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
                 "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
             }]);
+            if self.strips {
+                let revision = desired::hash(&set["spec"]["template"]);
+                let meta = body["metadata"].as_object_mut().unwrap();
+                meta.remove("annotations");
+                meta["labels"]["controller-revision-hash"] = json!(revision);
+                let name = set["metadata"]["name"].as_str().unwrap();
+                server.edit(&id("statefulsets", name), |set| {
+                    set["status"] = json!({
+                        "replicas": 0, "updateRevision": revision,
+                        "observedGeneration": set["metadata"]["generation"],
+                    });
+                });
+            }
             server.add(&pod, body);
         }
         if self.pods_start {

@@ -39,6 +39,26 @@ async fn one_refused_object_is_told_and_holds_no_other_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_a_policy_changes_on_their_way_are_not_restarted_without_end() {
+    let mut harness = Harness::new(2);
+    harness.strips = true;
+    for _ in 0..60 {
+        harness.reconcile().await;
+        harness.kubelet();
+    }
+    let deleted = |harness: &Harness| {
+        let server = harness.api.server();
+        server.writes.iter().filter(|write| write.starts_with("DELETE pods/")).count()
+    };
+    assert!(deleted(&harness) <= 2, "{} restarts", deleted(&harness));
+    assert_eq!(harness.replicas(), 2, "it holds no growth up");
+    let ready = harness.condition("Ready");
+    assert_eq!(ready["reason"], "PredicateBlocked");
+    assert!(ready["message"].as_str().unwrap().starts_with("RestartHelps: "), "{ready}");
+    assert_eq!(harness.condition("Drainable")["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_step_is_told() {
     let harness = Harness::new(2);
     harness.settle().await;
