@@ -95,6 +95,37 @@ fn nodes(count: u32) -> String {
     format!("{count} {}", if count == 1 { "node" } else { "nodes" })
 }
 
+/// Conditions whose loss is told, the events of their loss and their return.
+const TURNS: [(&str, &str, &str); 2] =
+    [("Available", "AvailabilityLost", "Available"), ("Ready", "ReadyLost", "Ready")];
+
+/// Reasons for which a cluster is not ready because a person wants it so.
+const AS_ASKED: [&str; 4] = ["ClusterPaused", "ClusterStopped", "ConfigureInProgress", "Deleting"];
+
+/// What was lost without anybody's doing, and what is back. An operation and a stall have events of
+/// their own.
+fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Notice> {
+    let operation = after.operation.as_ref().map(|operation| operation.type_.as_str());
+    let stops = operation == Some("Stop") || after.phase.as_deref() == Some("Stopped");
+    let stalled = condition(&after.conditions, "Stalled").is_some();
+    let told = |type_: &str, reason: &str| {
+        stops || type_ == "Ready" && (operation.is_some() || stalled || AS_ASKED.contains(&reason))
+    };
+    let turn = |(type_, lost, back): (&str, &'static str, &'static str)| {
+        let (was, is) =
+            (condition(&before.conditions, type_)?, condition(&after.conditions, type_)?);
+        match (was.status.as_str(), is.status.as_str()) {
+            ("True", "True") => None,
+            (_, "True") => Some(Notice::normal(back, is.message.clone())),
+            ("True", _) if !told(type_, &is.reason) => {
+                Some(Notice::warning(lost, format!("{}: {}", is.reason, is.message)))
+            }
+            _ => None,
+        }
+    };
+    TURNS.into_iter().filter_map(turn).collect()
+}
+
 /// What changed in a status.
 pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Plan) -> Vec<Notice> {
     let mut notices = Vec::new();
@@ -128,6 +159,7 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
     {
         notices.push(Notice::warning("PilotUpdateFailed", message));
     }
+    notices.extend(turns(before, after));
     let was = said(before, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
     let is = said(after, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
     for (reason, note) in [
@@ -147,4 +179,73 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
         notices.push(Notice::warning("PredicateBlocked", note));
     }
     notices
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::controller::{
+        observe::Observed,
+        plan::plan,
+        status::status,
+        testing::sample::{desired, observed},
+    };
+
+    /// What is told of a cluster of three that is as it should be, and then looks like this.
+    fn told(changes: &[fn(&mut Desired, &mut Observed)]) -> Vec<String> {
+        let (mut desired, now) = (desired(&[("a", 3)], "new"), Timestamp::UNIX_EPOCH);
+        let mut look = |change: fn(&mut Desired, &mut Observed)| {
+            let mut observed = observed(&[("a", 3)], "new");
+            change(&mut desired, &mut observed);
+            let planned = plan(&desired, &observed);
+            let after = status(&desired, &observed, &planned, now);
+            let notices = of_status(&desired.status, &after, &planned);
+            desired.status = after;
+            notices
+        };
+        look(|_, _| ());
+        let mut texts = Vec::new();
+        for change in changes {
+            texts.extend(look(*change).into_iter().map(|notice| {
+                let kind = if notice.warning { "Warning" } else { "Normal" };
+                format!("{kind} {} {}", notice.reason, notice.note)
+            }));
+        }
+        texts
+    }
+
+    fn down(observed: &mut Observed, nodes: u32) {
+        for (_, member) in observed.pools[0].members.range_mut(..nodes) {
+            member.pod.as_mut().unwrap().ready = false;
+        }
+    }
+
+    #[test]
+    fn an_outage_leaves_a_warning_and_its_end_an_event() {
+        let outage = told(&[|_, o| down(o, 1), |_, o| down(o, 3), |_, _| ()]);
+        assert_eq!(
+            outage,
+            [
+                "Warning ReadyLost NodesNotReady: ex-demo-a-0 is starting",
+                "Warning AvailabilityLost NodesNotReady: 0 of 3 nodes serve",
+                "Normal Available 3 of 3 nodes serve",
+                "Normal Ready 3 of 3 nodes serve",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_person_asked_for_is_no_loss() {
+        let outdated: fn(&mut Desired, &mut Observed) = |_, o| {
+            let member = o.pools[0].members.get_mut(&1).unwrap();
+            member.pod.as_mut().unwrap().hash = "old".into();
+        };
+        let rolled = told(&[outdated, |_, _| ()]);
+        assert!(!rolled.iter().any(|text| text.contains("Lost")), "{rolled:?}");
+        assert!(rolled.contains(&"Normal Ready 3 of 3 nodes serve".to_owned()), "{rolled:?}");
+        let stopped = told(&[|d, _| d.stopped = true, |_, o| down(o, 3)]);
+        assert!(!stopped.iter().any(|text| text.contains("Lost")), "{stopped:?}");
+    }
 }

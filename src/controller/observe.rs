@@ -31,6 +31,9 @@ use crate::api::{
 /// Says on a Pilot that `spec.phase` was written by us, not by a person.
 pub(crate) const PHASE_OWNER: &str = "navigator.jetstack.io/phase-owner";
 
+/// Reason of the condition Ready that we write on a Pilot whose pilot is not heard.
+pub(crate) const SILENT: &str = "PilotSilent";
+
 /// The objects of one cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
@@ -232,6 +235,16 @@ impl Member {
             PilotIntent::Fenced | PilotIntent::Stopped | PilotIntent::Decommissioned
         );
         (acts && !pilot.phase_ours).then_some(intent)
+    }
+
+    /// Is it only that its pilot is not heard? The kubelet hears it, and finds the database ready.
+    pub(crate) fn unheard(&self) -> bool {
+        let ready = self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating);
+        let silent = |pilot: &PilotFacts| {
+            let marked = pilot.not_ready.as_ref().is_some_and(|why| why.starts_with(SILENT));
+            pilot.hearing.is_over() || marked
+        };
+        ready && self.pilot.as_ref().is_some_and(silent)
     }
 
     /// Does its pilot say of this very pod that its database cannot be run?

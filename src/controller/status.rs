@@ -45,6 +45,8 @@ struct Facts<'a> {
     /// A node that serves has no room left, and which.
     full: Option<String>,
     stalled: Option<Stalled>,
+    /// No node is known to serve, and the pilots of some that may are not heard.
+    unheard: bool,
     /// What speaks against the eviction of a node.
     hold: Option<DrainHold>,
     now: Timestamp,
@@ -71,8 +73,20 @@ pub(crate) fn status(
     let full = full(observed);
     let hold = drain_hold(desired, observed, plan);
     let health_of = health.clone();
-    let facts =
-        Facts { desired, plan, counts, pilots, health: health_of, full, stalled, hold, now };
+    let unheard =
+        counts.serving == 0 && observed.pools.iter().flat_map(existing).any(Member::unheard);
+    let facts = Facts {
+        desired,
+        plan,
+        counts,
+        pilots,
+        health: health_of,
+        full,
+        stalled,
+        unheard,
+        hold,
+        now,
+    };
     let conditions = conditions::conditions(&facts);
     let versions = versions(observed);
     ClusterStatus {
@@ -212,7 +226,7 @@ fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
 }
 
 /// The worst of what serving nodes see; Yellow at best while a wanted node does not serve or has
-/// no room left.
+/// no room left. Unknown while pilots alone are silent.
 fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Health> {
     let members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
     let seen = members.filter_map(|member| member.pilot.as_ref()?.health.clone());
@@ -223,7 +237,8 @@ fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Heal
     };
     let worst = seen.max_by_key(rank);
     if worst.is_none() && counts.serving == 0 && initialized(desired) && !desired.stopped {
-        return Some(Health::Red);
+        let unheard = observed.pools.iter().flat_map(existing).any(Member::unheard);
+        return (!unheard).then_some(Health::Red);
     }
     worst.map(|health| match health {
         Health::Green if counts.serving < counts.wanted || full(observed).is_some() => {

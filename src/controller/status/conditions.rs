@@ -10,7 +10,11 @@ use k8s_openapi::{
 use super::{Facts, initialized};
 use crate::{
     api::v1beta1::Health,
-    controller::{desired::Desired, observe::condition, plan::Next},
+    controller::{
+        desired::Desired,
+        observe::{SILENT, condition},
+        plan::Next,
+    },
 };
 
 /// Longest message of a condition.
@@ -126,6 +130,10 @@ fn ready(facts: &Facts<'_>) -> Finding {
 fn available(facts: &Facts<'_>) -> Finding {
     let counts = facts.counts;
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
+    if facts.unheard {
+        let message = format!("{message} for sure: their pilots are not heard, and pods are ready");
+        return finding("Unknown", SILENT, message);
+    }
     if counts.serving == 0 {
         return finding("False", "NodesNotReady", message);
     }

@@ -223,6 +223,29 @@ fn a_cluster_that_serves_no_data_or_takes_no_writes_is_not_ready() {
 }
 
 #[test]
+fn health_is_unknown_and_not_red_while_pilots_alone_are_silent() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 0);
+    let silent = |pods_ready: bool| {
+        let mut observed = observed(&[("a", 2)], "new");
+        for member in observed.pools[0].members.values_mut() {
+            member.pod.as_mut().unwrap().ready = pods_ready;
+            let pilot = member.pilot.as_mut().unwrap();
+            pilot.ready = false;
+            pilot.not_ready = Some("PilotSilent: no heartbeat".into());
+        }
+        observed
+    };
+    let unheard = reconcile_status(&mut cluster, &silent(true), 60);
+    assert_eq!(unheard.health, None);
+    assert_eq!(reason(&unheard, "Available"), "Unknown/PilotSilent");
+    assert_eq!(reason(&unheard, "Ready").split('/').next(), Some("False"));
+    let down = reconcile_status(&mut cluster, &silent(false), 120);
+    assert_eq!(down.health, Some(Health::Red));
+    assert_eq!(reason(&down, "Available"), "False/NodesNotReady");
+}
+
+#[test]
 fn a_database_that_lets_everybody_in_says_so_and_is_ready_all_the_same() {
     let mut cluster = desired(&[("a", 2)], "new");
     let found = observed(&[("a", 2)], "new");
