@@ -41,6 +41,9 @@ pub mod annotation {
     pub const DELETE_STORE: &str = "navigator.jetstack.io/delete-store";
     /// Identity of our store, on every object that we own.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
+    /// On a Pilot: uid of the claim that was there when it was made, or empty. What lies on that may
+    /// be older than the Pilot.
+    pub const EARLIER_CLAIM: &str = "navigator.jetstack.io/earlier-claim";
     /// On a cluster's PodDisruptionBudget: the rule and the node that hold every eviction off.
     pub const DRAINABLE_WHY: &str = "navigator.jetstack.io/drainable-why";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";

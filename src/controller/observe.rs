@@ -137,7 +137,8 @@ pub(crate) struct PilotFacts {
     pub(crate) idle: bool,
     /// The host passed the pilot's checks, which include whose data lie on the volume.
     pub(crate) checked: bool,
-    pub(crate) created: Option<Timestamp>,
+    /// Uid of the claim that was there before the Pilot, empty for none; `None` where nobody noted it.
+    pub(crate) earlier_claim: Option<String>,
     pub(crate) decommissioned: bool,
     pub(crate) stopped: bool,
     pub(crate) irreversible: bool,
@@ -172,7 +173,6 @@ pub(crate) struct ClaimFacts {
     pub(crate) resource_version: String,
     pub(crate) terminating: bool,
     pub(crate) capacity: Option<String>,
-    pub(crate) created: Option<Timestamp>,
     /// There is a volume behind it that stays, and what a node wrote may lie on it.
     pub(crate) holds_data: bool,
 }
@@ -294,10 +294,13 @@ impl Member {
     }
 
     /// Does what may lie on the volume come from the time of this Pilot? An older one may hold what
-    /// an earlier node of this name wrote.
+    /// an earlier node of this name wrote. Clocks do not tell: the two lie on servers of their own.
     pub(crate) fn is_first_life(&self) -> bool {
-        let born = self.pilot.as_ref().and_then(|pilot| pilot.created);
-        self.claim.as_ref().is_none_or(|claim| !claim.holds_data || claim.created >= born)
+        let Some(claim) = self.claim.as_ref().filter(|claim| claim.holds_data) else { return true };
+        let noted = |pilot: &PilotFacts| {
+            pilot.earlier_claim.as_ref().is_some_and(|earlier| *earlier != claim.uid)
+        };
+        self.pilot.as_ref().is_none_or(noted)
     }
 
     /// The database was started here and never came so far as to answer, and does not run now.
@@ -690,7 +693,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         answered: answered(status, reports),
         idle: status.phase.is_some() && status.process.is_none(),
         checked: is("PreflightPassed"),
-        created: pilot.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        earlier_claim: annotations.and_then(|all| all.get(annotation::EARLIER_CLAIM)).cloned(),
         decommissioned: is("Decommissioned"),
         stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
         irreversible: decommission.is_some_and(|progress| progress.irreversible),
@@ -751,7 +754,6 @@ fn claim_facts(claim: &PersistentVolumeClaim) -> ClaimFacts {
         resource_version: claim.metadata.resource_version.clone().unwrap_or_default(),
         terminating,
         capacity: capacity.and_then(|c| c.get("storage")).map(|quantity| quantity.0.clone()),
-        created: claim.metadata.creation_timestamp.as_ref().map(|time| time.0),
         holds_data: bound && !terminating,
     }
 }

@@ -482,6 +482,43 @@ async fn a_node_that_cannot_start_goes_when_it_is_taken_back_and_its_claim_stays
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clock_that_is_ahead_makes_no_new_volume_an_old_one() {
+    for claims_of in ["2025-01-01T00:00:00Z", "2027-01-01T00:00:00Z"] {
+        let harness = Harness::new(1);
+        harness.settle().await;
+        harness.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["nodePools"].as_array_mut().unwrap().push(json!({
+                "name": "b", "replicas": 1, "persistence": {"size": "1Gi"}, "jvm": {"heap": "64Mi"},
+            }));
+        });
+        harness.settle().await;
+        harness.api.server().edit(
+            &id("persistentvolumeclaims", "example-data-ex-shop-b-0"),
+            |claim| {
+                claim["metadata"]["creationTimestamp"] = json!(claims_of);
+            },
+        );
+        harness.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["nodePools"].as_array_mut().unwrap().pop();
+        });
+        harness.settle().await;
+        assert!(harness.object("pilots", "ex-shop-b-0").is_null(), "{claims_of}");
+    }
+    // A node that founds a cluster on a volume that was kept: that may hold data, whatever the time.
+    let mut harness = Harness::new(1);
+    harness.settle().await;
+    harness.make_again();
+    harness.pods_start = false;
+    harness.reconcile().await;
+    harness.reconcile().await;
+    harness.reconcile().await;
+    let claim = harness.object("persistentvolumeclaims", "example-data-ex-shop-a-0");
+    let pilot = harness.object("pilots", "ex-shop-a-0");
+    let noted = &pilot["metadata"]["annotations"][annotation::EARLIER_CLAIM];
+    assert_eq!(*noted, claim["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
     let mut harness = Harness::new(3);
     harness.settle().await;

@@ -1,12 +1,13 @@
 //! The Pilot of a node: made, adopted, and brought up to date where that restarts nothing.
 
-use kube::api::{DynamicObject, PostParams};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{ApiResource, DynamicObject, PostParams};
 use serde_json::json;
 use tracing::info;
 
 use super::{adopt, not_terminating};
 use crate::{
-    api::names,
+    api::names::{self, annotation},
     controller::{
         context::{Context, Error, MANAGER},
         desired::{Desired, Pool},
@@ -62,7 +63,14 @@ async fn create_pilot(
 ) -> Result<(), Error> {
     not_terminating(ctx, desired).await?;
     let resource = pilot_resource();
-    let body = pilot_body(desired, pool, name, ordinal, &ctx.settings);
+    let mut body = pilot_body(desired, pool, name, ordinal, &ctx.settings);
+    // Asked of the server: were an older volume taken for a new one, its data could be given up.
+    let claim = format!("{}-{name}", desired.database.names.data_volume);
+    let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
+    let found = ctx.read(&claims, &desired.namespace).get_opt(&claim).await;
+    let found = found.map_err(|error| Error::request("get", &claims.kind, &claim, error))?;
+    let earlier = found.and_then(|claim| claim.metadata.uid).unwrap_or_default();
+    body["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!(earlier);
     let object: DynamicObject =
         serde_json::from_value(body.clone()).expect("a Pilot has metadata and string keys");
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
-
 use super::*;
 use crate::controller::{
     heard::Hearing,
@@ -175,7 +173,7 @@ fn a_node_that_cannot_start_and_never_served_is_given_up_when_nobody_wants_it() 
     let remove = Some(Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
     assert_eq!(with_a_node_that_never_served(|_, _| ()).step, remove);
     // What lies on an older volume is known to a pilot that could read it.
-    let older = |o: &mut Observed| pilot(o, 0, 1).created = Some(Timestamp::UNIX_EPOCH);
+    let older = |o: &mut Observed| pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
     assert_eq!(with_a_node_that_never_served(|_, o| older(o)).step, remove);
     let gone = |d: &mut Desired| d.pools = desired(&[("b", 1)], "new").pools;
     assert_eq!(with_a_node_that_never_served(|d, _| gone(d)).step, remove, "with its pool");
@@ -201,7 +199,7 @@ fn a_node_that_may_have_joined_is_never_given_up() {
         assert!(way_out || plan.blocked[0].hint.contains("back to Running"), "{why}");
     }
     let unread = with_a_node_that_never_served(|_, o| {
-        pilot(o, 0, 1).created = Some(Timestamp::UNIX_EPOCH);
+        pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
         pilot(o, 0, 1).checked = false;
     });
     assert_eq!(unread.step, None, "its volume is older, and its pilot could not read it");
@@ -213,9 +211,16 @@ fn a_node_on_a_volume_that_is_older_than_its_pilot_is_no_empty_one() {
         *pod(o, 0, 1) = PodFacts::default();
         let pilot = pilot(o, 0, 1);
         (pilot.ready, pilot.identity, pilot.answered) = (false, false, false);
-        pilot.created = Some(Timestamp::UNIX_EPOCH);
+        pilot.earlier_claim = Some("claim-1".into());
     });
     assert_eq!(plan.step, None, "the cluster was made again, and the pod has not started yet");
+    let plan = planned(&[("a", 1)], &[("a", 2)], |_, o| {
+        *pod(o, 0, 1) = PodFacts::default();
+        let pilot = pilot(o, 0, 1);
+        (pilot.ready, pilot.identity, pilot.answered) = (false, false, false);
+        (pilot.checked, pilot.earlier_claim) = (false, None);
+    });
+    assert_eq!(plan.step, None, "nobody noted what was there");
 }
 
 #[test]

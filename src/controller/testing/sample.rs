@@ -91,6 +91,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
                 ..PilotSpec::default()
             },
             keeps_data: true,
+            earlier_claim: Some(String::new()),
             owned: true,
             ready: true,
             identity: true,

@@ -7,7 +7,7 @@ mod drains;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub(crate) use self::drains::Budgets;
@@ -35,8 +35,6 @@ pub(crate) struct Simulation {
     pub(crate) observed: Observed,
     rng: StdRng,
     uids: u64,
-    /// Passes with every reconcile.
-    now: Timestamp,
     /// Nodes that joined and did not leave: their volumes hold what others may lack.
     joined: BTreeSet<String>,
     /// Evictions, where somebody drains machines.
@@ -53,7 +51,6 @@ impl Simulation {
             observed: Observed::default(),
             rng,
             uids: 0,
-            now: Timestamp::UNIX_EPOCH,
             joined: BTreeSet::new(),
             drains: None,
             log: vec![format!("seed {seed}")],
@@ -70,7 +67,6 @@ impl Simulation {
 
     /// The controller reconciles once.
     pub(crate) fn reconcile(&mut self) -> Plan {
-        self.now += SignedDuration::from_secs(1);
         self.ensure();
         let planned = plan(&self.desired, &self.observed);
         self.write_budgets(&planned);
@@ -118,7 +114,7 @@ impl Simulation {
                 pool.set = Some(Set { replicas: pool.initial(), ..Set::default() });
             }
             for ordinal in 0..pool.replicas() {
-                ensure_pilot(pool, wanted, ordinal, self.now);
+                ensure_pilot(pool, wanted, ordinal);
             }
         }
     }
@@ -226,7 +222,7 @@ impl Simulation {
                 pool.set.as_mut().unwrap().replicas = *to;
                 if let Some(wanted) = wanted.iter().find(|wanted| wanted.name == pool.name) {
                     for ordinal in from..*to {
-                        ensure_pilot(pool, wanted, ordinal, self.now);
+                        ensure_pilot(pool, wanted, ordinal);
                     }
                 }
             }
@@ -321,7 +317,7 @@ impl Simulation {
             self.desired.pools.iter().map(|p| (p.name.clone(), p.pod_hash.clone())).collect();
         let image = self.desired.pilot_image.reference.clone();
         let quorum = self.has_quorum();
-        let Self { observed, rng, uids, joined, now, .. } = self;
+        let Self { observed, rng, uids, joined, .. } = self;
         for pool in &mut observed.pools {
             let replicas = pool.replicas();
             for ordinal in 0..replicas {
@@ -345,7 +341,6 @@ impl Simulation {
                         name: format!("example-data-{}", member.name),
                         uid: uids.to_string(),
                         holds_data: true,
-                        created: Some(*now),
                         ..ClaimFacts::default()
                     });
                 }
@@ -548,14 +543,15 @@ fn is_master(member: &str) -> bool {
     member.starts_with("ex-demo-m")
 }
 
-fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32, now: Timestamp) {
+fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32) {
     let name = names::pilot(&pool.set_name, ordinal);
     let member =
         pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() });
     let absent = member.pod.is_none();
+    let earlier = member.claim.as_ref().map(|claim| claim.uid.clone()).unwrap_or_default();
     let pilot = member.pilot.get_or_insert_with(|| PilotFacts {
         owned: true,
-        created: Some(now),
+        earlier_claim: Some(earlier),
         spec: wanted.pilot.clone(),
         eligible: wanted.eligible,
         keeps_data: true,
