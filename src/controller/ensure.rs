@@ -24,7 +24,7 @@ use super::{
     events::Notice,
     observe::{Observed, foreign, former, other_store, owned},
     resources::{Prepared, Resource, resources},
-    write::{change, delete, exactly},
+    write::{change, create, delete, disown, exactly},
 };
 use crate::api::{names::annotation, quantity};
 
@@ -101,7 +101,14 @@ async fn ensure_set(
         if current(set, &json!(known)) {
             return Ok(());
         }
-        return change(ctx, desired, set, known.metadata.resource_version.clone()).await;
+        let annotations = known.metadata.annotations.as_ref();
+        let finished = annotations.is_some_and(|all| all.contains_key(annotation::CONFIG_HASH));
+        let mut version = known.metadata.resource_version.clone();
+        if !finished {
+            // Whoever made it did not come so far.
+            version = disown(ctx, desired, set, &known.metadata).await?.resource_version;
+        }
+        return change(ctx, desired, set, version).await;
     }
     if let Some(found) = unknown(ctx, desired, set).await? {
         // It was built without regard to what is there, so nothing but its labels is right.
@@ -110,11 +117,23 @@ async fn ensure_set(
         return Err(Error::Conflict { kind: set.resource.kind.clone(), name: name.clone() });
     }
     not_terminating(ctx, desired).await?;
-    change(ctx, desired, set, None).await?;
+    let made = create(ctx, desired, set, &unborn(&set.body)).await?;
+    change(ctx, desired, set, made.resource_version).await?;
     info!(namespace = desired.namespace, name, "Created node pool");
     let notice = Notice::normal("CreateNodePool", format!("made StatefulSet {name}"));
     ctx.events.publish(desired, &notice).await;
     Ok(())
+}
+
+/// A StatefulSet as it is created: without pods, and not yet what was built. Were it made by an apply,
+/// one of a former leader that the server carries out late would set it to the size it was born with.
+fn unborn(body: &Value) -> Value {
+    let mut body = body.clone();
+    body["spec"]["replicas"] = json!(0);
+    if let Some(annotations) = body["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(annotation::CONFIG_HASH);
+    }
+    body
 }
 
 /// What an earlier cluster of this name left is taken over, and written as this one wants it. Not

@@ -106,8 +106,8 @@ fn check_objects(harness: &Harness) {
         .iter()
         .filter(|write| write.starts_with("POST") || write.contains("PATCH statefulsets"))
         .collect();
-    // The StatefulSet is made empty and grows twice; each Pilot is made once.
-    assert_eq!(creations.len(), 3 + 2, "{creations:#?}");
+    // The StatefulSet is made empty, in three writes, and grows twice; each Pilot is made once.
+    assert_eq!(creations.len(), 3 + 2 + 2, "{creations:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,6 +182,26 @@ async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
     assert!(clean.object("exampleclusters", "shop").is_null(), "the cluster is let go");
     let claims = clean.api.server().of("persistentvolumeclaims").count();
     assert_eq!(claims, 0, "its claim goes with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_a_former_leader_that_comes_late_resizes_nothing() {
+    let clean = Harness::new(2);
+    clean.settle().await;
+    let writes = clean.api.server().writes.clone();
+    let of_set = |number: &usize| writes[*number].contains(" statefulsets/");
+    let numbers: Vec<usize> = (0..writes.len()).filter(of_set).collect();
+    assert!(numbers.len() > 2, "{writes:#?}");
+    for number in numbers {
+        let harness = Harness::new(2);
+        harness.api.server().fault = Some((number, Fault::CrashBefore));
+        harness.settle().await;
+        let (before, pods) = (harness.replicas(), harness.pods());
+        assert_eq!(before, 2);
+        harness.api.server().carry_out_late();
+        harness.kubelet();
+        assert_eq!((harness.replicas(), harness.pods()), (before, pods), "{}", writes[number]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,9 @@
 //! cache ends in a conflict, never in a change undone.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -31,6 +33,43 @@ pub(crate) async fn change(
         .await
         .map_err(|error| Error::request("apply", &resource.kind, name, error))?;
     Ok(())
+}
+
+/// Makes an object that is not there, and leaves it to [`change`] to finish it: it has no hash yet. A
+/// request that is carried out late meets the object, and changes nothing.
+pub(crate) async fn create(
+    ctx: &Context,
+    desired: &Desired,
+    object: &Prepared,
+    body: &Value,
+) -> Result<ObjectMeta, Error> {
+    let Prepared { resource, name, .. } = object;
+    let body = serde_json::from_value(body.clone()).expect("it has metadata and string keys");
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let made = ctx.write(resource, &desired.namespace)?.create(&params, &body).await;
+    let made: DynamicObject =
+        made.map_err(|error| Error::request("create", &resource.kind, name, error))?;
+    disown(ctx, desired, object, &made.metadata).await
+}
+
+/// Takes from everybody what they own of an object's fields. What is created belongs to its maker in
+/// a way that no later apply gives up: a field that is wanted no more would stay.
+pub(crate) async fn disown(
+    ctx: &Context,
+    desired: &Desired,
+    object: &Prepared,
+    meta: &ObjectMeta,
+) -> Result<ObjectMeta, Error> {
+    let Prepared { resource, name, .. } = object;
+    let ObjectMeta { uid, resource_version, .. } = meta;
+    let patch = json!({"metadata": {
+        "uid": uid, "resourceVersion": resource_version, "managedFields": [{}],
+    }});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let api = ctx.write(resource, &desired.namespace)?;
+    let patched = api.patch(name, &params, &Patch::Merge(&patch)).await;
+    let patched = patched.map_err(|error| Error::request("patch", &resource.kind, name, error))?;
+    Ok(patched.metadata)
 }
 
 /// Merge patch of our own fields, as a compare-and-swap.

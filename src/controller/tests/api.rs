@@ -73,6 +73,8 @@ pub(super) struct Server {
     pub(super) deletes: Vec<Value>,
     /// Writes to these are refused, with this code.
     pub(super) refuses: BTreeMap<Id, u16>,
+    /// The write before which the process died: it may arrive yet.
+    late: Option<(Method, Id, bool, Value)>,
     /// Requests of every kind, events apart.
     pub(super) requests: usize,
     applied: BTreeMap<Id, Value>,
@@ -225,7 +227,11 @@ impl Server {
                 drop(self.write(method, target, apply, body));
                 (Err(refuse(500, "InternalError")), false)
             }
-            Some(Fault::CrashBefore) => (Ok(Value::Null), true),
+            Some(Fault::CrashBefore) => {
+                let id = id(&target.id.0, name);
+                self.late = Some((method.clone(), id, apply, body));
+                (Ok(Value::Null), true)
+            }
             Some(Fault::CrashAfter) => (self.write(method, target, apply, body), true),
         }
     }
@@ -246,6 +252,14 @@ impl Server {
             .filter(|object| object["metadata"]["labels"][label] == wanted)
             .collect();
         Ok(json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
+    }
+
+    /// The write before which the process died is carried out after all.
+    pub(super) fn carry_out_late(&mut self) {
+        let (method, id, apply, body) = self.late.take().unwrap();
+        let collection = method == Method::POST;
+        let target = Target { id, status: false, ephemeral: false, collection };
+        drop(self.write(&method, &target, apply, body));
     }
 
     /// Every object of a kind.
