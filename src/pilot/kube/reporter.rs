@@ -19,7 +19,7 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    api::v1beta1::PilotStatus,
+    api::v1beta1::{Decommission, PilotStatus},
     error::chain,
     pilot::kube::{
         backoff::Backoff,
@@ -212,8 +212,43 @@ fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String
         status.blockers.iter().map(|blocker| blocker.predicate.clone()).collect()
     };
     let own = |field: &str| server.parts.has(field) || wanted.parts.has(field);
-    let figures = changes.keys().all(|key| FIGURES.contains(&key.as_str()) || own(key));
+    let figures = changes.keys().all(|key| match key.as_str() {
+        "conditions" => same_words(server, wanted),
+        "decommission" => same_percent(server, wanted),
+        key => FIGURES.contains(&key) || own(key),
+    });
     figures && rules(server) == rules(wanted)
+}
+
+/// Do the conditions differ in nothing but the figures of their sentences, as bytes that were received?
+/// They move all the time while a node joins or leaves.
+fn same_words(server: &PilotStatus, wanted: &PilotStatus) -> bool {
+    let plain = |status: &PilotStatus| {
+        let mut conditions = status.conditions.clone();
+        for condition in &mut conditions {
+            condition.message.retain(|letter| !letter.is_ascii_digit());
+        }
+        conditions
+    };
+    plain(server) == plain(wanted)
+}
+
+/// Is a departure as far as before, by the hundredth?
+fn same_percent(server: &PilotStatus, wanted: &PilotStatus) -> bool {
+    let (Some(before), Some(after)) = (&server.decommission, &wanted.decommission) else {
+        return false;
+    };
+    let plain = |progress: &Decommission| Decommission {
+        bytes_left: None,
+        shards_left: None,
+        documents_left: None,
+        message: progress
+            .message
+            .as_ref()
+            .map(|text| text.replace(|c: char| c.is_ascii_digit(), "")),
+        ..progress.clone()
+    };
+    plain(before) == plain(after)
 }
 
 /// What must be merged into `server` to make it `wanted`. The heartbeat's time is left alone.
@@ -258,6 +293,7 @@ mod tests {
     use bytes::Bytes;
     use http::{Request, Response};
     use http_body_util::{BodyExt, Full};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
     use kube::{Client, client::Body};
 
     use super::*;
@@ -356,6 +392,40 @@ mod tests {
         for rules in [&[][..], &["StreamsIdle"], &["PeersUp", "StreamsIdle"]] {
             assert!(!waits(&before, &status(rules, 2)), "{rules:?}");
         }
+    }
+
+    #[test]
+    fn figures_in_sentences_wait_and_words_and_percents_do_not() {
+        let status = |message: &str, percent| {
+            let condition = Condition {
+                type_: "Ready".into(),
+                status: "False".into(),
+                reason: "Joining".into(),
+                message: message.into(),
+                observed_generation: None,
+                last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            };
+            let decommission = Decommission {
+                percent: Some(percent),
+                bytes_left: Some(i64::try_from(message.len()).unwrap()),
+                ..Decommission::default()
+            };
+            PilotStatus {
+                conditions: vec![condition],
+                decommission: Some(decommission),
+                ..PilotStatus::default()
+            }
+        };
+        let waits = |wanted: &PilotStatus| {
+            let server = status("joins the ring, received 9 bytes", 40);
+            only_figures(&server, wanted, &patch(&server, wanted))
+        };
+        assert!(waits(&status("joins the ring, received 1234 bytes", 40)));
+        assert!(!waits(&status("joins the ring, received 1234 bytes", 41)));
+        assert!(!waits(&status("serves clients", 40)));
+        let mut ready = status("joins the ring, received 9 bytes", 40);
+        ready.conditions[0].status = "True".into();
+        assert!(!waits(&ready));
     }
 
     #[test]
