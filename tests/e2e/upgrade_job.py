@@ -83,12 +83,18 @@ def all_own(wanted):
     return check
 
 
+def one_budget(name):
+    """For wait(): is this the only budget? Under two, Kubernetes evicts no pod."""
+    return lambda: KEPT.names("pdb") == [name] or str(KEPT.names("pdb"))
+
+
 def go_back(manifest):
     """As docs/releases.md says."""
     controller = ("deployment", "-n", "navigator", "navigator-controller")
     flag = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--owner-references"}]
     kubectl("patch", *controller, "--type", "json", "-p", json.dumps(flag))
     KEPT.wait("every object names its owner", all_own(True), 180)
+    KEPT.wait("the budget is that of the pool", one_budget(KEPT.set), 60)
     with away("the server is replaced"):
         kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
         is_installed()
@@ -99,6 +105,7 @@ def go_back(manifest):
     kubectl("delete", *seeds)
     KEPT.wait("the Service again", lambda: (get(*seeds) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid or "it is gone", 120)
     claim("the older controller has nothing against them", not KEPT.told("Stalled"), KEPT.told("Stalled"))
+    KEPT.wait("there is one budget", one_budget(KEPT.set), 60)
 
 
 def stored():
@@ -156,6 +163,7 @@ def job():
         claim("every pilot is current", pilots_are("True", "PilotsCurrent").endswith(second))
     with step("nothing else has changed"):
         KEPT.wait("no object has the cluster as its owner", all_own(False), 120)
+        KEPT.wait("the budget is that of the cluster", one_budget(f"cass-{KEPT.name}"), 60)
         claim("what the older server stored is there as it was", len(objects) == 2 and stored() == objects, (objects, stored()))
         claim("the process runs another file", program() != file, file)
         pod = KEPT.pod()
@@ -180,6 +188,7 @@ def job():
         with away("the server is replaced"):
             install()
             KEPT.wait("no object has the cluster as its owner", all_own(False), 180)
+            KEPT.wait("the budget is that of the cluster", one_budget(f"cass-{KEPT.name}"), 60)
             pilots_are("True", "PilotsCurrent")
         claim("database, pod and container are as before", [what_stays()[part] for part in ("database", "pod", "restarts")] ==
               [before[part] for part in ("database", "pod", "restarts")], (before, what_stays()))
