@@ -2,6 +2,7 @@
 
 A minute each by default; DRAIN_SECONDS=300 for longer. Not part of CI: `make e2e-drains`.
 """
+import contextlib
 import json
 import os
 import threading
@@ -28,6 +29,18 @@ def pools(cluster, names, replicas=1):
     return thing
 
 
+def addresses_of(cluster):
+    """Asks for the addresses of the pods that do not end; a busy server is no outage of the database, so then those of before."""
+    known = []
+
+    def ask():
+        with contextlib.suppress(Exception):
+            known[:] = [pod["status"]["podIP"] for pod in cluster.pods()
+                        if pod["status"].get("podIP") and "deletionTimestamp" not in pod["metadata"]]
+        return known
+    return ask
+
+
 class Evictions:
     """Evicts as drains of all machines at once would, and asks of each refusal whether it is explained."""
 
@@ -37,7 +50,7 @@ class Evictions:
         self.accepted, self.refused, self.reasons, self.unexplained = [], 0, set(), []
 
     def evict(self, pod):
-        """Posts an eviction, and returns its code."""
+        """Posts an eviction, and returns the answer: code, headers, body."""
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NS}}
         return request("POST", f"{self.path}/{pod}/eviction", body)
 
@@ -99,11 +112,8 @@ def racks():
         three.ready(nodes=3, deadline=1500)
         one_budget(three, 2)
         three.write(100, copies=3)
-
-    def addresses():
-        return [pod["status"]["podIP"] for pod in three.pods() if pod["status"].get("podIP") and "deletionTimestamp" not in pod["metadata"]]
     with step(f"each of its pods is evicted without pause for {SECONDS} s, while a client writes and reads at QUORUM"):
-        with QuorumClient(addresses, 100) as client:
+        with QuorumClient(addresses_of(three), 100) as client:
             Evictions(three).last(SECONDS)
             three.ready(nodes=3, deadline=600)
         say(f"    {client.done} requests, {client.retried} of them tried again, the slowest took {client.longest:.1f} s")
@@ -121,7 +131,8 @@ class Health(threading.Thread):
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
-        self.cluster, self.seen, self.acknowledged, self.refused = cluster, {}, set(), 0
+        self.addresses = addresses_of(cluster)
+        self.seen, self.acknowledged, self.refused = {}, set(), 0
         self.ends = threading.Event()
 
     def run(self):
@@ -146,13 +157,6 @@ class Health(threading.Thread):
             if written:
                 self.acknowledged.add(number)
             self.ends.wait(1)
-
-    def addresses(self):
-        try:
-            pods = self.cluster.pods()
-        except Exception:  # noqa: BLE001 - a busy server is no outage of the database
-            return []
-        return [pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP") and "deletionTimestamp" not in pod["metadata"]]
 
     def __enter__(self):
         self.start()
@@ -179,8 +183,11 @@ def documents(name, names, replicas):
         claim("the index is made", made[0] == 200, made)
 
         def green():
-            health = ask("GET", "/_cluster/health")[1]
-            return health["status"] == "green" or json.dumps(health)
+            try:
+                health = ask("GET", "/_cluster/health")[1]
+            except OSError as error:
+                return f"it does not answer: {error}"
+            return health.get("status") == "green" or json.dumps(health)
         three.wait("it is green", green, 180)
     with step(f"each of its pods is evicted without pause for {SECONDS} s"):
         with Health(three) as health:
