@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
-    Call, Change, Object, Registry,
+    Call, Change, Object, Registry, meta,
     owners::{Owners, without_views},
 };
 use crate::{
@@ -143,6 +143,7 @@ impl Registry {
             let Merged { object, managed, warnings } =
                 apply.merge(call, self.kind(), part, None, new)?;
             call.warnings.extend(warnings);
+            meta::same_name(meta::text(&object.value, "name"), name)?;
             match self.create_managed(call, object, Some(managed), options).await {
                 Err(error) if error.reason() == "AlreadyExists" && attempt < ATTEMPTS => {
                     attempt += 1;

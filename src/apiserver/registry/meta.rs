@@ -76,6 +76,16 @@ pub(super) fn settle_namespace(hub: &mut Value, kind: &dyn Kind, namespace: &str
     Ok(())
 }
 
+/// An object has the name that was authorized.
+pub(super) fn same_name(given: &str, name: &str) -> Result<()> {
+    if given == name {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({name})"
+    )))
+}
+
 /// A new object: no trace of an earlier life, an identity of its own.
 pub(super) fn begin(hub: &mut Value) {
     let meta = fields(hub);

@@ -291,11 +291,7 @@ impl Registry {
                  provided"
             )));
         }
-        if body_name != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({body_name}) does not match the name on the URL ({name})"
-            )));
-        }
+        meta::same_name(body_name, name)?;
         let uid = meta::text(given, "uid");
         if !uid.is_empty() && uid != current.uid() {
             let why = format!(

@@ -1,7 +1,7 @@
 //! What is not served, and that nothing is called absent before that is known.
 
 use navigator::apiserver::identity::Verdict;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{ALPHA, BETA, Server, pilot, pilots};
 
@@ -95,4 +95,51 @@ async fn a_request_without_a_user_is_not_served() {
     let request = http::Request::get(pilots()).body(axum::body::Body::empty()).unwrap();
     let Ok(response) = tower::ServiceExt::oneshot(server.router.clone(), request).await;
     assert_eq!(response.status(), 401);
+}
+
+/// What a write is about is authorized and recorded by its URL.
+#[tokio::test]
+async fn no_write_reaches_what_its_url_does_not_name() {
+    let server = Server::start().await;
+    let stored = server.pilot("a").await;
+    let one = format!("{}/a", pilots());
+    let (missing, status) = (format!("{}/c", pilots()), format!("{one}/status"));
+    for (what, path, other) in [
+        ("name", ["metadata", "name"].as_slice(), "b"),
+        ("namespace", &["metadata", "namespace"], "other"),
+        ("kind", &["kind"], "LeaderLease"),
+        ("version", &["apiVersion"], "other.example.org/v1"),
+    ] {
+        let set = |mut object: Value| {
+            let field = path.iter().fold(&mut object, |value, name| &mut value[*name]);
+            *field = json!(other);
+            object
+        };
+        let operation =
+            json!([{"op": "add", "path": format!("/{}", path.join("/")), "value": other}]);
+        let json_patch = [("content-type", "application/json-patch+json")];
+        let mut answers = vec![
+            ("update", server.put(&one, &set(stored.clone())).await),
+            ("update of the status", server.put(&status, &set(stored.clone())).await),
+            ("merge patch", server.merge(&one, &set(json!({}))).await),
+            ("merge patch of the status", server.merge(&status, &set(json!({}))).await),
+            ("JSON patch", server.send("PATCH", &one, &json_patch, operation.to_string()).await),
+            ("apply", server.apply(&one, "me", &set(pilot("a"))).await),
+            ("apply that creates", server.apply(&missing, "me", &set(pilot("c"))).await),
+            ("apply of the status", server.apply(&status, "me", &set(pilot("a"))).await),
+        ];
+        // The URL of a create names no object.
+        if what != "name" {
+            answers.push(("create", server.post(&pilots(), &set(pilot("c"))).await));
+        }
+        if what == "kind" {
+            answers.push(("delete", server.delete(&one, &set(json!({}))).await));
+            answers.push(("deletecollection", server.delete(&pilots(), &set(json!({}))).await));
+        }
+        for (verb, answer) in answers {
+            assert_eq!(answer.code, 400, "{verb}, another {what}: {}", answer.text());
+        }
+    }
+    let listed = server.get(&format!("{BETA}/pilots")).await.expect(200);
+    assert_eq!(listed["items"], json!([stored]));
 }
