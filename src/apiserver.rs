@@ -1,6 +1,7 @@
 //! The API server: owns the types' storage, versions, validation and audit trail. Runs no
 //! control logic.
 
+pub mod account;
 pub mod admission;
 pub mod audit;
 pub mod authn;
@@ -23,6 +24,7 @@ pub mod negotiate;
 pub mod operation;
 pub mod options;
 pub mod peer;
+mod pieces;
 mod protobuf;
 pub mod registry;
 pub mod request_info;
@@ -53,6 +55,7 @@ pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
     collectors.extend(admission::webhook::AdmissionMetrics::new().collectors());
     collectors.push(build::collector());
     collectors.push(Box::new(Process::new()));
+    collectors.push(Box::new(account::Figures::default()));
     let mut all = handlers::metrics::catalogue(scheme);
     all.extend(described(&collectors));
     all

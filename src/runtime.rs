@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod build;
 pub mod catalogue;
+pub mod cgroup;
 pub mod deadline;
 pub mod events;
 pub mod leader;

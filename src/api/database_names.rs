@@ -48,4 +48,10 @@ impl DatabaseNames {
     pub fn service_account(&self, cluster: &str) -> String {
         format!("{}-{cluster}", self.prefix)
     }
+
+    /// The LeaderLease of the cluster whose pods run as this ServiceAccount.
+    pub fn lease_of(&self, account: &str) -> Option<String> {
+        let cluster = account.strip_prefix(self.prefix)?.strip_prefix('-')?;
+        Some((self.leader_lease)(cluster))
+    }
 }

@@ -31,6 +31,10 @@ pub struct Names {
     pub selectable: &'static [&'static str],
     pub columns: &'static [Column],
     pub cells: fn(&Value, i64) -> Vec<Value>,
+    /// Bytes of a stored object.
+    pub largest: usize,
+    /// The LeaderLease of the cluster whose pods run as this ServiceAccount.
+    pub lease_of: fn(&str) -> Option<String>,
 }
 
 /// Categories of clusters.
@@ -94,6 +98,8 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         selectable: CLUSTER_FIELDS,
         columns: K::COLUMNS,
         cells: K::cells,
+        largest: usize::MAX,
+        lease_of: |account| K::NAMES.lease_of(account),
     };
 
     fn schema(version: Version, generator: &mut SchemaGenerator) {
@@ -170,6 +176,9 @@ impl Hub for Pilot {
         ],
         columns: printer::PILOT,
         cells: printer::pilot,
+        // A node's intent and report, and their owners: some 4 KiB.
+        largest: 256 * 1024,
+        lease_of: |_| None,
     };
 
     fn schema(version: Version, generator: &mut SchemaGenerator) {
@@ -256,6 +265,9 @@ impl Hub for LeaderLease {
         selectable: &["spec.holderIdentity"],
         columns: printer::LEASE,
         cells: printer::lease,
+        // Who leads, who founded, and the marks of what was decided: some 1 KiB.
+        largest: 16 * 1024,
+        lease_of: |_| None,
     };
 
     fn schema(_version: Version, generator: &mut SchemaGenerator) {

@@ -223,6 +223,16 @@ pub trait Kind: Send + Sync {
     fn validate_update(&self, version: Version, part: Part, new: &Value, old: &Value)
     -> Validation;
 
+    /// Bytes of a stored object. One that is larger already may shrink.
+    fn largest(&self) -> usize {
+        usize::MAX
+    }
+
+    /// The LeaderLease of the cluster of this kind whose pods run as this ServiceAccount.
+    fn lease_of(&self, _account: &str) -> Option<String> {
+        None
+    }
+
     /// Columns of `kubectl get`, the same in every version.
     fn columns(&self) -> &'static [Column];
     /// One cell for each column. `now` is in seconds since the epoch, for ages.

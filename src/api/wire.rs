@@ -1,9 +1,14 @@
 //! Fields of protobuf messages as bytes.
 
 pub fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
-    raw(out, u64::from(number) << 3 | 2);
-    raw(out, value.len() as u64);
+    head(out, number, value.len());
     out.extend_from_slice(value);
+}
+
+/// What stands before a value of so many bytes.
+pub fn head(out: &mut Vec<u8>, number: u32, length: usize) {
+    raw(out, u64::from(number) << 3 | 2);
+    raw(out, length as u64);
 }
 
 pub fn varint(out: &mut Vec<u8>, number: u32, value: u64) {

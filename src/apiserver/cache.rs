@@ -49,13 +49,18 @@ pub use self::{
     watcher::Watcher,
 };
 use super::{
+    account::{self, Share, Use},
     load,
+    status::ApiError,
     storage::{self, Entry, Key, PageRequest, Prefix, Revision, Storage},
 };
 use crate::runtime::{Shutdown, readiness};
 
 /// How long a read waits for a revision that is not here yet: upstream's `blockTimeout`.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// What is made of the bytes that a store keeps: they are copied, and decoded.
+const COPIES: usize = 2;
 
 /// How long a watch waits for what happened before the cache was ready.
 const PAST_WAIT: Duration = Duration::from_secs(10);
@@ -83,10 +88,13 @@ pub enum Error {
     Undecodable { key: Key, reason: String },
     #[error("failed to read the store")]
     Store(#[from] storage::Error),
+    /// What would be read of the store is too large, or many read as much: 413 or 429.
+    #[error(transparent)]
+    NoRoom(#[from] ApiError),
 }
 
 /// Part of a resource, ordered by key, as of `revision`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Listing {
     pub objects: Vec<Arc<Cached>>,
     pub revision: Revision,
@@ -96,6 +104,8 @@ pub struct Listing {
     pub remaining: usize,
     /// The store was asked for them.
     pub from_store: bool,
+    /// The memory that they take, unless they are the cache's own.
+    pub share: Share,
 }
 
 /// Numbers about a cache.
@@ -245,6 +255,8 @@ impl Cache {
             return Ok(page);
         }
         let is_latest = request.at.is_none();
+        let foreseen = self.read().foresee(range, &request);
+        let mut share = account::take(Use::Objects, foreseen).await?;
         let page = self.storage.list(range, request).await;
         if is_latest {
             let outcome = if page.is_ok() { Consistent::Store } else { Consistent::StoreFailed };
@@ -255,7 +267,14 @@ impl Cache {
             let state = self.read();
             page.entries.iter().map(|entry| state.known(&entry.key, entry.revision)).collect()
         };
-        let bytes = page.entries.iter().map(|entry| entry.value.len()).sum();
+        let bytes: usize = page.entries.iter().map(|entry| entry.value.len()).sum();
+        // What was in the past may have been larger than what is.
+        let missing = (COPIES * bytes).saturating_sub(foreseen);
+        if missing > 0 && !share.try_grow(Use::Objects, missing) {
+            let text = "Too many large lists of the past, please try again later.";
+            return Err(ApiError::too_many_requests(text, 1).into());
+        }
+        share.shrink(COPIES * bytes);
         let objects = page.entries.iter().zip(known).map(|(entry, known)| match known {
             Some(object) => Ok(object),
             None => self
@@ -265,7 +284,7 @@ impl Cache {
         });
         let objects = load::work(bytes, || objects.collect::<Result<_, _>>())?;
         let (revision, more, remaining) = (page.revision, page.more, page.remaining);
-        Ok(Listing { objects, revision, more, remaining, from_store: true })
+        Ok(Listing { objects, revision, more, remaining, from_store: true, share })
     }
 
     /// The changes of a range after `from`.

@@ -1,9 +1,5 @@
-//! What large requests may cost at one time.
-//!
-//! Owns the memory that bodies, their trees and large responses share, and keeps long work off
-//! the threads that serve everybody. One process has one memory, so the rooms are the process's.
-//! A request takes from a room once, and from [`BODIES`] before [`OBJECTS`]: nobody waits in a
-//! circle. Requests below [`SMALL`] have a room of their own and never wait for large ones.
+//! What large requests cost: which of their parts draw how much from the account, and how long work
+//! keeps off the threads that serve everybody.
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -12,18 +8,15 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
-    sync::{Semaphore, SemaphorePermit},
     time::{Duration, timeout},
 };
 
 use super::{
+    account::{self, Share, Use},
     body::guarded,
     status::{ApiError, Result},
 };
-use crate::api::decode::{
-    MAX_BODY,
-    weight::{self, MAX_TREE},
-};
+use crate::api::decode::{MAX_BODY, weight};
 
 /// Bodies and objects of so many bytes are handled where they are.
 pub const SMALL: usize = 64 * 1024;
@@ -33,71 +26,6 @@ const TREES: usize = 3;
 
 /// A large body has to arrive within this time: it keeps others of its kind out.
 const ARRIVAL: Duration = Duration::from_secs(20);
-
-/// Room for large bodies on their way in: five of the largest.
-static ARRIVING: Room = Room::new(16);
-/// Room for the trees of small bodies.
-static LITTLE: Room = Room::new(24);
-/// Room for the trees of large bodies: one of the heaviest.
-static BODIES: Room = Room::new((TREES * MAX_TREE) >> 20);
-/// Room for large objects that are read, and for responses until they are sent.
-static OBJECTS: Room = Room::new((TREES * MAX_TREE) >> 20);
-/// Room for the trees of YAML bodies that are recorded as JSON: one of the heaviest.
-static RECORDS: Room = Room::new(MAX_TREE >> 20);
-
-/// Memory that requests share; its permits are KiB.
-struct Room {
-    free: Semaphore,
-    size: usize,
-}
-
-/// Memory that a request holds.
-#[derive(Debug, Default)]
-#[must_use = "the memory is taken as long as this lives"]
-pub struct Share(Option<SemaphorePermit<'static>>);
-
-impl Room {
-    const fn new(mebibytes: usize) -> Self {
-        let size = mebibytes * 1024;
-        Self { free: Semaphore::const_new(size), size }
-    }
-
-    /// Permits for so many bytes; never more than there are, or nobody could ever have them.
-    fn permits(&self, bytes: usize) -> u32 {
-        let permits = bytes.div_ceil(1024).min(self.size);
-        u32::try_from(permits).expect("a room has fewer than 4 TiB")
-    }
-
-    /// Waits for its turn; whoever waits longest is next. The request's deadline ends it.
-    async fn take(&'static self, bytes: usize) -> Share {
-        let taken = self.free.acquire_many(self.permits(bytes)).await;
-        Share(Some(taken.expect("rooms are never closed")))
-    }
-
-    fn try_take(&'static self, bytes: usize) -> Option<Share> {
-        let taken = self.free.try_acquire_many(self.permits(bytes)).ok()?;
-        Some(Share(Some(taken)))
-    }
-}
-
-impl Share {
-    /// Nothing: what it is about is small.
-    pub const NONE: Self = Self(None);
-
-    /// Gives back all but so many bytes.
-    pub fn shrink(&mut self, bytes: usize) {
-        let Some(held) = &mut self.0 else { return };
-        let excess = held.num_permits().saturating_sub(bytes.div_ceil(1024));
-        drop(held.split(excess));
-    }
-
-    fn grow(&mut self, more: Self) {
-        match (&mut self.0, more.0) {
-            (Some(held), Some(more)) => held.merge(more),
-            (held, more) => *held = more.or(held.take()),
-        }
-    }
-}
 
 /// A body that arrived, and the room that it takes.
 pub struct Arrived {
@@ -121,11 +49,10 @@ pub async fn read_body(body: Body) -> Result<Arrived> {
             bytes.extend_from_slice(&data);
             if bytes.len() > counted {
                 // A buffer that grows is twice as large as what it held.
-                let Some(more) = ARRIVING.try_take(2 * SMALL) else {
+                if !share.try_grow(Use::Arriving, 2 * SMALL) {
                     let text = "Too many large requests, please try again later.";
                     return Err(ApiError::too_many_requests(text, 1));
-                };
-                share.grow(more);
+                }
                 counted += SMALL;
             }
         }
@@ -150,41 +77,60 @@ fn too_long() -> ApiError {
 }
 
 /// Room for everything that is made of a body.
-pub async fn body(yaml: bool, bytes: &Bytes) -> Share {
+pub async fn body(yaml: bool, bytes: &Bytes) -> Result<Share> {
     let weight = if yaml { weight::foresee_yaml(bytes) } else { weight::foresee(bytes) };
-    let room = if bytes.len() > SMALL { &BODIES } else { &LITTLE };
-    room.take(TREES * weight).await
+    if bytes.len() > SMALL {
+        return account::take(Use::Trees, TREES * weight).await;
+    }
+    account::take_small(TREES * weight).await
 }
 
-/// Room to read a body of YAML once more, for the audit trail. Whoever has it waits for nobody.
-pub async fn record(yaml: &[u8]) -> Share {
-    RECORDS.take(weight::foresee_yaml(yaml)).await
+/// Room to read a body of YAML once more, for the audit trail.
+pub async fn record(yaml: &[u8]) -> Result<Share> {
+    account::take(Use::Records, weight::foresee_yaml(yaml)).await
 }
 
 /// Room for what is made of these stored bytes, which are let go while it is waited for.
-pub async fn object(stored: Bytes) -> Share {
+pub async fn object(stored: Bytes) -> Result<Share> {
     let weight = weight::foresee(&stored);
     drop(stored);
-    OBJECTS.take(TREES * weight).await
+    account::take(Use::Objects, TREES * weight).await
 }
 
 /// Room for a response that takes so many bytes to make.
-pub async fn response(bytes: usize) -> Share {
-    if bytes <= SMALL { Share::NONE } else { OBJECTS.take(bytes).await }
+pub async fn response(bytes: usize) -> Result<Share> {
+    if bytes <= SMALL { Ok(Share::NONE) } else { account::take(Use::Responses, bytes).await }
 }
 
 /// The response, whose body takes its part of `share` until it was sent.
-pub async fn sent(sent: Response<Body>, mut share: Share) -> Response<Body> {
-    let bytes = sent.body().size_hint().exact().unwrap_or(0);
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    if bytes <= SMALL {
-        return sent;
+pub async fn sent(sent: Response<Body>, mut share: Share) -> Result<Response<Body>> {
+    let bytes = size(&sent);
+    if bytes > SMALL && share.is_none() {
+        share = response(bytes).await?;
     }
-    if share.0.is_none() {
-        share = response(bytes).await;
+    Ok(holding(sent, share, bytes))
+}
+
+/// The same of a write, which has happened: its client hears of it, whatever room there is.
+pub async fn written(written: Response<Body>, mut share: Share) -> Response<Body> {
+    let bytes = size(&written);
+    if bytes > SMALL && share.is_none() {
+        share = response(bytes).await.unwrap_or_default();
+    }
+    holding(written, share, bytes)
+}
+
+fn size(response: &Response<Body>) -> usize {
+    let bytes = response.body().size_hint().exact().unwrap_or(0);
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn holding(response: Response<Body>, mut share: Share, bytes: usize) -> Response<Body> {
+    if bytes <= SMALL {
+        return response;
     }
     share.shrink(bytes);
-    guarded(sent, share)
+    guarded(response, share)
 }
 
 /// Does work that grows with `bytes`. When they are many, this thread first hands what else it
@@ -203,19 +149,6 @@ mod tests {
 
     use super::*;
 
-    static TESTED: Room = Room::new(1);
-
-    #[tokio::test]
-    async fn whoever_needs_more_than_there_is_waits_for_all_of_it() {
-        let mut held = TESTED.take(64 << 20).await;
-        assert!(TESTED.try_take(1).is_none());
-        held.shrink(1000 * 1024);
-        assert!(TESTED.try_take(24 * 1024).is_some());
-        assert!(TESTED.try_take(25 * 1024).is_none());
-        drop(held);
-        assert!(TESTED.try_take(1 << 20).is_some());
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_large_body_that_trickles_is_cut_and_its_room_is_free_again() {
         let chunk = || Ok::<_, Infallible>(Bytes::from(vec![b' '; SMALL]));
@@ -230,12 +163,6 @@ mod tests {
         let endless = stream::repeat_with(chunk);
         let error = read_body(Body::from_stream(endless)).await.err().unwrap();
         assert_eq!(error.code(), 413);
-        assert_eq!(ARRIVING.free.available_permits(), ARRIVING.size);
-    }
-
-    #[test]
-    fn no_single_request_needs_more_than_the_room_has() {
-        assert!(BODIES.size * 1024 >= TREES * MAX_TREE);
-        assert!(OBJECTS.size * 1024 >= TREES * MAX_TREE);
+        assert!(account::is_free(Use::Arriving));
     }
 }

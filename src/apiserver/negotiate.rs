@@ -14,7 +14,9 @@ use serde_json::Value;
 
 use super::{
     body::in_parts,
-    load, protobuf,
+    load,
+    pieces::{Gzipped, in_pieces},
+    protobuf,
     status::{ApiError, Result},
     url::Query,
 };
@@ -22,6 +24,9 @@ use crate::api::decode::{self, Document};
 
 /// Bodies above this many bytes are compressed for clients that take gzip.
 const GZIP_ABOVE: usize = 128 * 1024;
+
+/// Stands for the items of a list that are written one by one.
+pub const ITEM: &str = "the-items-of-this-list";
 
 /// How bytes look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,19 +185,53 @@ impl Output {
 
     /// The response that carries these bytes one after the other. They are of the negotiated
     /// type, and shared with others.
-    pub async fn respond_parts(
-        &self,
-        code: StatusCode,
-        parts: Vec<Bytes>,
-    ) -> Result<Response<Body>> {
-        let length = parts.iter().map(Bytes::len).sum();
+    pub fn respond_parts(&self, code: StatusCode, parts: Vec<Bytes>) -> Result<Response<Body>> {
+        let length: usize = parts.iter().map(Bytes::len).sum();
         if !self.gzip || length <= GZIP_ABOVE {
             return self.head(code, false).body(in_parts(parts)).map_err(ApiError::internal);
         }
-        let share = load::response(length).await;
-        let bytes = load::work(length, || gzip(parts.iter().map(AsRef::as_ref)));
-        let response = self.head(code, true).body(Body::from(bytes)).map_err(ApiError::internal)?;
-        Ok(load::sent(response, share).await)
+        self.respond_pieces(code, parts.into_iter())
+    }
+
+    /// The response that carries these pieces, each made when it is sent. They are of the
+    /// negotiated type, and many.
+    pub fn respond_pieces(
+        &self,
+        code: StatusCode,
+        pieces: impl Iterator<Item = Bytes> + Send + Unpin + 'static,
+    ) -> Result<Response<Body>> {
+        let body = if self.gzip { in_pieces(Gzipped::new(pieces)) } else { in_pieces(pieces) };
+        self.head(code, self.gzip).body(body).map_err(ApiError::internal)
+    }
+
+    /// A list whose only item is [`ITEM`], as it stands around its items: before, between and
+    /// behind them.
+    pub fn around_items(&self, list: &Value) -> Result<[String; 3]> {
+        let text = String::from_utf8(self.encode(list)?).map_err(ApiError::internal)?;
+        let mark =
+            if self.encoding == Encoding::Yaml { ITEM.to_owned() } else { format!("\"{ITEM}\"") };
+        let (before, behind) = text
+            .split_once(&mark)
+            .ok_or_else(|| ApiError::internal("a list was written without its items"))?;
+        let between = match (self.encoding, self.pretty) {
+            (Encoding::Yaml, _) => "\n- ",
+            (_, true) => ",\n    ",
+            (_, false) => ",",
+        };
+        Ok([before.to_owned(), between.to_owned(), behind.to_owned()])
+    }
+
+    /// An item as it stands in a list.
+    pub fn item(&self, item: &Value) -> String {
+        let valid = "a Value has string keys only";
+        match (self.encoding, self.pretty) {
+            (Encoding::Yaml, _) => {
+                let text = serde_yaml::to_string(item).expect(valid);
+                indented(text.strip_suffix('\n').unwrap_or(&text))
+            }
+            (_, true) => serde_json::to_string_pretty(item).expect(valid).replace('\n', "\n    "),
+            (_, false) => item.to_string(),
+        }
     }
 
     fn head(&self, code: StatusCode, compressed: bool) -> http::response::Builder {
@@ -203,6 +242,17 @@ impl Output {
         }
         head.header(header::CONTENT_ENCODING, "gzip").header(header::VARY, "Accept-Encoding")
     }
+}
+
+/// YAML two columns further to the right, but for its first line.
+fn indented(text: &str) -> String {
+    let mut lines = text.split('\n');
+    let mut out = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        out.push_str(if line.is_empty() { "\n" } else { "\n  " });
+        out.push_str(line);
+    }
+    out
 }
 
 /// An error in the form that the client asked for; JSON when that cannot be found out.
@@ -329,10 +379,15 @@ impl Clause<'_> {
     }
 }
 
-/// Clauses by descending quality; equals stay in their order.
+/// Clauses of Accept that are read.
+const CLAUSES: usize = 32;
+
+/// Clauses by descending quality; equals stay in their order. What follows the first ones is not
+/// read.
 pub(super) fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut found: Vec<Clause<'_>> = accept
         .split(',')
+        .take(CLAUSES)
         .filter_map(|text| {
             let mut parts = text.split(';').map(str::trim);
             let media_type = parts.next().filter(|media_type| !media_type.is_empty())?;

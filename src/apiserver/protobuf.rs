@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::api::wire::{bytes, varint};
+use crate::api::wire::{self, bytes, varint};
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -119,11 +119,45 @@ pub(super) fn encode(object: &Value) -> Option<Vec<u8>> {
     let mut out = MAGIC.to_vec();
     bytes(&mut out, 1, &message(TYPE, object));
     bytes(&mut out, 2, &message(fields, object));
-    // Neither encoded nor of another type.
-    for number in [3, 4] {
-        bytes(&mut out, number, b"");
-    }
+    end(&mut out);
     Some(out)
+}
+
+/// Neither encoded nor of another type.
+fn end(out: &mut Vec<u8>) {
+    for number in [3, 4] {
+        bytes(out, number, b"");
+    }
+}
+
+/// An item of a list of metadata as it stands in the list that begins with `head`.
+pub(super) fn item(head: &Value, object: &Value) -> Vec<u8> {
+    let number = if is_older(head) { 1 } else { 2 };
+    let mut out = Vec::new();
+    bytes(&mut out, number, &message(PARTIAL, object));
+    out
+}
+
+/// What stands before and behind the items of a list of metadata, which are so many bytes.
+pub(super) fn around(head: &Value, items: usize) -> [Vec<u8>; 2] {
+    let mut metadata = Vec::new();
+    let number = if is_older(head) { 2 } else { 1 };
+    bytes(&mut metadata, number, &message(LIST_META, &head["metadata"]));
+    let mut before = MAGIC.to_vec();
+    bytes(&mut before, 1, &message(TYPE, head));
+    wire::head(&mut before, 2, metadata.len() + items);
+    let mut behind = Vec::new();
+    if is_older(head) {
+        behind.append(&mut metadata);
+    } else {
+        before.append(&mut metadata);
+    }
+    end(&mut behind);
+    [before, behind]
+}
+
+fn is_older(list: &Value) -> bool {
+    list["apiVersion"] == "meta.k8s.io/v1beta1"
 }
 
 /// An event of a watch: its length, and the event, which holds the object in its envelope.

@@ -33,10 +33,11 @@ pub use update::Change;
 pub use watch::{Events, Initial, Observed};
 
 use super::{
+    account::Share,
     admission::{Admit, Remarks},
     authn::User,
     cache::{self, Cache, Cached, Form},
-    load::{self, Share},
+    load,
     options::{FieldValidation, WriteOptions},
     status::{ApiError, Resource, Result},
     storage::{self, Entry, Key, Prefix, Revision, Storage},
@@ -240,13 +241,14 @@ impl Registry {
 
     /// What the store holds under a key, and the room for what is made of it. A large object is
     /// let go and read again when it is its turn.
-    async fn fetch(&self, key: &Key) -> storage::Result<Option<(Entry, Share)>> {
-        let Some(entry) = self.store.get(key).await? else { return Ok(None) };
+    async fn fetch(&self, key: &Key, name: &str) -> Result<Option<(Entry, Share)>> {
+        let get = async || self.store.get(key).await.map_err(|e| self.store_error(name, &e));
+        let Some(entry) = get().await? else { return Ok(None) };
         if entry.value.len() <= load::SMALL {
             return Ok(Some((entry, Share::NONE)));
         }
-        let share = load::object(entry.value).await;
-        Ok(self.store.get(key).await?.map(|entry| (entry, share)))
+        let share = load::object(entry.value).await?;
+        Ok(get().await?.map(|entry| (entry, share)))
     }
 
     /// The object as the cache knows it, which may be older than what the store holds: good for a
@@ -284,6 +286,15 @@ impl Registry {
         Ok(Object { share, ..object })
     }
 
+    /// Fails for what is larger than its kind may be, unless it was larger before.
+    fn check_size(&self, stored: &Bytes, before: usize) -> storage::Result<()> {
+        let size = stored.len();
+        if size > self.kind.largest().max(before) {
+            return Err(storage::Error::TooLarge { size });
+        }
+        Ok(())
+    }
+
     /// A store's answer to a write in a client's words. Where nobody knows whether it happened,
     /// the client is not told to try again: client-go would repeat even a create.
     fn write_error(&self, name: &str, error: &storage::Error) -> ApiError {
@@ -318,9 +329,17 @@ impl Registry {
             Error::FutureRevision { asked, latest } => {
                 ApiError::revision_too_high(asked.0, latest.0)
             }
-            Error::TooLarge { size } => ApiError::too_large(format!(
-                "Request entity too large: the object has {size} bytes, more than the store takes"
-            )),
+            Error::TooLarge { size } => ApiError::too_large(match self.kind.largest() {
+                largest if *size > largest => format!(
+                    "Request entity too large: the object has {size} bytes; a {} may have \
+                     {largest}",
+                    self.kind.kind()
+                ),
+                _ => format!(
+                    "Request entity too large: the object has {size} bytes, more than the store \
+                     takes"
+                ),
+            }),
             Error::Unavailable { .. } => ApiError::unavailable(error::chain(error).to_string(), 1),
             Error::Replaced { .. } => ApiError::unavailable(error.to_string(), 5),
             Error::Corrupt { .. } => ApiError::internal(error::chain(error)),

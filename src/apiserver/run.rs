@@ -10,6 +10,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 use tracing::{info, warn};
 
 use super::{
+    account,
     admission::{
         Admit, Counted, Plugins,
         namespace::{NamespaceLifecycle, Namespaces},
@@ -136,6 +137,8 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     metrics.register(rt.metrics());
     let process = Box::new(Process::new());
     rt.metrics().register(process).expect("every metric has a name of its own");
+    let account = Box::new(account::Figures::default());
+    rt.metrics().register(account).expect("every metric has a name of its own");
     let starting = rt.readiness().add("start");
     let client = kubernetes::client(config.kubeconfig.as_deref()).await;
     let client = client.map_err(Error::Kubernetes)?;

@@ -13,6 +13,20 @@ pub use label::{LabelSelector, Labels};
 use super::status::{ApiError, Result};
 use crate::api::kind::Kind;
 
+/// Bytes of a selector of a request.
+const LONGEST: usize = 8 * 1024;
+
+/// Fails for one that is too long to be kept and compared.
+fn check_length(what: &str, text: &str) -> Result<(), String> {
+    if text.len() <= LONGEST {
+        return Ok(());
+    }
+    let length = text.len();
+    Err(format!(
+        "{what} has {length} bytes; at most {LONGEST} are read: ask for fewer values at a time"
+    ))
+}
+
 /// Both selectors of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
@@ -31,6 +45,20 @@ impl Selector {
 
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.0.is_empty()
+    }
+
+    /// Bytes that it keeps.
+    pub fn weight(&self) -> usize {
+        let fields = self.fields.0.iter().map(|term| size_of::<FieldTerm>() + term.value.len());
+        self.labels.weight() + fields.sum::<usize>()
+    }
+
+    /// What it costs to compare it with so many objects, as bytes of work.
+    pub fn effort(&self, objects: usize) -> usize {
+        /// Of a comparison.
+        const BYTES: usize = 16;
+        let terms = self.labels.values() + self.fields.0.len();
+        terms.saturating_mul(objects).saturating_mul(BYTES)
     }
 
     pub fn matches(&self, facets: &Facets) -> bool {
@@ -111,6 +139,7 @@ pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
 
 /// Path, whether it has to be equal, and the value.
 fn terms(text: &str) -> Option<Vec<(&str, bool, String)>> {
+    check_length("fieldSelector", text).ok()?;
     let parts = split_unescaped(text).into_iter().filter(|part| !part.is_empty());
     let terms = parts.map(|part| {
         let (path, equal, value) = split_term(part).filter(|(path, ..)| !path.is_empty())?;
@@ -133,6 +162,7 @@ impl Field {
 
 impl FieldSelector {
     fn parse(kind: &dyn Kind, text: &str) -> Result<Self, String> {
+        check_length("fieldSelector", text)?;
         let mut terms = Vec::new();
         for part in split_unescaped(text) {
             if part.is_empty() {

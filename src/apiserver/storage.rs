@@ -141,6 +141,8 @@ pub struct PageRequest {
     pub after: Option<Key>,
     /// At most this many entries; all when absent.
     pub limit: Option<usize>,
+    /// No further entry when there are so many bytes already; at least one in any case.
+    pub bytes: Option<usize>,
     /// Count what follows, which costs a look at every key.
     pub count: bool,
 }

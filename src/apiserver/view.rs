@@ -104,6 +104,24 @@ impl Viewer {
         Ok(list)
     }
 
+    /// A list with this in place of its items.
+    pub fn list_around(&self, item: &str, meta: &ListMeta) -> Result<Value> {
+        let Some(mut list) = self.list_head(meta)? else {
+            return Ok(self.table(meta.to_value(), vec![json!(item)], true));
+        };
+        list["items"] = json!([item]);
+        Ok(list)
+    }
+
+    /// An object as it stands in a list.
+    pub fn item(&self, hub: &Value) -> Value {
+        match self.view {
+            View::Object => self.kind.encode(self.version, hub),
+            View::Table => self.row(hub),
+            View::PartialObjectMetadata | View::PartialObjectMetadataList => self.partial(hub),
+        }
+    }
+
     /// A list without its items; absent for a Table, which has none.
     pub fn list_head(&self, meta: &ListMeta) -> Result<Option<Value>> {
         let head = |kind: &str, api_version: &str| {
@@ -143,6 +161,11 @@ impl Viewer {
             Some(encoded) => encoded.tree(),
             None => self.partial(&object.tree()),
         }
+    }
+
+    /// The same for one reader, of whom nothing is kept.
+    pub fn partial_of(&self, object: &Cached) -> Value {
+        self.partial(&object.tree())
     }
 
     /// The object of a watch event. Only the first Table of a stream names its columns.

@@ -600,7 +600,8 @@ async fn pages_of_the_past_are_those_of_the_store_and_do_not_ask_it() {
     for range in [pilots(), Prefix::namespace("group", "pilots", "ns").unwrap()] {
         for at in moments.iter().step_by(7).copied() {
             for limit in [None, Some(1), Some(3), Some(14)] {
-                let mut request = PageRequest { at: Some(at), limit, count: true, after: None };
+                let mut request =
+                    PageRequest { at: Some(at), limit, count: true, ..PageRequest::default() };
                 loop {
                     let page = running.cache.page(&range, request.clone()).await.unwrap();
                     let wanted = store.list(&range, request.clone()).await.unwrap();

@@ -111,6 +111,14 @@ impl<T: Hub> Kind for Served<T> {
         Self::NAMES.has_status
     }
 
+    fn largest(&self) -> usize {
+        Self::NAMES.largest
+    }
+
+    fn lease_of(&self, account: &str) -> Option<String> {
+        (Self::NAMES.lease_of)(account)
+    }
+
     fn merging(&self, version: Version) -> &'static Schema {
         self.schema(version)
     }

@@ -18,9 +18,9 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde_json::value::RawValue;
 
 use crate::apiserver::{
+    account::Share,
     body::{guarded, in_parts},
-    load::{self, Share},
-    negotiate,
+    load, negotiate,
 };
 
 /// What passed of a body.
@@ -114,7 +114,7 @@ pub(super) async fn object(
     omit_managed_fields: bool,
 ) -> Option<Box<RawValue>> {
     let is_yaml = negotiate::content_type(headers).ends_with("yaml");
-    let _share = if is_yaml { load::record(&body).await } else { Share::NONE };
+    let _share = if is_yaml { load::record(&body).await.ok()? } else { Share::NONE };
     load::work(body.len(), || {
         let text = if is_yaml { from_yaml(&body) } else { from_json(body) }?;
         let text =

@@ -9,8 +9,10 @@ use super::{
     state::State,
 };
 
-/// Objects that one request to the store reads.
+/// Objects that one request to the store reads, and their bytes: when a server starts, they stand
+/// beside what is made of them.
 const PAGE: usize = 500;
+const PAGE_BYTES: usize = 4 << 20;
 
 /// All that there is, or was at that revision, by pages.
 pub(super) async fn list(
@@ -19,7 +21,8 @@ pub(super) async fn list(
     reading: impl Fn(&Entry) -> Shared,
 ) -> Result<State, storage::Error> {
     let mut read = Vec::new();
-    let mut request = PageRequest { at, limit: Some(PAGE), ..PageRequest::default() };
+    let mut request =
+        PageRequest { at, limit: Some(PAGE), bytes: Some(PAGE_BYTES), ..PageRequest::default() };
     loop {
         let page = cache.storage.list(&cache.prefix, request.clone()).await?;
         request.at = Some(page.revision);

@@ -10,7 +10,10 @@ use std::{
 };
 
 use super::{
-    super::storage::{Key, PageRequest, Prefix, Revision},
+    super::{
+        account::Share,
+        storage::{Key, PageRequest, Prefix, Revision},
+    },
     Cached, Error, Listing,
     object::Shared,
     range::Range,
@@ -128,6 +131,7 @@ impl State {
             more: false,
             remaining: 0,
             from_store: false,
+            share: Share::NONE,
         })
     }
 
@@ -143,7 +147,25 @@ impl State {
             more: false,
             remaining: 0,
             from_store: false,
+            share: Share::NONE,
         })
+    }
+
+    /// The memory that it takes to read this of the store: as much as there is now, and what a
+    /// store looks at of its changes since.
+    pub(super) fn foresee(&self, range: &Prefix, request: &PageRequest) -> usize {
+        /// Of a change that is looked at; no store tells of more changes.
+        const CHANGE: u64 = 160;
+        const CHANGES: u64 = 20_000;
+        let (begin, end) = range.bounds();
+        let objects = self.objects.range((Bound::Included(&begin), Bound::Excluded(&end)));
+        let (count, bytes) = objects
+            .fold((0, 0), |(count, bytes), (_, object)| (count + 1, bytes + object.json().len()));
+        let shown = request.limit.unwrap_or(count).min(count);
+        let part = bytes / count.max(1) * shown;
+        let since = request.at.map_or(0, |at| self.revision.0.saturating_sub(at.0));
+        let looked_at = usize::try_from(since.min(CHANGES) * CHANGE).unwrap_or(usize::MAX);
+        super::COPIES * part + looked_at
     }
 
     /// Part of a range as it was at a revision, out of the present and the changes since. Absent
@@ -212,7 +234,14 @@ impl State {
         } else {
             usize::from(more)
         };
-        Some(Listing { objects, revision: at, more, remaining, from_store: false })
+        Some(Listing {
+            objects,
+            revision: at,
+            more,
+            remaining,
+            from_store: false,
+            share: Share::NONE,
+        })
     }
 
     /// What a list of the store showed, without any changes yet.

@@ -1,16 +1,21 @@
 //! Get and list.
 
+use std::{iter, mem};
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use serde_json::Value;
 
 use super::Target;
 use crate::apiserver::{
+    body::guarded,
     cache::Cached,
     load,
-    negotiate::{Encoding, Output, View},
+    negotiate::{Encoding, ITEM, Output, View},
     operation::Operation,
     options::{ListOptions, ReadAt},
+    protobuf,
     registry::Page,
     selector::Selector,
     status::Result,
@@ -21,13 +26,13 @@ pub(super) async fn get(target: &Target<'_>, at: ReadAt) -> Result<Response<Body
     let (output, viewer) = view(target)?;
     let Operation { namespace, name, .. } = target.operation;
     let (object, share) = target.registry.get(namespace, name, at).await?;
-    let response = respond_object(StatusCode::OK, &output, &viewer, &object).await?;
+    let response = respond_object(StatusCode::OK, &output, &viewer, &object)?;
     drop(object);
-    Ok(load::sent(response, share).await)
+    load::sent(response, share).await
 }
 
 /// One object as the client wants it.
-pub(super) async fn respond_object(
+pub(super) fn respond_object(
     code: StatusCode,
     output: &Output,
     viewer: &Viewer,
@@ -38,7 +43,7 @@ pub(super) async fn respond_object(
         && let Some(encoded) = load::work(object.json().len(), || viewer.shared(object))
     {
         let parts = vec![encoded.json(), Bytes::from_static(b"\n")];
-        return output.respond_parts(code, parts).await;
+        return output.respond_parts(code, parts);
     }
     if output.encoding == Encoding::Protobuf && viewer.view == View::PartialObjectMetadata {
         return load::work(object.weight, || output.respond(code, &viewer.metadata(object)));
@@ -50,26 +55,41 @@ pub(super) async fn list(target: &Target<'_>, options: &ListOptions) -> Result<R
     let (output, viewer) = view(target)?;
     let selector = selection(target, options)?;
     let page = target.registry.list(&target.operation.namespace, &selector, options).await?;
-    respond_page(&output, &viewer, &page).await
+    respond_page(&output, &viewer, page).await
 }
 
+/// What a list may weigh that is made as one tree.
+const SHORT: usize = 1 << 20;
+
 /// A list as the client wants it. JSON is sent out of what was encoded before, item by item, so
-/// that its readers share the memory; everything else is made in its turn.
+/// that its readers share the memory; in every other form a long list is written item by item.
 pub(super) async fn respond_page(
     output: &Output,
     viewer: &Viewer,
-    page: &Page,
+    mut page: Page,
 ) -> Result<Response<Body>> {
+    let share = mem::take(&mut page.share);
+    let response = respond_items(output, viewer, page).await?;
+    Ok(if share.is_none() { response } else { guarded(response, share) })
+}
+
+async fn respond_items(output: &Output, viewer: &Viewer, page: Page) -> Result<Response<Body>> {
     let bytes = page.items.iter().map(|object| object.json().len()).sum();
     if output.is_compact_json()
         && let Some(head) = viewer.list_head(&page.meta)?
-        && let Some(parts) = load::work(bytes, || list_parts(head.to_string(), viewer, page))
+        && let Some(parts) = load::work(bytes, || list_parts(head.to_string(), viewer, &page))
     {
-        return output.respond_parts(StatusCode::OK, parts).await;
+        return output.respond_parts(StatusCode::OK, parts);
     }
     // The tree of an object, and what is made of it.
     let weight = page.items.iter().map(|object| 3 * object.weight).sum();
-    let share = load::response(weight).await;
+    if weight > SHORT {
+        return match (output.encoding, viewer.list_head(&page.meta)?) {
+            (Encoding::Protobuf, Some(head)) => long_protobuf(output, *viewer, &head, page),
+            _ => long_text(*output, *viewer, page),
+        };
+    }
+    let share = load::response(weight).await?;
     let response = load::work(weight, || {
         if output.encoding == Encoding::Protobuf
             && let Some(mut list) = viewer.list_head(&page.meta)?
@@ -80,7 +100,37 @@ pub(super) async fn respond_page(
         let trees = page.items.iter().map(|object| object.tree());
         output.respond(StatusCode::OK, &viewer.list(trees, &page.meta)?)
     })?;
-    Ok(load::sent(response, share).await)
+    load::sent(response, share).await
+}
+
+/// JSON and YAML of which only one item is a tree at a time.
+fn long_text(output: Output, viewer: Viewer, page: Page) -> Result<Response<Body>> {
+    let around = output.around_items(&viewer.list_around(ITEM, &page.meta)?)?;
+    let [before, between, behind] = around.map(Bytes::from);
+    let items = page.items.into_iter().enumerate().flat_map(move |(at, object)| {
+        let between = if at == 0 { Bytes::new() } else { between.clone() };
+        [between, output.item(&viewer.item(&object.tree())).into()]
+    });
+    let pieces = iter::once(before).chain(items).chain(iter::once(behind));
+    output.respond_pieces(StatusCode::OK, pieces)
+}
+
+/// The same in protobuf, where the length of the whole stands before it.
+fn long_protobuf(
+    output: &Output,
+    viewer: Viewer,
+    head: &Value,
+    page: Page,
+) -> Result<Response<Body>> {
+    let item = {
+        let head = head.clone();
+        move |object: &Cached| protobuf::item(&head, &viewer.partial_of(object))
+    };
+    let bytes = load::work(usize::MAX, || page.items.iter().map(|object| item(object).len()).sum());
+    let [before, behind] = protobuf::around(head, bytes).map(Bytes::from);
+    let items = page.items.into_iter().map(move |object| Bytes::from(item(&object)));
+    let pieces = iter::once(before).chain(items).chain(iter::once(behind));
+    output.respond_pieces(StatusCode::OK, pieces)
 }
 
 /// Absent where items are not shared.

@@ -10,7 +10,8 @@ use super::{
     read::{respond_object, respond_page, selection, view},
 };
 use crate::apiserver::{
-    load::{self, Arrived, Share},
+    account::Share,
+    load::{self, Arrived},
     negotiate::{Output, content_type, read_body},
     operation::PatchForm,
     options::{ApplyOptions, DeleteOptions, ListOptions, WriteOptions},
@@ -26,7 +27,7 @@ async fn understand<T>(
     read: impl FnOnce(&[u8]) -> Result<T>,
 ) -> Result<(T, Share)> {
     let yaml = content_type(target.headers) == "application/yaml";
-    let share = load::body(yaml, &body.bytes).await;
+    let share = load::body(yaml, &body.bytes).await?;
     let meant = load::work(body.bytes.len(), || read(&body.bytes))?;
     Ok((meant, share))
 }
@@ -47,8 +48,8 @@ pub(super) async fn create(
     if let Some(subject) = target.subject {
         subject.set_name(created.name());
     }
-    let response = respond_written(StatusCode::CREATED, &output, &viewer, &created).await?;
-    Ok(load::sent(response, share).await)
+    let response = respond_written(StatusCode::CREATED, &output, &viewer, &created)?;
+    Ok(load::written(response, share).await)
 }
 
 pub(super) async fn update(
@@ -106,18 +107,18 @@ pub(super) async fn apply(
     target.warn(call);
     let (object, created) = applied?;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-    respond_written(code, &output, &viewer, &object).await
+    respond_written(code, &output, &viewer, &object)
 }
 
 /// An object that was written, out of the form in which the cache shares it.
-async fn respond_written(
+fn respond_written(
     code: StatusCode,
     output: &Output,
     viewer: &Viewer,
     object: &Object,
 ) -> Result<Response<Body>> {
     match &object.shown {
-        Some(shown) => respond_object(code, output, viewer, shown).await,
+        Some(shown) => respond_object(code, output, viewer, shown),
         None => output.respond(code, &viewer.object(&object.whole())?),
     }
 }
@@ -133,10 +134,10 @@ async fn change(
     let updated = target.registry.update(&mut call, name, target.part, change, options).await;
     target.warn(call);
     let mut updated = updated?;
-    let response = respond_written(StatusCode::OK, &output, &viewer, &updated).await?;
+    let response = respond_written(StatusCode::OK, &output, &viewer, &updated)?;
     let share = std::mem::take(&mut updated.share);
     drop(updated);
-    Ok(load::sent(response, share).await)
+    Ok(load::written(response, share).await)
 }
 
 pub(super) async fn delete(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
@@ -164,7 +165,7 @@ pub(super) async fn delete_collection(
     let options = delete_options(target, body).await?;
     let call = target.call();
     let page = target.registry.delete_collection(&call, &selector, list, &options).await?;
-    respond_page(&output, &viewer, &page).await
+    respond_page(&output, &viewer, page).await
 }
 
 /// The body's options; those of the query when there is no body.

@@ -19,9 +19,10 @@ use crate::{
         validation::warning,
     },
     apiserver::{
+        account::Share,
         admission::Operation,
         cache::{Cached, EventType},
-        load::{self, Share},
+        load,
         options::WriteOptions,
         status::{ApiError, Result},
         storage::{self, Revision},
@@ -148,6 +149,9 @@ impl Registry {
         owners: Option<&Entries>,
     ) -> Result<storage::Result<(Revision, Option<Arc<Cached>>)>> {
         let Ready { form, stored } = load::work(weight::of(hub), || self.ready(hub, owners))?;
+        if let Err(too_large) = self.check_size(&stored, 0) {
+            return Ok(Err(too_large));
+        }
         let offered = self.cache.offer(key, form, stored.clone(), EventType::Added);
         let created = self.store.create(key, stored).await;
         Ok(created.map(|revision| (revision, self.cache.written(offered, revision))))

@@ -137,7 +137,9 @@ impl Registry {
         list: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<Page> {
-        let page = self.list(call.namespace, selector, list).await?;
+        let mut page = self.list(call.namespace, selector, list).await?;
+        // Deletions wait for room one by one, and who waits holds nothing.
+        drop(std::mem::take(&mut page.share));
         for object in &page.items {
             match self.delete_selected(call, object.name(), selector, options).await {
                 Err(error) if error.reason() != "NotFound" => return Err(error),

@@ -3,14 +3,16 @@
 //! All pages of a list show the revision of the first one. The token of a page says where the
 //! next one begins and at which revision.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
 use super::Registry;
 use crate::apiserver::{
+    account::Share,
     cache::{self, Cached, Consistent},
+    load,
     options::{ListOptions, ReadAt, revision},
     selector::Selector,
     status::{ApiError, Result},
@@ -29,10 +31,12 @@ const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to di
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 
 /// Part of a list.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Page {
     pub items: Vec<Arc<Cached>>,
     pub meta: ListMeta,
+    /// The memory that the items take, unless they are the cache's own.
+    pub share: Share,
 }
 
 /// What the cache shows of a range.
@@ -160,7 +164,7 @@ impl Registry {
             self.shown(namespace, range, selector, at_least).await?;
         self.cache.tally().listed(false, [fetched, fetched, objects.len()]);
         let meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
-        Ok(Page { items: objects, meta })
+        Ok(Page { items: objects, meta, share: Share::NONE })
     }
 
     /// The only key that can be selected. Each pilot asks for its own Pilot so, and after an outage
@@ -187,7 +191,8 @@ impl Registry {
             listing.map_err(|error| self.cache_error(error))?;
         let fetched = objects.len();
         if !selector.is_everything() {
-            objects.retain(|object| selector.matches(&object.facets));
+            let retain = || objects.retain(|object| selector.matches(&object.facets));
+            load::work(selector.effort(fetched), retain);
         }
         Ok(Shown { objects, revision, fetched })
     }
@@ -233,7 +238,10 @@ impl Registry {
         let mut items = Vec::new();
         let (mut fetched, mut evaluated) = (0, 0);
         let mut from_store = false;
+        let mut share = Share::NONE;
         loop {
+            // Nobody waits for more who holds something.
+            drop(mem::take(&mut share));
             // With a selector nobody knows how many of what follows would be selected.
             request.count = limit > 0 && selector.is_everything();
             request.limit = match limit {
@@ -245,11 +253,14 @@ impl Registry {
             let read = listing.objects.len();
             fetched += read;
             from_store |= listing.from_store;
+            share = listing.share;
             let mut last = None;
-            for (at, object) in listing.objects.into_iter().enumerate() {
+            let matches = || listing.objects.iter().map(|object| selector.matches(&object.facets));
+            let matches: Vec<_> = load::work(selector.effort(read), || matches().collect());
+            for (at, (object, selected)) in listing.objects.into_iter().zip(matches).enumerate() {
                 last = Some(object.key.clone());
                 evaluated += 1;
-                if selector.matches(&object.facets) {
+                if selected {
                     items.push(object);
                 }
                 if limit > 0 && items.len() == limit {
@@ -257,12 +268,12 @@ impl Registry {
                     let more = listing.more || at + 1 < read;
                     let remaining = request.count.then_some(listing.remaining);
                     let goes_on = last.filter(|_| more).map(|key| (key, remaining));
-                    return Ok(finish(items, range, listing.revision, goes_on));
+                    return Ok(finish((items, share), range, listing.revision, goes_on));
                 }
             }
             if !listing.more || last.is_none() {
                 self.cache.tally().listed(from_store, [fetched, evaluated, items.len()]);
-                return Ok(finish(items, range, listing.revision, None));
+                return Ok(finish((items, share), range, listing.revision, None));
             }
             request.at = Some(listing.revision);
             request.after = last;
@@ -278,7 +289,7 @@ impl Registry {
 }
 
 fn finish(
-    items: Vec<Arc<Cached>>,
+    (items, share): (Vec<Arc<Cached>>, Share),
     range: &Prefix,
     revision: Revision,
     goes_on_after: Option<(Key, Option<usize>)>,
@@ -287,7 +298,7 @@ fn finish(
     let remaining = goes_on_after.as_ref().and_then(|(_, remaining)| *remaining);
     let continue_token = goes_on_after.map(|(key, _)| Token::after(&key, range, rv).encode());
     let resource_version = revision.to_string();
-    Page { items, meta: ListMeta { resource_version, continue_token, remaining } }
+    Page { items, meta: ListMeta { resource_version, continue_token, remaining }, share }
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::Registry;
 use crate::{
     apiserver::{
+        account::Share,
         cache::{self, Cached},
-        load::{self, Share},
+        load,
         options::ReadAt,
         status::{ApiError, Result},
         storage::Key,
@@ -48,7 +49,7 @@ impl Registry {
     }
 
     async fn latest(&self, key: &Key, name: &str) -> Result<(Arc<Cached>, Share)> {
-        let found = self.fetch(key).await.map_err(|e| self.store_error(name, &e))?;
+        let found = self.fetch(key, name).await?;
         let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
         let read = load::work(entry.value.len(), || self.cache.object(&entry));
         Ok((read.map_err(|error| self.cache_error(error))?, share))
@@ -66,6 +67,7 @@ impl Registry {
             Error::TooOld { .. } => ApiError::expired(error.to_string(), None),
             Error::Undecodable { .. } => ApiError::internal(error::chain(&error)),
             Error::Store(error) => self.store_error("", &error),
+            Error::NoRoom(error) => error,
         }
     }
 }

@@ -118,13 +118,13 @@ impl Registry {
             let mut written = if ends {
                 self.store.delete(&key, read).await.map(|revision| (revision, None))
             } else {
-                self.store_changed(&key, read, new).await
+                self.store_changed(&key, (read, current.size), new).await
             };
             if matches!(written, Err(storage::Error::TooLarge { .. })) && !change.is_apply() {
                 // Nobody asked for the owners, so the object comes first.
                 owners = None;
                 new = ready(None)?;
-                written = self.store_changed(&key, read, new).await;
+                written = self.store_changed(&key, (read, current.size), new).await;
             }
             match written {
                 Ok((revision, shown)) => {
@@ -151,10 +151,11 @@ impl Registry {
     async fn store_changed(
         &self,
         key: &Key,
-        read: Revision,
+        (read, size): (Revision, usize),
         new: Ready,
     ) -> storage::Result<(Revision, Option<Arc<Cached>>)> {
         let Ready { form, stored } = new;
+        self.check_size(&stored, size)?;
         let offered = self.cache.offer(key, form, stored.clone(), EventType::Modified);
         let revision = self.store.update(key, read, stored).await?;
         Ok((revision, self.cache.written(offered, revision)))
@@ -162,7 +163,7 @@ impl Registry {
 
     /// The object as the store holds it, and its bytes.
     pub(super) async fn stored(&self, key: &Key, name: &str) -> Result<(Object, Bytes)> {
-        let found = self.fetch(key).await.map_err(|e| self.store_error(name, &e))?;
+        let found = self.fetch(key, name).await?;
         let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
         Ok((self.object(&entry, share)?, entry.value))
     }

@@ -1,9 +1,14 @@
 //! Label selectors: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, `a<1`.
 
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use serde_json::Value;
+
+use super::check_length;
+
+/// Requirements and their values in a selector of a request.
+const MOST_VALUES: usize = 1000;
 
 /// Requirements that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,11 +24,56 @@ struct Requirement {
 enum Operator {
     Exists,
     Absent,
-    In(Vec<String>),
+    In(Values),
     /// An object without the label satisfies this.
-    NotIn(Vec<String>),
+    NotIn(Values),
     Greater(i64),
     Less(i64),
+}
+
+/// Values, each once and sorted, as slices of one text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Values {
+    text: Box<str>,
+    /// Where each ends.
+    ends: Box<[u32]>,
+}
+
+impl Values {
+    fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut values: Vec<_> = values.into_iter().collect();
+        values.sort_unstable();
+        values.dedup();
+        let mut end = 0;
+        let ends = values.iter().map(|value| {
+            end += value.len();
+            u32::try_from(end).expect("a selector is far shorter than 4 GiB")
+        });
+        let ends = ends.collect();
+        Self { text: values.concat().into(), ends }
+    }
+
+    fn get(&self, at: usize) -> &str {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[at] as usize]
+    }
+
+    fn contain(&self, value: &str) -> bool {
+        let (mut low, mut high) = (0, self.ends.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.get(middle).cmp(value) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return true,
+                Ordering::Greater => high = middle,
+            }
+        }
+        false
+    }
+
+    fn to_strings(&self) -> Vec<String> {
+        (0..self.ends.len()).map(|at| self.get(at).to_owned()).collect()
+    }
 }
 
 /// The labels of one object, sorted by key.
@@ -54,7 +104,9 @@ impl Labels {
 }
 
 impl LabelSelector {
+    /// Reads one as requests have it. Fails for one that is too long to be kept and compared.
     pub fn parse(text: &str) -> Result<Self, String> {
+        check_length("labelSelector", text)?;
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         let mut requirements = Vec::new();
         while parser.peek() != &Token::End {
@@ -67,17 +119,37 @@ impl LabelSelector {
                 other => return Err(format!("found '{other}', expected: ',' or 'end of string'")),
             }
         }
-        Ok(Self(requirements))
+        let selector = Self(requirements);
+        let values = selector.values();
+        if values > MOST_VALUES {
+            return Err(format!(
+                "labelSelector has {values} requirements and values; at most {MOST_VALUES} are \
+                 compared: ask for fewer at a time"
+            ));
+        }
+        Ok(selector)
+    }
+
+    /// Requirements, and the values that they list.
+    pub fn values(&self) -> usize {
+        let values = self.0.iter().map(|requirement| match &requirement.operator {
+            Operator::In(values) | Operator::NotIn(values) => values.ends.len(),
+            _ => 1,
+        });
+        values.sum()
     }
 
     /// A selector as objects hold it: `matchLabels` and `matchExpressions`. Absent selects all.
     pub fn of_object(selector: Option<&meta::LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else { return Ok(Self::default()) };
         let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
-            Ok(Requirement { key: key.clone(), operator: Operator::In(vec![value.clone()]) })
+            Ok(Requirement {
+                key: key.clone(),
+                operator: Operator::In(Values::new([value.as_str()])),
+            })
         });
         let expressions = selector.match_expressions.iter().flatten().map(|expression| {
-            let values = || expression.values.clone().unwrap_or_default();
+            let values = || Values::new(expression.values.iter().flatten().map(String::as_str));
             let operator = match expression.operator.as_str() {
                 "In" => Operator::In(values()),
                 "NotIn" => Operator::NotIn(values()),
@@ -97,14 +169,28 @@ impl LabelSelector {
             let (operator, values) = match operator {
                 Operator::Exists => ("Exists", None),
                 Operator::Absent => ("DoesNotExist", None),
-                Operator::In(values) => ("In", Some(values.clone())),
-                Operator::NotIn(values) => ("NotIn", Some(values.clone())),
+                Operator::In(values) => ("In", Some(values.to_strings())),
+                Operator::NotIn(values) => ("NotIn", Some(values.to_strings())),
                 Operator::Greater(_) | Operator::Less(_) => return None,
             };
             let (key, operator) = (key.clone(), operator.to_owned());
             Some(meta::LabelSelectorRequirement { key, operator, values })
         });
         told.collect()
+    }
+
+    /// Bytes that it keeps.
+    pub fn weight(&self) -> usize {
+        let own = self.0.iter().map(|Requirement { key, operator }| {
+            let values = match operator {
+                Operator::In(values) | Operator::NotIn(values) => {
+                    values.text.len() + size_of_val(&*values.ends)
+                }
+                _ => 0,
+            };
+            size_of::<Requirement>() + key.len() + values
+        });
+        own.sum()
     }
 
     pub fn is_everything(&self) -> bool {
@@ -118,8 +204,8 @@ impl LabelSelector {
             match &requirement.operator {
                 Operator::Exists => value.is_some(),
                 Operator::Absent => value.is_none(),
-                Operator::In(list) => value.is_some_and(|value| list.iter().any(|v| v == value)),
-                Operator::NotIn(list) => value.is_none_or(|value| list.iter().all(|v| v != value)),
+                Operator::In(list) => value.is_some_and(|value| list.contain(value)),
+                Operator::NotIn(list) => value.is_none_or(|value| !list.contain(value)),
                 Operator::Greater(limit) => number().is_some_and(|number| number > *limit),
                 Operator::Less(limit) => number().is_some_and(|number| number < *limit),
             }
@@ -209,6 +295,7 @@ impl Parser {
 
     fn requirement(&mut self) -> Result<Requirement, String> {
         let refuse = |why: String| format!("unable to parse requirement: {why}");
+        let values = |list: &[String]| Values::new(list.iter().map(String::as_str));
         if self.peek() == &Token::Not {
             self.next();
             let key = self.key().map_err(refuse)?;
@@ -219,11 +306,11 @@ impl Parser {
             Token::Comma | Token::End => Operator::Exists,
             Token::Equal => {
                 self.next();
-                Operator::In(vec![self.value().map_err(refuse)?])
+                Operator::In(Values::new([self.value().map_err(refuse)?.as_str()]))
             }
             Token::NotEqual => {
                 self.next();
-                Operator::NotIn(vec![self.value().map_err(refuse)?])
+                Operator::NotIn(Values::new([self.value().map_err(refuse)?.as_str()]))
             }
             Token::Greater => {
                 self.next();
@@ -235,11 +322,11 @@ impl Parser {
             }
             Token::Word(word) if word == "in" => {
                 self.next();
-                Operator::In(self.values().map_err(refuse)?)
+                Operator::In(values(&self.values().map_err(refuse)?))
             }
             Token::Word(word) if word == "notin" => {
                 self.next();
-                Operator::NotIn(self.values().map_err(refuse)?)
+                Operator::NotIn(values(&self.values().map_err(refuse)?))
             }
             other => {
                 let expected = "in, notin, =, ==, !=, gt, lt";
@@ -382,6 +469,26 @@ mod tests {
             assert_eq!(selector.matches(&Labels::of(&labels)), expected, "{text}");
         }
         assert!(!LabelSelector::parse("a").unwrap().matches(&Labels::default()));
+    }
+
+    #[test]
+    fn a_selector_has_so_many_bytes_and_values() {
+        let list = |values: usize| {
+            let values: Vec<_> = (0..values).map(|at| format!("{at:03x}")).collect();
+            format!("a in ({})", values.join(","))
+        };
+        let longest = LabelSelector::parse(&list(1000)).unwrap();
+        assert_eq!(longest.values(), 1000);
+        for (value, found) in [("000", true), ("3e7", true), ("3e8", false), ("", false)] {
+            assert_eq!(longest.matches(&Labels::of(&json!({"a": value}))), found, "{value}");
+        }
+        assert_eq!(longest.requirements()[0].values.as_ref().map(Vec::len), Some(1000));
+        let error = LabelSelector::parse(&list(1001)).unwrap_err();
+        assert!(error.contains("1001 requirements and values; at most 1000"), "{error}");
+        let error = LabelSelector::parse(&"!a,".repeat(3000)).unwrap_err();
+        assert!(error.contains("labelSelector has 9000 bytes; at most 8192"), "{error}");
+        let same = LabelSelector::parse(&format!("a in ({})", "b,".repeat(2000))).unwrap();
+        assert_eq!(same.requirements()[0].values, Some(vec![String::new(), "b".to_owned()]));
     }
 
     #[test]

@@ -41,6 +41,8 @@ use super::{
 
 /// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
 const PAGE: usize = 500;
+/// The same where bytes count: of the largest objects 24 MiB.
+const FEW: usize = 16;
 /// An etcd that lost its leader elects another within a few seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Upstream's timeout of the health check.
@@ -222,9 +224,12 @@ impl Etcd {
             return Err(self.before_everything(prefix).await);
         }
         let (mut start, mut at) = (start, request.at);
-        let mut entries = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        // An answer comes whole, so it is of few keys where bytes count.
+        let step = if request.bytes.is_some() { FEW } else { PAGE };
+        let mut bytes = 0;
         loop {
-            let size = PAGE.min(limit - entries.len());
+            let size = step.min(limit - entries.len());
             // A limit of 0 means "all" to etcd; ask for one and keep none.
             let mut options = GetOptions::new()
                 .with_range(end.clone())
@@ -251,11 +256,13 @@ impl Etcd {
                 return Ok(Page { entries, revision: shown, more: remaining > 0, remaining });
             }
             for kv in answer.kvs() {
+                bytes += kv.value().len();
                 entries.push(self.entry(kv)?);
             }
+            let full = request.bytes.is_some_and(|most| bytes >= most);
             let last = answer.kvs().last().map(|kv| kv.key().to_vec());
             match last {
-                Some(last) if answer.more() && entries.len() < limit => {
+                Some(last) if answer.more() && entries.len() < limit && !full => {
                     start = format!("{}\0", String::from_utf8_lossy(&last));
                 }
                 _ => {

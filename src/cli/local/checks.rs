@@ -14,10 +14,8 @@ use crate::{
     api::quantity,
     database::{Database, Databases},
     local::{folder::Folder, homes::Homes, node},
-    pilot::{
-        database::{DrivenDatabase, Java},
-        process::cgroup,
-    },
+    pilot::database::{DrivenDatabase, Java},
+    runtime::cgroup,
 };
 
 const MIB: u64 = 1 << 20;

@@ -339,3 +339,24 @@ async fn a_file_of_zeros_is_refused_and_not_made_a_store() {
     assert!(matches!(error, OpenError::Corrupt { .. }), "{error:?}");
     assert!(fs::read(&file).unwrap() == zeros, "it was written to");
 }
+
+/// Objects of the largest size would else be read by hundreds.
+#[tokio::test]
+async fn a_page_ends_where_it_has_so_many_bytes() {
+    let Scratch { store, directory: _directory } = Scratch::new().await;
+    for name in ["a", "b", "c", "d", "e"] {
+        store.create(&key("ns", name), Bytes::from(vec![b' '; 1000])).await.unwrap();
+    }
+    let mut request = PageRequest { bytes: Some(1500), ..PageRequest::default() };
+    let mut pages = Vec::new();
+    loop {
+        let page = store.list(&pilots(), request.clone()).await.unwrap();
+        pages.push(page.entries.len());
+        request.at = Some(page.revision);
+        request.after = page.entries.last().map(|entry| entry.key.clone());
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(pages, [2, 2, 1]);
+}

@@ -1,6 +1,6 @@
 //! List: order, revisions, pages, selectors.
 
-use std::sync::Arc;
+use std::{io::Read as _, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use navigator::apiserver::storage::Revision;
@@ -237,4 +237,36 @@ async fn selectors_choose() {
     }
     let unread = server.get(&format!("{}?limit=x", pilots())).await.refusal(400, "BadRequest");
     assert_eq!(unread["message"], "strconv.ParseInt: parsing \"x\": invalid syntax");
+}
+
+/// Written item by item, a long list is what it would be as one tree.
+#[tokio::test]
+async fn a_long_list_is_the_same_in_every_form() {
+    let server = Server::start().await;
+    let text = "a:\n  - \"b\"\n\n".repeat(80);
+    for at in 0..150 {
+        let mut one = pilot(&format!("p{at:03}"));
+        one["metadata"]["annotations"] = json!({"text": text, "empty": ""});
+        server.post(&pilots(), &one).await.expect(201);
+    }
+    let whole = server.get(&pilots()).await.expect(200);
+    let pretty = server.get(&format!("{}?pretty=true", pilots())).await;
+    assert_eq!(pretty.text(), format!("{}\n", serde_json::to_string_pretty(&whole).unwrap()));
+    let packed = [("accept-encoding", "gzip")];
+    let packed = server.send("GET", &format!("{}?pretty=1", pilots()), &packed, "").await;
+    let mut unpacked = String::new();
+    flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut unpacked).unwrap();
+    assert_eq!(unpacked, pretty.text());
+    let yaml = server.get_as(&pilots(), "application/yaml").await.text();
+    assert_eq!(yaml, serde_yaml::to_string(&whole).unwrap());
+
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let long = server.get_as(&pilots(), table).await.expect(200);
+    let short = server.get_as(&format!("{}?limit=1", pilots()), table).await.expect(200);
+    assert_eq!(long["columnDefinitions"], short["columnDefinitions"]);
+    assert_eq!(long["rows"].as_array().unwrap().len(), 150);
+    assert_eq!(long["rows"][0]["object"], short["rows"][0]["object"]);
+    assert_eq!(long["rows"][149]["cells"][0], "p149");
+    let older = server.get_as(&pilots(), &table.replace("v=v1;", "v=v1beta1;")).await.expect(200);
+    assert_eq!(older["apiVersion"], "meta.k8s.io/v1beta1");
 }

@@ -255,3 +255,29 @@ async fn a_watch_of_metadata_comes_in_frames() {
     assert_eq!((happened.as_str(), &status["code"]), ("ERROR", &json!(410)));
     assert_eq!(status["reason"], "Expired");
 }
+
+/// Its length stands before it.
+#[tokio::test]
+async fn a_long_list_of_metadata_is_whole() {
+    let server = Server::start().await;
+    for at in 0..300 {
+        let mut one = pilot(&format!("p{at:03}"));
+        one["metadata"]["annotations"] = json!({"text": "x".repeat(500)});
+        server.post(&pilots(), &one).await.expect(201);
+    }
+    for (version, type_) in [("v1", "PartialObjectMetadataList"), ("v1beta1", "OlderList")] {
+        let accept =
+            view(PROTOBUF, "PartialObjectMetadataList").replace("v=v1", &format!("v={version}"));
+        let kind = format!("meta.k8s.io/{version} PartialObjectMetadataList");
+        let list = server.get_as(&pilots(), &accept).await.message(type_, &kind);
+        let json = server.get_as(&pilots(), &accept.replace(PROTOBUF, "application/json")).await;
+        let json = json.expect(200);
+        assert_eq!(list["metadata"]["resourceVersion"], json["metadata"]["resourceVersion"]);
+        let names = |list: &Value| -> Vec<Value> {
+            let items = list["items"].as_array().unwrap().iter();
+            items.map(|item| item["metadata"]["name"].clone()).collect()
+        };
+        assert_eq!(names(&list), names(&json));
+        assert_eq!(names(&list).len(), 300);
+    }
+}

@@ -3,7 +3,7 @@
 use navigator::apiserver::identity::Verdict;
 use serde_json::{Value, json};
 
-use super::{ALPHA, BETA, Server, pilot, pilots};
+use super::{ALPHA, Answer, BETA, Server, pilot, pilots};
 
 #[tokio::test]
 async fn paths_outside_of_the_api_are_404_with_a_status() {
@@ -142,4 +142,35 @@ async fn no_write_reaches_what_its_url_does_not_name() {
     }
     let listed = server.get(&format!("{BETA}/pilots")).await.expect(200);
     assert_eq!(listed["items"], json!([stored]));
+}
+
+/// What is small by nature stays so; what is larger already may shrink.
+#[tokio::test]
+async fn a_lease_and_a_pilot_have_sizes_of_their_own() {
+    let server = Server::start().await;
+    let leases = format!("{BETA}/namespaces/db/leaderleases");
+    let lease = |length: usize| {
+        json!({
+            "metadata": {"name": "l", "annotations": {"text": "x".repeat(length)}},
+            "spec": {"holderIdentity": "a"},
+        })
+    };
+    let large_pilot = |length: usize| {
+        let mut pilot = pilot("p");
+        pilot["metadata"]["annotations"] = json!({"text": "x".repeat(length)});
+        pilot
+    };
+    let told = |answer: &Answer| {
+        let status = answer.refusal(413, "RequestEntityTooLarge");
+        status["message"].as_str().unwrap().to_owned()
+    };
+    let refused = told(&server.post(&leases, &lease(17_000)).await);
+    assert!(refused.contains("a LeaderLease may have 16384"), "{refused}");
+    let mut known = server.post(&leases, &lease(15_000)).await.expect(201);
+    known["metadata"]["annotations"]["text"] = json!("x".repeat(17_000));
+    told(&server.put(&format!("{leases}/l"), &known).await);
+    told(&server.merge(&format!("{leases}/l"), &lease(17_000)).await);
+    let refused = told(&server.post(&pilots(), &large_pilot(262_000)).await);
+    assert!(refused.contains("a Pilot may have 262144"), "{refused}");
+    server.post(&pilots(), &large_pilot(250_000)).await.expect(201);
 }

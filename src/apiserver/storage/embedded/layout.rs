@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use redb::{
-    Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table,
-    TableDefinition, WriteTransaction,
+    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    ReadableTableMetadata, Table, TableDefinition, WriteTransaction,
 };
 
 use super::super::{Entry, Error, Event, Key, Page, PageRequest, Prefix, Result, Revision};
@@ -190,6 +190,7 @@ impl Snapshot {
         let revision = request.at.unwrap_or(self.revision()?);
         self.reaches(revision)?;
         let undone = self.undone(prefix, revision)?;
+        let log = self.0.open_table(LOG).map_err(failed)?;
         let mut older = undone.iter().peekable();
         let start = match &request.after {
             Some(after) if after.as_str() >= prefix.as_str() => after.as_str(),
@@ -197,6 +198,7 @@ impl Snapshot {
         };
         let skipped = |key: &str| request.after.as_ref().is_some_and(|after| key <= after.as_str());
         let limit = request.limit.unwrap_or(usize::MAX);
+        let mut bytes = 0;
         let mut page = Page { entries: Vec::new(), revision, more: false, remaining: 0 };
 
         let latest = self.0.open_table(LATEST).map_err(failed)?;
@@ -224,18 +226,24 @@ impl Snapshot {
                 }
             };
             let found = if from_older {
-                older.next().and_then(|(_, entry)| entry.clone())
+                // What lies before the page, or behind it, is not read.
+                let next = older.next().filter(|(key, _)| !skipped(key.as_str()));
+                match next.and_then(|(_, at)| *at) {
+                    Some(at) => previous(&log, at)?,
+                    None => None,
+                }
             } else {
                 std::mem::replace(&mut candidate, next()?)
             };
             let Some(found) = found.filter(|entry| !skipped(entry.key.as_str())) else { continue };
-            if page.entries.len() == limit {
+            if page.entries.len() == limit || request.bytes.is_some_and(|most| bytes >= most) {
                 page.more = true;
                 if request.count {
                     page.remaining = self.count(prefix, &found.key, &undone)?;
                 }
                 return Ok(page);
             }
+            bytes += found.value.len();
             page.entries.push(found);
         }
     }
@@ -245,7 +253,7 @@ impl Snapshot {
         &self,
         prefix: &Prefix,
         from: &Key,
-        undone: &BTreeMap<Key, Option<Entry>>,
+        undone: &BTreeMap<Key, Option<u64>>,
     ) -> Result<usize> {
         let mut count = undone.range(from..).filter(|(_, entry)| entry.is_some()).count();
         let latest = self.0.open_table(LATEST).map_err(failed)?;
@@ -259,17 +267,18 @@ impl Snapshot {
         Ok(count)
     }
 
-    /// For every key that was written after `revision`: what it was then.
-    fn undone(&self, prefix: &Prefix, revision: Revision) -> Result<BTreeMap<Key, Option<Entry>>> {
+    /// For every key that was written after `revision`: the record that says what it was then, if
+    /// it was.
+    fn undone(&self, prefix: &Prefix, revision: Revision) -> Result<BTreeMap<Key, Option<u64>>> {
         let mut undone = BTreeMap::new();
         let log = self.0.open_table(LOG).map_err(failed)?;
         for record in log.range(revision.0 + 1..).map_err(failed)? {
-            let (_, record) = record.map_err(failed)?;
+            let (at, record) = record.map_err(failed)?;
             let (_, key, _, previous) = record.value();
             if key.starts_with(prefix.as_str()) {
                 undone
                     .entry(Key::from_stored(key.to_owned()))
-                    .or_insert_with(|| previous.map(|previous| entry(key, previous)));
+                    .or_insert_with(|| previous.map(|_| at.value()));
             }
         }
         Ok(undone)
@@ -299,6 +308,15 @@ impl Snapshot {
         }
         Ok(found)
     }
+}
+
+/// What a record's key was before it.
+fn previous(log: &ReadOnlyTable<u64, Record<'static>>, at: u64) -> Result<Option<Entry>> {
+    let record = log.get(at).map_err(failed)?;
+    Ok(record.and_then(|record| {
+        let (_, key, _, previous) = record.value();
+        previous.map(|previous| entry(key, previous))
+    }))
 }
 
 fn entry(key: &str, (revision, value): (u64, &[u8])) -> Entry {

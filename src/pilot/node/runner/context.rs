@@ -12,10 +12,10 @@ use crate::{
         driver::{Driver, Node},
         kube::cluster::{self, Cluster},
         node::metrics::Metrics,
-        process::{cgroup, supervisor::Supervisor},
+        process::supervisor::Supervisor,
         volume::{lock::Volume, records::Records},
     },
-    runtime::Runtime,
+    runtime::{Runtime, cgroup},
 };
 
 /// An API that takes longer is away; what is known already is used.

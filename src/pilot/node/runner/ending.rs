@@ -9,11 +9,9 @@ use crate::{
     api::v1beta1::Termination,
     pilot::{
         node::machine::{Event, Held, Life},
-        process::{
-            cgroup,
-            supervisor::{Exit, signal_name, write_termination_log},
-        },
+        process::supervisor::{Exit, signal_name, write_termination_log},
     },
+    runtime::cgroup,
 };
 
 /// How long the rest of the output is waited for. It is there at once, but on a busy machine,

@@ -18,13 +18,10 @@ use crate::{
     pilot::{
         driver::{self, Node, ProcessSpec},
         node::{machine::Attempt, preflight, report},
-        process::{
-            cgroup,
-            supervisor::{Child, Command, Exit},
-        },
+        process::supervisor::{Child, Command, Exit},
         volume::files::Run,
     },
-    runtime::build,
+    runtime::{build, cgroup},
 };
 
 pub(super) struct Running {

@@ -1,0 +1,416 @@
+//! One account of bytes: everything that clients can make large draws its memory from it.
+//!
+//! Owns how much there is, a share of the process's memory limit, and who may have it. What finds
+//! no room waits its turn for [`WAIT`] and is then told so.
+//!
+//! Uses have an order, and each may fill the account up to a ceiling that is higher than that of
+//! the one before. Whoever holds a share asks for another one of a later use only, for which there
+//! is always room between the two ceilings: nobody waits in a circle. What is small and known has
+//! a reserve beside it that nothing else can take.
+
+mod figures;
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::timeout};
+
+pub use figures::Figures;
+
+use super::status::{ApiError, Result};
+use crate::runtime::cgroup;
+
+/// The memory limit where there is none: the manifest's.
+const DEFAULT_LIMIT: usize = 256 << 20;
+/// How long a request waits for its turn.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// What memory is used for, in the order in which a request may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// What is kept as long as a connection or a watch: long chains, long selectors.
+    Kept,
+    /// Large bodies on their way in.
+    Arriving,
+    /// Trees of bodies, and what is made of them.
+    Trees,
+    /// Large objects that are read, and lists of the past.
+    Objects,
+    /// Responses until they are sent.
+    Responses,
+    /// YAML that is read once more, for the audit trail.
+    Records,
+    /// Trees of small bodies: reports of pilots, leases, what people write by hand.
+    Small,
+}
+
+impl Use {
+    pub const ALL: [Self; USES] = [
+        Self::Kept,
+        Self::Arriving,
+        Self::Trees,
+        Self::Objects,
+        Self::Responses,
+        Self::Records,
+        Self::Small,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Arriving => "arriving",
+            Self::Trees => "trees",
+            Self::Objects => "objects",
+            Self::Responses => "responses",
+            Self::Records => "records",
+            Self::Small => "small",
+        }
+    }
+}
+
+const USES: usize = 7;
+
+/// The account is counted in parts of the memory limit: 8 MiB of the manifest's. What is not in
+/// it is for what is stored, and for the process itself.
+const PARTS: usize = 32;
+/// How far each use may fill the account, in these parts.
+const CEILINGS: [usize; USES - 1] = [1, 3, 6, 9, 10, 11];
+/// And the reserve beside that.
+const RESERVE: usize = 1;
+/// Of the reserve, one in so many parts is one request's.
+const RESERVED: usize = 8;
+
+static ACCOUNT: LazyLock<Account> = LazyLock::new(|| {
+    let limit = cgroup::memory_limit().and_then(|limit| usize::try_from(limit).ok());
+    Account::new(limit.unwrap_or(DEFAULT_LIMIT))
+});
+
+struct Account {
+    /// Bytes of a part.
+    part: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By use; the last one is what was taken from the reserve.
+    used: [usize; USES],
+    waiting: [VecDeque<Waiter>; USES],
+    refused: [u64; USES],
+}
+
+struct Waiter {
+    bytes: usize,
+    grant: oneshot::Sender<Share>,
+}
+
+/// Memory that somebody holds.
+#[derive(Debug, Default)]
+#[must_use = "the memory is taken as long as this lives"]
+pub struct Share(Option<Held>);
+
+#[derive(Debug)]
+struct Held {
+    account: &'static Account,
+    of: Use,
+    bytes: usize,
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Account").field("part", &self.part).finish_non_exhaustive()
+    }
+}
+
+/// Waits for so many bytes. 413 for more than there ever are, 429 when there is no room in time.
+pub async fn take(of: Use, bytes: usize) -> Result<Share> {
+    ACCOUNT.take(of, bytes).await
+}
+
+/// So many bytes, if there is room at once.
+pub fn try_take(of: Use, bytes: usize) -> Option<Share> {
+    ACCOUNT.try_take(of, bytes)
+}
+
+/// What is small has a reserve; what is larger waits with its like.
+pub async fn take_small(bytes: usize) -> Result<Share> {
+    if bytes > ACCOUNT.largest(Use::Small) {
+        return ACCOUNT.take(Use::Trees, bytes).await;
+    }
+    match ACCOUNT.try_take(Use::Trees, bytes) {
+        Some(share) => Ok(share),
+        None => ACCOUNT.take(Use::Small, bytes).await,
+    }
+}
+
+/// Does nobody hold anything for this use?
+#[cfg(test)]
+pub fn is_free(of: Use) -> bool {
+    ACCOUNT.state().used[of as usize] == 0
+}
+
+impl Account {
+    /// The account of a process that may have so many bytes in all.
+    fn new(limit: usize) -> Self {
+        Self { part: limit / PARTS, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that may be held together.
+    fn all(&self) -> usize {
+        self.ceiling(Use::Records) + self.ceiling(Use::Small)
+    }
+
+    fn ceiling(&self, of: Use) -> usize {
+        self.part * CEILINGS.get(of as usize).copied().unwrap_or(RESERVE)
+    }
+
+    /// The most that one may take: what those of earlier uses leave in any case.
+    fn largest(&self, of: Use) -> usize {
+        match (of as usize).checked_sub(1) {
+            _ if of == Use::Small => self.ceiling(of) / RESERVED,
+            Some(before) => self.ceiling(of) - self.ceiling(Use::ALL[before]),
+            None => self.ceiling(of),
+        }
+    }
+
+    fn fits(&self, state: &State, of: Use, bytes: usize) -> bool {
+        let used = match of {
+            Use::Small => state.used[Use::Small as usize],
+            _ => state.used[..Use::Small as usize].iter().sum(),
+        };
+        used + bytes <= self.ceiling(of)
+    }
+
+    fn grant(&'static self, state: &mut State, of: Use, bytes: usize) -> Share {
+        state.used[of as usize] += bytes;
+        Share(Some(Held { account: self, of, bytes }))
+    }
+
+    fn try_take(&'static self, of: Use, bytes: usize) -> Option<Share> {
+        let mut state = self.state();
+        state.forget_the_gone(of);
+        let free = state.waiting[of as usize].is_empty() && self.fits(&state, of, bytes);
+        free.then(|| self.grant(&mut state, of, bytes))
+    }
+
+    /// Whoever waits longest for a use is next.
+    async fn take(&'static self, of: Use, bytes: usize) -> Result<Share> {
+        let largest = self.largest(of);
+        if bytes > largest {
+            self.state().refused[of as usize] += 1;
+            return Err(ApiError::too_large(format!(
+                "Request entity too large: it needs {bytes} bytes of memory; one request may have \
+                 {largest} of the server's limit: ask for less at a time, or raise the limit"
+            )));
+        }
+        let granted = {
+            let mut state = self.state();
+            state.forget_the_gone(of);
+            if state.waiting[of as usize].is_empty() && self.fits(&state, of, bytes) {
+                return Ok(self.grant(&mut state, of, bytes));
+            }
+            let (grant, granted) = oneshot::channel();
+            state.waiting[of as usize].push_back(Waiter { bytes, grant });
+            granted
+        };
+        if let Ok(Ok(share)) = timeout(WAIT, granted).await {
+            return Ok(share);
+        }
+        self.state().refused[of as usize] += 1;
+        let waited = WAIT.as_secs();
+        let name = of.name();
+        Err(ApiError::too_many_requests(
+            format!(
+                "Too many large requests, please try again later: there was no room for {bytes} \
+                 bytes ({name}) within {waited} s."
+            ),
+            1,
+        ))
+    }
+
+    /// Takes back, and gives to those who wait.
+    fn give_back(&'static self, of: Use, bytes: usize) {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        state.used[of as usize] -= bytes;
+        for of in Use::ALL.into_iter().rev() {
+            while let Some(next) = state.waiting[of as usize].front() {
+                if !next.grant.is_closed() && !self.fits(&state, of, next.bytes) {
+                    break;
+                }
+                let next = state.waiting[of as usize].pop_front().expect("it was just there");
+                let share = self.grant(&mut state, of, next.bytes);
+                // Who stopped waiting meanwhile gives it back, without the lock.
+                gone.extend(next.grant.send(share).err());
+            }
+        }
+        drop(state);
+        drop(gone);
+    }
+}
+
+impl State {
+    fn forget_the_gone(&mut self, of: Use) {
+        self.waiting[of as usize].retain(|waiter| !waiter.grant.is_closed());
+    }
+}
+
+impl Share {
+    /// Nothing: what it is about is small.
+    pub const NONE: Self = Self(None);
+
+    pub fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Gives back all but so many bytes.
+    pub fn shrink(&mut self, bytes: usize) {
+        let Some(held) = &mut self.0 else { return };
+        let excess = held.bytes.saturating_sub(bytes);
+        if excess > 0 {
+            held.bytes -= excess;
+            held.account.give_back(held.of, excess);
+        }
+    }
+
+    /// Takes more of the same, if there is room at once.
+    #[must_use]
+    pub fn try_grow(&mut self, of: Use, bytes: usize) -> bool {
+        let account = self.0.as_ref().map_or(&*ACCOUNT, |held| held.account);
+        let of = self.0.as_ref().map_or(of, |held| held.of);
+        let Some(mut more) = account.try_take(of, bytes) else { return false };
+        match &mut self.0 {
+            Some(held) => {
+                if let Some(more) = &mut more.0 {
+                    held.bytes += mem::take(&mut more.bytes);
+                }
+            }
+            none => *none = more.0.take(),
+        }
+        true
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.account.give_back(self.of, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(limit: usize) -> &'static Account {
+        Box::leak(Box::new(Account::new(limit)))
+    }
+
+    const MIB: usize = 1 << 20;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_waits_and_is_then_told_so() {
+        let account = account(256 * MIB);
+        let held = account.take(Use::Trees, 24 * MIB).await.unwrap();
+        let more = account.take(Use::Trees, 24 * MIB).await.unwrap();
+        let error = account.take(Use::Trees, MIB).await.unwrap_err();
+        assert_eq!(error.code(), 429);
+        assert!(
+            error.to_string().contains("no room for 1048576 bytes (trees) within 10 s"),
+            "{error}"
+        );
+        let waits = account.take(Use::Trees, MIB);
+        let (share, ()) = futures::join!(waits, async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            drop(held);
+        });
+        drop((share.unwrap(), more));
+        assert_eq!(account.state().used, [0; USES]);
+        let error = account.take(Use::Trees, 25 * MIB).await.unwrap_err();
+        assert_eq!(error.code(), 413);
+        assert!(
+            error.to_string().contains("needs 26214400 bytes of memory; one request may have"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn who_holds_a_share_finds_room_for_a_later_use_however_full_it_is() {
+        let account = account(256 * MIB);
+        let mut held = Vec::new();
+        for of in Use::ALL {
+            let largest = account.largest(of).min(MIB);
+            while let Some(share) = account.try_take(of, largest) {
+                held.push(share);
+            }
+            let next = Use::ALL.into_iter().find(|next| *next > of);
+            if let Some(next) = next {
+                let room = account.try_take(next, account.largest(next));
+                assert!(room.is_some(), "nothing is left for {next:?} after {of:?}");
+            }
+        }
+        drop(held);
+        assert_eq!(account.state().used, [0; USES]);
+    }
+
+    #[tokio::test]
+    async fn what_is_small_goes_on_whatever_others_hold() {
+        let account = account(256 * MIB);
+        let mut held = Vec::new();
+        for of in Use::ALL.into_iter().filter(|of| *of != Use::Small) {
+            while let Some(share) = account.try_take(of, MIB) {
+                held.push(share);
+            }
+        }
+        assert!(account.try_take(Use::Trees, 1).is_none());
+        assert!(account.try_take(Use::Small, account.largest(Use::Small)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_longest_is_next_and_who_left_is_forgotten() {
+        let account = account(32 * MIB);
+        let all = account.take(Use::Kept, MIB).await.unwrap();
+        let left = timeout(Duration::from_secs(1), account.take(Use::Kept, MIB)).await;
+        assert!(left.is_err());
+        let mut first = Box::pin(account.take(Use::Kept, MIB));
+        let mut second = Box::pin(account.take(Use::Kept, 1));
+        assert!(futures::poll!(first.as_mut()).is_pending());
+        assert!(futures::poll!(second.as_mut()).is_pending());
+        drop(all);
+        let share = first.await.unwrap();
+        assert!(futures::poll!(second.as_mut()).is_pending(), "it has to wait for the first");
+        drop(share);
+        drop(second.await.unwrap());
+        assert_eq!(account.state().used, [0; USES]);
+    }
+
+    #[tokio::test]
+    async fn a_share_grows_and_shrinks() {
+        let account = account(32 * MIB);
+        let mut share = account.take(Use::Kept, 1000).await.unwrap();
+        assert!(share.try_grow(Use::Kept, 1000));
+        assert_eq!(account.state().used[0], 2000);
+        share.shrink(500);
+        assert_eq!(account.state().used[0], 500);
+        assert!(!share.try_grow(Use::Kept, MIB));
+        drop(share);
+        assert_eq!(account.state().used, [0; USES]);
+    }
+
+    /// The heaviest body, thrice as a tree.
+    #[test]
+    fn with_the_manifests_limit_no_single_request_needs_more_than_it_may_have() {
+        use crate::api::decode::weight::MAX_TREE;
+        let account = Account::new(DEFAULT_LIMIT);
+        for of in [Use::Trees, Use::Objects] {
+            assert!(account.largest(of) >= 3 * MAX_TREE, "{of:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Numbers about the account, taken when somebody scrapes.
+
+use prometheus::{
+    IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+
+use super::{ACCOUNT, Use};
+
+/// What is used of the account, and who waits for it.
+pub struct Figures {
+    bytes: IntGaugeVec,
+    limit: IntGauge,
+    waiting: IntGaugeVec,
+    refused: IntCounterVec,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        let labels = &["use"];
+        let gauges = |name: &str, help: &str| {
+            IntGaugeVec::new(Opts::new(name, help), labels)
+                .expect("the metric's name and labels are valid")
+        };
+        Self {
+            bytes: gauges(
+                "navigator_apiserver_account_bytes",
+                "Memory that requests hold, by what it is used for.",
+            ),
+            limit: IntGauge::new(
+                "navigator_apiserver_account_limit_bytes",
+                "Memory that requests may hold together, a share of the memory limit.",
+            )
+            .expect("the metric's name is valid"),
+            waiting: gauges(
+                "navigator_apiserver_account_waiting",
+                "Requests that wait for memory, by what it is to be used for.",
+            ),
+            refused: IntCounterVec::new(
+                Opts::new(
+                    "navigator_apiserver_account_refused_total",
+                    "Requests that found no memory in time, or need more than one may have.",
+                ),
+                labels,
+            )
+            .expect("the metric's name and labels are valid"),
+        }
+    }
+}
+
+impl Figures {
+    fn all(&self) -> [&dyn Collector; 4] {
+        let Self { bytes, limit, waiting, refused } = self;
+        [bytes, limit, waiting, refused]
+    }
+}
+
+impl Collector for Figures {
+    fn desc(&self) -> Vec<&Desc> {
+        self.all().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.limit.set(number(ACCOUNT.all()));
+        let state = ACCOUNT.state();
+        self.refused.reset();
+        for of in Use::ALL {
+            let (at, label) = (of as usize, [of.name()]);
+            self.bytes.with_label_values(&label).set(number(state.used[at]));
+            self.waiting.with_label_values(&label).set(number(state.waiting[at].len()));
+            self.refused.with_label_values(&label).inc_by(state.refused[at]);
+        }
+        drop(state);
+        self.all().into_iter().flat_map(Collector::collect).collect()
+    }
+}
