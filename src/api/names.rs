@@ -39,6 +39,9 @@ pub mod annotation {
     pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";
     /// `"true"` on the namespace of an install or on its claim: a person lets the store go with it.
     pub const DELETE_STORE: &str = "navigator.jetstack.io/delete-store";
+    /// On an event of the audit trail: refusals of its address since the last one, which were not
+    /// recorded.
+    pub const UNRECORDED: &str = "navigator.jetstack.io/unrecorded-refusals";
     /// Identity of our store, on every object that we own.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
     /// On a Pilot: uid of the claim that was there when it was made, or empty. What lies on that may

@@ -12,6 +12,7 @@ mod log;
 mod object;
 mod policy;
 mod request;
+mod strangers;
 mod webhook;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
@@ -19,6 +20,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use self::{
     backend::{Backend, Receipt},
     event::Event,
+    strangers::Strangers,
 };
 pub use self::{
     batch::{Batch, Throttle},
@@ -113,6 +115,7 @@ pub struct Trail {
     backends: Vec<Backend>,
     metrics: Arc<Metrics>,
     largest_object: usize,
+    strangers: Strangers,
 }
 
 impl Trail {
@@ -141,6 +144,7 @@ impl Trail {
             backends,
             metrics: Arc::clone(metrics),
             largest_object: cut.min(LARGEST_OBJECT),
+            strangers: Strangers::default(),
         }))
     }
 

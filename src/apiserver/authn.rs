@@ -129,6 +129,21 @@ impl Authenticator {
         outcome.map(with_authenticated_group)
     }
 
+    /// Does any pool of CAs vouch for whoever presented these?
+    pub async fn vouches_for(&self, certificates: &Presented) -> bool {
+        if certificates.is_empty() {
+            return false;
+        }
+        let trust = Arc::clone(&self.trust.borrow());
+        let proxies = trust.front_proxy.as_ref().map(|proxy| &proxy.pool);
+        for pool in proxies.into_iter().chain(&trust.client_ca) {
+            if pool.verify(certificates).await.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Asks each way in order. The first that knows the user wins; a rejection counts only when
     /// none does.
     async fn union(
@@ -138,7 +153,7 @@ impl Authenticator {
         headers: &HeaderMap,
     ) -> Result<User, Rejected> {
         let mut rejected = None;
-        match by_certificate(&self.metrics, trust, certificates, headers) {
+        match by_certificate(&self.metrics, trust, certificates, headers).await {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
             Err(error) => rejected = Some(error),
@@ -161,18 +176,19 @@ impl Authenticator {
 
 /// The user whom the front proxy names, or whom the certificate is of. The last rejection counts,
 /// when neither is known.
-fn by_certificate(
+async fn by_certificate(
     metrics: &Metrics,
     trust: &Trust,
     certificates: &Presented,
     headers: &HeaderMap,
 ) -> Identified {
-    let vouched = front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers);
+    let vouched =
+        front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers).await;
     if let Ok(Some(_)) = vouched {
         return vouched;
     }
     let (pool, left) = (trust.client_ca.as_ref(), &metrics.client_certificates);
-    let own = x509::authenticate(pool, certificates, left);
+    let own = x509::authenticate(pool, certificates, left).await;
     for error in [&vouched, &own].into_iter().filter_map(|outcome| outcome.as_ref().err()) {
         debug!(error = %chain(error), "Client certificate rejected");
     }

@@ -41,7 +41,7 @@ use super::{
     metrics::Metrics,
     negotiate::respond_error,
     operation::Action,
-    peer::Peer,
+    peer::{Peer, Presented},
     request_info::RequestInfo,
     status::ApiError,
 };
@@ -52,6 +52,8 @@ use crate::{
 
 /// Clients and proxies name a request by it; ours is a UUID.
 const AUDIT_ID: &str = "audit-id";
+/// Bytes of one: a UUID has 36.
+const LONGEST_ID: usize = 64;
 /// Seconds after which a client may try again while the server starts.
 const STARTING_RETRY: u32 = 5;
 
@@ -138,6 +140,14 @@ impl Chain {
         drop(self.installed.set(installed));
     }
 
+    /// Does anybody vouch for whoever presented these? While nobody can judge yet, everybody does.
+    pub async fn vouches_for(&self, certificates: &Presented) -> bool {
+        match self.installed.get() {
+            Some(installed) => installed.authenticator.vouches_for(certificates).await,
+            None => !certificates.is_empty(),
+        }
+    }
+
     /// Answers one request, whatever happens.
     ///
     /// A client that goes away drops the future that answers it, wherever that stands. A read may
@@ -176,7 +186,7 @@ impl Chain {
         info: Arc<RequestInfo>,
         received: Timestamp,
     ) -> Response<Body> {
-        let id = request.headers().get(AUDIT_ID).cloned().unwrap_or_else(new_id);
+        let id = request.headers().get(AUDIT_ID).map_or_else(new_id, shortened);
         let warnings = Warnings::default();
         let extensions = request.extensions_mut();
         extensions.insert(Arc::clone(&info));
@@ -408,6 +418,13 @@ fn finish(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) 
     for value in warnings.headers() {
         headers.append(header::WARNING, value);
     }
+}
+
+/// As much of an id as is recorded and sent back.
+fn shortened(id: &HeaderValue) -> HeaderValue {
+    let id = id.as_bytes();
+    HeaderValue::from_bytes(&id[..id.len().min(LONGEST_ID)])
+        .expect("it is part of a header's value")
 }
 
 fn new_id() -> HeaderValue {

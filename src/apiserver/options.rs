@@ -15,8 +15,9 @@ use super::{
 };
 use crate::api::field::{ErrorList, FieldError, Path, Problem};
 
-/// Seconds that a client may ask for: a year. The clock has no room for what an i64 can say.
-const LONGEST_TIMEOUT: u64 = 365 * 24 * 3600;
+/// Seconds that a watch lasts at most, whatever its client asks for: whoever loses a right loses
+/// what was begun with it by then.
+const LONGEST_TIMEOUT: u64 = 3600;
 
 /// Which state a read may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -501,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_beyond_the_clock_is_a_long_one() {
+    fn no_client_gets_more_than_an_hour() {
         let options =
             ListOptions::parse(&Query::parse("timeoutSeconds=9223372036854775807"), true).unwrap();
         assert_eq!(options.timeout, Some(Duration::from_secs(LONGEST_TIMEOUT)));

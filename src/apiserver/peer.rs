@@ -16,6 +16,33 @@ pub struct Peer {
     pub certificates: Arc<Presented>,
 }
 
+/// Certificates of a chain that is judged, and its bytes: a leaf and what leads to a CA.
+pub const MOST_CERTIFICATES: usize = 5;
+pub const MOST_CHAIN: usize = 16 * 1024;
+
+/// A chain that nobody looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the certificate chain has {certificates} certificates and {bytes} bytes; at most \
+     {MOST_CERTIFICATES} and {MOST_CHAIN} are judged: send the leaf and its intermediates only"
+)]
+pub struct ChainTooLong {
+    certificates: usize,
+    bytes: usize,
+}
+
+/// Fails for a chain that would cost too much to judge.
+pub fn check_length<'a>(
+    chain: impl ExactSizeIterator<Item = &'a CertificateDer<'a>>,
+) -> Result<(), ChainTooLong> {
+    let certificates = chain.len();
+    let bytes = chain.map(|der| der.len()).sum();
+    if certificates > MOST_CERTIFICATES || bytes > MOST_CHAIN {
+        return Err(ChainTooLong { certificates, bytes });
+    }
+    Ok(())
+}
+
 /// What a client presented in the handshake, leaf first. Only its possession of the leaf's key
 /// has been checked: whether anybody trusts the chain is asked for each request.
 #[derive(Debug, Default)]
@@ -23,7 +50,7 @@ pub struct Presented {
     certificates: Vec<CertificateDer<'static>>,
     /// Of the leaf, read once for each connection.
     subject: OnceLock<Result<Subject, String>>,
-    /// What pools said of it: a signature is checked once for each connection and pool.
+    /// What pools said of it: it is judged once for each connection and pool.
     verdicts: Mutex<Vec<(PoolId, Verdict)>>,
 }
 
@@ -42,12 +69,12 @@ pub struct Subject {
 }
 
 /// What a pool of CAs says of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// It is good, until its first certificate ends.
     Good { until: SystemTime },
-    /// None of the CAs issued it, which no time changes.
-    Stranger,
+    /// It is not. One that becomes valid later is so on the next connection.
+    Bad(rustls::Error),
 }
 
 /// A pool of CAs; one that was loaded anew is another.
@@ -75,11 +102,17 @@ impl Presented {
     /// What this pool said of it, as long as that holds.
     pub fn verdict(&self, pool: PoolId) -> Option<Verdict> {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, verdict) = *verdicts.iter().find(|(known, _)| *known == pool)?;
+        let (_, verdict) = verdicts.iter().find(|(known, _)| *known == pool)?;
         match verdict {
-            Verdict::Good { until } if until <= SystemTime::now() => None,
-            verdict => Some(verdict),
+            Verdict::Good { until } if *until <= SystemTime::now() => None,
+            verdict => Some(verdict.clone()),
         }
+    }
+
+    /// Did any pool find it good?
+    pub fn is_vouched_for(&self) -> bool {
+        let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Good { .. }))
     }
 
     /// Remembers what a pool says of it.
@@ -114,13 +147,31 @@ mod tests {
         let good = |until| Verdict::Good { until };
         presented.judge(PoolId(1), good(now + hour));
         presented.judge(PoolId(2), good(now - hour));
-        presented.judge(PoolId(3), Verdict::Stranger);
+        let bad = Verdict::Bad(rustls::Error::NoCertificatesPresented);
+        presented.judge(PoolId(3), bad.clone());
         let said = |pool| presented.verdict(PoolId(pool));
-        let expected = [Some(good(now + hour)), None, Some(Verdict::Stranger), None];
+        let expected = [Some(good(now + hour)), None, Some(bad), None];
         assert_eq!([said(1), said(2), said(3), said(4)], expected);
         for pool in 4..8 {
             presented.judge(PoolId(pool), good(now + hour));
         }
         assert_eq!([said(1), said(7)], [None, Some(good(now + hour))], "few are remembered");
+    }
+
+    #[test]
+    fn a_chain_has_few_certificates_and_bytes() {
+        let chain = |sizes: &[usize]| -> Vec<CertificateDer<'static>> {
+            sizes.iter().map(|size| vec![0; *size].into()).collect()
+        };
+        for (sizes, judged) in [
+            (&[1000; 5][..], true),
+            (&[1; 6], false),
+            (&[MOST_CHAIN], true),
+            (&[MOST_CHAIN, 1], false),
+        ] {
+            assert_eq!(check_length(chain(sizes).iter()).is_ok(), judged, "{sizes:?}");
+        }
+        let error = check_length(chain(&[70; 250]).iter()).unwrap_err().to_string();
+        assert!(error.contains("250 certificates and 17500 bytes; at most 5 and 16384"), "{error}");
     }
 }

@@ -14,6 +14,7 @@ use super::{
     admission::{
         Admit, Counted, Plugins,
         namespace::{NamespaceLifecycle, Namespaces},
+        pilot_lease::PilotLease,
         pilot_status::PilotStatus,
         webhook::{AdmissionMetrics, Sorts, Webhooks},
     },
@@ -253,7 +254,7 @@ async fn install(
     rt: &Runtime,
     closing: &Shutdown,
 ) -> Result<(Installed, Guard, Arc<dyn Storage>), Error> {
-    let (trust, store) = tokio::try_join!(
+    let (trust, (store, compacted)) = tokio::try_join!(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
     )?;
@@ -264,8 +265,15 @@ async fn install(
     timing.register(rt.metrics());
     let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
+    if let Some(compacted) = compacted {
+        let (guard, shutdown) = (guard.clone(), rt.shutdown().clone());
+        rt.tasks().spawn("etcd-compaction", async move {
+            let is_ours = || guard.check().is_ok();
+            compacted.compact_periodically(etcd::COMPACTION_INTERVAL, is_ours, shutdown).await;
+        });
+    }
     guard.until_decided().await;
-    let admission = admission(config, client, rt);
+    let admission = admission(config, scheme, client, rt);
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
     let state = AppState::start(scheme, &store, &admission, guard.clone(), metrics, rt, closing)
@@ -279,7 +287,12 @@ async fn install(
 }
 
 /// Who has a say about writes, in the order in which they are asked.
-fn admission(config: &Config, client: &kube::Client, rt: &Runtime) -> Arc<dyn Admit> {
+fn admission(
+    config: &Config,
+    scheme: &'static Scheme,
+    client: &kube::Client,
+    rt: &Runtime,
+) -> Arc<dyn Admit> {
     let AdmissionPlugins { namespaces: lifecycle, webhooks: sorts } = config.admission;
     let metrics = AdmissionMetrics::new();
     metrics.register(rt.metrics());
@@ -291,19 +304,26 @@ fn admission(config: &Config, client: &kube::Client, rt: &Runtime) -> Arc<dyn Ad
             .push(Arc::new(Counted::new(NamespaceLifecycle::new(Arc::clone(&namespaces)), timing)));
     }
     plugins.push(Arc::new(PilotStatus::new(&config.namespace)));
+    plugins.push(Arc::new(PilotLease::new(scheme, &config.namespace)));
     let webhooks = Webhooks::start(client, sorts, namespaces, metrics, rt);
     Arc::new(Plugins::new(plugins).with_webhooks(webhooks))
 }
 
-/// Opens the store. An etcd, or a kube-apiserver, that does not answer is waited for; while it
+/// Opens the store, and names the etcd that is to be compacted. An etcd, or a kube-apiserver, that does not answer is waited for; while it
 /// does, the server is not ready and says why.
-async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
+async fn open(
+    store: &Store,
+    rt: &Runtime,
+) -> Result<(Arc<dyn Storage>, Option<etcd::Etcd>), Error> {
     let config = match store {
         Store::Embedded(path) => {
             let history = embedded::History::default();
-            return Ok(Arc::new(embedded::Embedded::open(path, history).await?));
+            let store = embedded::Embedded::open(path, history).await?;
+            return Ok((Arc::new(store), None));
         }
-        Store::Kubernetes(config) => return Ok(Arc::new(open_kubernetes(config, rt).await?)),
+        Store::Kubernetes(config) => {
+            return Ok((Arc::new(open_kubernetes(config, rt).await?), None));
+        }
         Store::Etcd(config) => config,
     };
     let store = etcd::Etcd::connect(config).await?;
@@ -312,11 +332,7 @@ async fn open(store: &Store, rt: &Runtime) -> Result<Arc<dyn Storage>, Error> {
         warn!(error = %chain(&error), "Failed to reach etcd; trying again");
         tokio::time::sleep(STORE_RETRY).await;
     }
-    let (compacted, shutdown) = (store.clone(), rt.shutdown().clone());
-    rt.tasks().spawn("etcd-compaction", async move {
-        compacted.compact_periodically(etcd::COMPACTION_INTERVAL, shutdown).await;
-    });
-    Ok(Arc::new(store))
+    Ok((Arc::new(store.clone()), Some(store)))
 }
 
 async fn open_kubernetes(

@@ -105,7 +105,10 @@ async fn serve_one(
     let handshake = acceptor.accept(Patient::new(stream));
     match tokio::time::timeout(HANDSHAKE, handshake).await {
         // In a place of its own: a connection that only shakes hands takes little.
-        Ok(Ok(stream)) => {
+        Ok(Ok(mut stream)) => {
+            let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let bytes = shown.iter().map(|der| der.len()).sum();
+            stream.get_mut().0.shook_hands(bytes);
             Box::pin(connection::run(stream, address, chain, &place.used, drain)).await;
         }
         Ok(Err(error)) => {

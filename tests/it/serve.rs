@@ -5,6 +5,7 @@ mod authn;
 mod certs;
 mod filters;
 mod impersonation;
+mod leases;
 mod load;
 mod metrics;
 mod outage;

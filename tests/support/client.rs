@@ -1,6 +1,9 @@
 //! An HTTPS client that shows a certificate when told to, one connection for each request.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
@@ -16,7 +19,7 @@ use rustls::{
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -27,6 +30,8 @@ pub(crate) const SERVICE: &str = "navigator-apiserver.navigator.svc";
 
 pub(crate) struct Client {
     address: SocketAddr,
+    /// Where its connections come from.
+    source: IpAddr,
     config: Arc<ClientConfig>,
 }
 
@@ -65,11 +70,22 @@ impl Client {
             }
             None => builder.with_no_client_auth(),
         };
-        Self { address, config: Arc::new(config) }
+        Self { address, source: [127, 0, 0, 1].into(), config: Arc::new(config) }
+    }
+
+    /// The same at another address.
+    pub(crate) fn from(self, source: [u8; 4]) -> Self {
+        Self { source: source.into(), ..self }
+    }
+
+    async fn reach(&self) -> std::io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((self.source, 0).into())?;
+        socket.connect(self.address).await
     }
 
     pub(crate) async fn connect(&self) -> std::io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = self.reach().await?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
         connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await
     }
@@ -109,7 +125,7 @@ impl Client {
             .with_custom_certificate_verifier(Arc::new(Anything))
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = self.reach().await?;
         let connector = TlsConnector::from(Arc::new(config));
         let stream = connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await?;
         let chosen = stream.get_ref().1.alpn_protocol();
@@ -125,7 +141,7 @@ impl Client {
     pub(crate) async fn try_http2(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = self.reach().await?;
         let connector = TlsConnector::from(Arc::new(config));
         let stream = connector.connect(ServerName::try_from(SERVICE).unwrap(), stream).await?;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));

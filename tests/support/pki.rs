@@ -1,6 +1,6 @@
 //! Certificates for tests.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rcgen::{
@@ -34,12 +34,39 @@ pub(crate) struct Odd {
     pub(crate) server_only: bool,
 }
 
+impl Odd {
+    fn validity(self) -> (SystemTime, SystemTime) {
+        let now = SystemTime::now();
+        match self {
+            Self { expired: true, .. } => (now - 20 * DAY, now - 10 * DAY),
+            Self { not_yet: true, .. } => (now + 10 * DAY, now + 20 * DAY),
+            _ => (now - DAY, now + 10 * DAY),
+        }
+    }
+}
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Ca {
     pub(crate) fn new(name: &str) -> Self {
-        let key = KeyPair::generate().unwrap();
+        Self::certified(name, KeyPair::generate().unwrap(), Odd::default())
+    }
+
+    /// One that is over, or that begins later.
+    pub(crate) fn odd(name: &str, odd: Odd) -> Self {
+        Self::certified(name, KeyPair::generate().unwrap(), odd)
+    }
+
+    /// The same key under another certificate.
+    pub(crate) fn renewed(&self, name: &str) -> Self {
+        let key = KeyPair::try_from(self.issuer.key().serialize_der()).unwrap();
+        Self::certified(name, key, Odd::default())
+    }
+
+    fn certified(name: &str, key: KeyPair, odd: Odd) -> Self {
         let mut params = named(name, &[]);
+        let (from, to) = odd.validity();
+        (params.not_before, params.not_after) = (from.into(), to.into());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).unwrap().pem();
         Self { pem, issuer: Issuer::new(params, key) }
@@ -82,12 +109,7 @@ impl Ca {
     pub(crate) fn issue_odd(&self, name: &str, organisations: &[&str], odd: Odd) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = named(name, organisations);
-        let now = std::time::SystemTime::now();
-        let (from, to) = match odd {
-            Odd { expired: true, .. } => (now - 20 * DAY, now - 10 * DAY),
-            Odd { not_yet: true, .. } => (now + 10 * DAY, now + 20 * DAY),
-            _ => (now - DAY, now + 10 * DAY),
-        };
+        let (from, to) = odd.validity();
         (params.not_before, params.not_after) = (from.into(), to.into());
         params.extended_key_usages = vec![if odd.server_only {
             ExtendedKeyUsagePurpose::ServerAuth
@@ -105,7 +127,7 @@ pub(crate) fn aging_secret(service: &str) -> (serde_json::Value, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = named("aging-ca", &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let now = std::time::SystemTime::now();
+    let now = SystemTime::now();
     (params.not_before, params.not_after) = ((now - 900 * DAY).into(), (now + 100 * DAY).into());
     let pem = params.self_signed(&key).unwrap().pem();
     let ca_key = key.serialize_pem();
@@ -122,6 +144,26 @@ pub(crate) fn aging_secret(service: &str) -> (serde_json::Value, String) {
     ];
     let data = data.map(|(name, text)| (name.to_owned(), BASE64_STANDARD.encode(text).into()));
     (serde_json::Value::Object(data.into_iter().collect()), pem)
+}
+
+/// A chain that is expensive to judge: ten CAs of one name might have issued the leaf, and there are
+/// so many others that every try reads.
+pub(crate) fn maze() -> Identity {
+    let key = || KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let ca = |name: &str| {
+        let mut params = named(name, &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        (params.clone(), params.self_signed(&key()).unwrap().der().clone())
+    };
+    let leaf_key = key();
+    let mut leaf = named("mallory", &[]);
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let (issuer, _) = ca("X");
+    let leaf = leaf.signed_by(&leaf_key, &Issuer::new(issuer, key())).unwrap();
+    let issuers = (0..10).map(|_| ca("X").1);
+    let others = (0..240).map(|_| ca("Y").1);
+    let chain = std::iter::once(leaf.der().clone()).chain(issuers).chain(others);
+    Identity { chain: chain.collect(), key: leaf_key }
 }
 
 impl Identity {

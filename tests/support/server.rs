@@ -107,9 +107,9 @@ impl World {
     }
 
     /// The same, within a control group.
-    pub(crate) fn start_in(&self, group: &Cgroup, store: &str) -> Server {
+    pub(crate) fn start_in(&self, group: &Cgroup, store: &str, more: &[String]) -> Server {
         let (mut entering, program) = (entering(), command(&self.program));
-        entering.arg(group.folder()).arg(program.get_program()).args(self.args(store));
+        entering.arg(group.folder()).arg(program.get_program()).args(self.args(store)).args(more);
         Server::spawn(&mut entering)
     }
 

@@ -13,6 +13,12 @@ use crate::apiserver::{authn::User, peer::Peer, request_info::RequestInfo};
 
 /// Bytes of a User-Agent that are kept.
 const LONGEST_AGENT: usize = 1024;
+/// Bytes that are kept of any other text that a client chooses.
+const LONGEST_TEXT: usize = 2048;
+/// Bytes of a name of an object: twice as long as any that exists.
+const LONGEST_NAME: usize = 512;
+/// Addresses that are kept of those that proxies name.
+const PROXIES: usize = 32;
 /// Said of an event whose objects were too large.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
@@ -36,7 +42,7 @@ pub(super) struct Event {
     #[serde(skip_serializing_if = "String::is_empty")]
     user_agent: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) object_ref: Option<Reference>,
+    object_ref: Option<Reference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) response_status: Option<Status>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,15 +76,15 @@ pub(super) struct Reference {
     #[serde(skip_serializing_if = "String::is_empty")]
     namespace: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) name: String,
+    name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) uid: String,
+    uid: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     api_group: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     api_version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) resource_version: String,
+    resource_version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     subresource: String,
 }
@@ -109,7 +115,14 @@ pub(super) struct Empty {}
 impl Status {
     /// A Status that a client is sent; `None` when it is something else.
     pub(super) fn read(body: &str) -> Option<Self> {
-        serde_json::from_str(body).ok().filter(|status: &Self| status.kind == "Status")
+        let read = serde_json::from_str(body).ok();
+        let status = read.filter(|status: &Self| status.kind == "Status")?;
+        let Self { message, mut details, .. } = status;
+        if details.to_string().len() > LONGEST_TEXT {
+            // The message says it, as far as there is room.
+            details = Value::Null;
+        }
+        Some(Self { message: cut(&message, LONGEST_TEXT), details, ..status })
     }
 }
 
@@ -130,19 +143,22 @@ impl Event {
             level,
             audit_id: String::from_utf8_lossy(id).into_owned(),
             stage: Stage::RequestReceived,
-            request_uri: request.uri().path_and_query().map_or("", |uri| uri.as_str()).to_owned(),
-            verb: info.verb(),
+            request_uri: cut(
+                request.uri().path_and_query().map_or("", |uri| uri.as_str()),
+                LONGEST_TEXT,
+            ),
+            verb: cut(&info.verb(), LONGEST_TEXT),
             user: user.map(describe).unwrap_or_default(),
             impersonated_user: None,
             source_ips: source_ips(headers, peer),
             user_agent: agent(headers),
             object_ref: info.operation.as_ref().map(|operation| Reference {
-                resource: operation.resource.clone(),
-                namespace: operation.namespace.clone(),
-                name: operation.name.clone(),
-                api_group: operation.group.clone(),
-                api_version: operation.version.clone(),
-                subresource: operation.subresource.clone(),
+                resource: cut(&operation.resource, LONGEST_NAME),
+                namespace: cut(&operation.namespace, LONGEST_NAME),
+                name: cut(&operation.name, LONGEST_NAME),
+                api_group: cut(&operation.group, LONGEST_NAME),
+                api_version: cut(&operation.version, LONGEST_NAME),
+                subresource: cut(&operation.subresource, LONGEST_NAME),
                 ..Reference::default()
             }),
             response_status: None,
@@ -158,8 +174,22 @@ impl Event {
         self.impersonated_user = Some(describe(user));
     }
 
-    pub(super) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
-        self.annotations.insert(key.into(), value.into());
+    pub(super) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl AsRef<str>) {
+        self.annotations.insert(key.into(), cut(value.as_ref(), LONGEST_TEXT));
+    }
+
+    /// Adds what the path did not say of the object.
+    pub(super) fn name(&mut self, name: &str, uid: &str, resource_version: &str) {
+        let Some(reference) = &mut self.object_ref else { return };
+        for (known, told) in [
+            (&mut reference.name, name),
+            (&mut reference.uid, uid),
+            (&mut reference.resource_version, resource_version),
+        ] {
+            if known.is_empty() {
+                *known = cut(told, LONGEST_NAME);
+            }
+        }
     }
 
     /// Lets the objects go, and says so.
@@ -204,11 +234,16 @@ fn agent(headers: &HeaderMap) -> String {
     let agent = headers
         .get(header::USER_AGENT)
         .map_or(Cow::Borrowed(""), |value| String::from_utf8_lossy(value.as_bytes()));
-    if agent.len() <= LONGEST_AGENT {
-        return agent.into_owned();
+    cut(&agent, LONGEST_AGENT)
+}
+
+/// At most so many bytes of it, and a word that says so.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
     }
-    let end = (0..=LONGEST_AGENT).rev().find(|&at| agent.is_char_boundary(at)).unwrap_or(0);
-    format!("{}...TRUNCATED", &agent[..end])
+    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    format!("{}...TRUNCATED", &text[..end])
 }
 
 /// The proxies' word first, then the connection's own end.
@@ -218,6 +253,7 @@ fn source_ips(headers: &HeaderMap, peer: Option<&Peer>) -> Vec<String> {
         .flat_map(|value| value.split(','))
         .filter_map(|ip| ip.trim().parse::<std::net::IpAddr>().ok())
         .map(|ip| ip.to_string())
+        .take(PROXIES)
         .collect();
     if let Some(peer) = peer {
         let own = peer.address.ip().to_string();
@@ -254,7 +290,7 @@ mod tests {
         let at = Timestamp::from_microsecond(1_500_000_000_000_001).unwrap();
         let user = User { name: "jane".into(), groups: vec!["dev".into()], ..User::default() };
         let mut event = Event::new(&request, &info, Some(&user), b"id-1", at, Level::Metadata);
-        event.object_ref.as_mut().unwrap().name = "generated".into();
+        event.name("generated", "", "");
         event.response_status = Some(Status { code: 201, ..Status::default() });
         event.annotate("authorization.k8s.io/decision", "allow");
         let line = event.encode(Stage::ResponseComplete);

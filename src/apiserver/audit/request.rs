@@ -3,6 +3,7 @@
 use std::{
     any::Any,
     mem,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
@@ -17,9 +18,12 @@ use super::{
     object::{self, Kept, Whole},
     policy::{Decision, Level, Stage},
 };
-use crate::apiserver::{
-    admission::remarks::Annotation, authn::User, body::guarded, latency, negotiate::Said,
-    request_info::RequestInfo, status::ApiError,
+use crate::{
+    api::names::annotation,
+    apiserver::{
+        admission::remarks::Annotation, authn::User, body::guarded, latency, negotiate::Said,
+        peer::Peer, request_info::RequestInfo, status::ApiError,
+    },
 };
 
 /// A request before anybody has looked at it.
@@ -82,6 +86,8 @@ pub struct Audit {
     sent: Option<(HeaderMap, Kept)>,
     is_long_running: bool,
     is_delete: bool,
+    /// Of whom nobody vouches for.
+    stranger: Option<IpAddr>,
     /// The end is recorded.
     ended: bool,
 }
@@ -101,6 +107,10 @@ impl Audit {
         }
         let event = Event::new(request, info, user, id.as_bytes(), received, decision.level);
         let subject = Subject::default();
+        let unknown = user.is_none_or(User::is_anonymous);
+        let peer = request.extensions().get::<Peer>().filter(|_| unknown);
+        let stranger = peer.filter(|peer| !peer.certificates.is_vouched_for());
+        let stranger = stranger.map(|peer| peer.address.ip());
         request.extensions_mut().insert(subject.clone());
         let sent = (decision.level >= Level::Request && info.is_mutating()).then(|| {
             let kept = Kept::default();
@@ -122,6 +132,7 @@ impl Audit {
             sent,
             is_long_running: info.is_long_running(),
             is_delete: info.method == Method::DELETE,
+            stranger,
             ended: false,
         })
     }
@@ -234,10 +245,28 @@ impl Audit {
             return true;
         }
         if stage != Stage::RequestReceived {
+            if !self.is_to_be_recorded() {
+                return true;
+            }
             self.name();
             self.add_request().await;
         }
         self.trail.record(&mut self.event, stage).await
+    }
+
+    /// Of a stranger's refusals few are, and the others are counted.
+    fn is_to_be_recorded(&mut self) -> bool {
+        let refused = |status: &Status| (400..500).contains(&status.code);
+        let refused = self.event.response_status.as_ref().is_some_and(refused);
+        let Some(address) = self.stranger.filter(|_| refused) else { return true };
+        match self.trail.strangers.refused(address) {
+            None => false,
+            Some(0) => true,
+            Some(unrecorded) => {
+                self.event.annotate(annotation::UNRECORDED, unrecorded.to_string());
+                true
+            }
+        }
     }
 
     /// Adds what became known of the object meanwhile, and what admission said.
@@ -248,19 +277,8 @@ impl Audit {
                 self.event.annotate(key, value);
             }
         }
-        if let (Some(named), Some(reference)) =
-            (self.subject.0.named.get(), &mut self.event.object_ref)
-        {
-            let Named { name, uid, resource_version } = named;
-            for (known, told) in [
-                (&mut reference.name, name),
-                (&mut reference.uid, uid),
-                (&mut reference.resource_version, resource_version),
-            ] {
-                if known.is_empty() {
-                    known.clone_from(told);
-                }
-            }
+        if let Some(Named { name, uid, resource_version }) = self.subject.0.named.get() {
+            self.event.name(name, uid, resource_version);
         }
     }
 

@@ -16,13 +16,13 @@ const STANDARD: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
 const STANDARD_EXTRA: &str = "x-remote-extra-";
 
 /// The user whom the front proxy names. Nobody when no certificate or no user name was sent.
-pub(super) fn authenticate(
+pub(super) async fn authenticate(
     proxy: Option<&FrontProxy>,
     chain: &Presented,
     headers: &HeaderMap,
 ) -> Identified {
     let Some(proxy) = proxy.filter(|_| !chain.is_empty()) else { return Ok(None) };
-    proxy.pool.verify(chain).map_err(Rejected::FrontProxyCertificate)?;
+    proxy.pool.verify(chain).await.map_err(Rejected::FrontProxyCertificate)?;
     let Some(Subject { common_name, .. }) = x509::subject(chain)? else { return Ok(None) };
     if !proxy.allowed_names.is_empty() && !proxy.allowed_names.contains(common_name) {
         return Err(Rejected::FrontProxyName { name: common_name.clone() });

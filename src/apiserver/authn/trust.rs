@@ -10,7 +10,7 @@ pub(super) const NAMESPACE: &str = "kube-system";
 pub(super) const CONFIG_MAP: &str = "extension-apiserver-authentication";
 
 /// CAs and rules for client certificates and for the front proxy.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Trust {
     /// Absent when nobody vouches for others.
     pub(super) front_proxy: Option<FrontProxy>,
@@ -19,7 +19,7 @@ pub struct Trust {
 }
 
 /// Who may vouch for users, and in which headers. Names and prefixes are in lower case.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct FrontProxy {
     pub(super) pool: Pool,
     /// Common names; empty means any that the CA signed.

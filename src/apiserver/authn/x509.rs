@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -18,16 +18,17 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 use x509_parser::{
     der_parser::{Oid, oid},
-    prelude::{AttributeTypeAndValue, FromDer, X509Certificate, X509Name},
+    prelude::{ASN1Time, AttributeTypeAndValue, FromDer, X509Certificate, X509Name},
 };
 
 use super::{Identified, Rejected, User, well_known};
-use crate::apiserver::peer::{PoolId, Presented, Subject, Verdict};
-
-/// What is said of a chain that none of the CAs issued.
-const STRANGER: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+use crate::apiserver::{
+    load,
+    peer::{PoolId, Presented, Subject, Verdict, check_length},
+};
 
 /// The uid in a subject (Kubernetes' arc, `AllowParsingUserUIDFromCertAuth`).
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
@@ -35,12 +36,36 @@ const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 /// Pools that were made.
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
-/// CAs that certificates are checked against: chain, validity, clientAuth usage.
-#[derive(Clone, Debug)]
+/// Chains that are judged at one time: the rest of the processors serves others.
+static JUDGES: Semaphore = Semaphore::const_new(1);
+
+/// CAs that certificates are checked against: chain, validity, clientAuth usage. A CA outside of
+/// its own validity vouches for nobody.
+#[derive(Debug)]
 pub(super) struct Pool {
+    anchors: Vec<Anchor>,
+    /// What they are worth now.
+    bench: Mutex<Arc<Bench>>,
+}
+
+/// A CA of a bundle.
+#[derive(Debug)]
+struct Anchor {
+    der: CertificateDer<'static>,
+    /// The key, however often it was certified.
+    key: Vec<u8>,
+    from: SystemTime,
+    until: SystemTime,
+}
+
+/// The CAs that are valid for some time.
+#[derive(Debug)]
+struct Bench {
     id: PoolId,
-    verifier: Arc<dyn ClientCertVerifier>,
-    anchors: Vec<CertificateDer<'static>>,
+    /// Absent when no CA is valid.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// When the first of them ends, or another one begins.
+    until: Option<SystemTime>,
 }
 
 /// A CA bundle that cannot be used.
@@ -56,6 +81,53 @@ pub enum PoolError {
     Verifier(#[source] rustls::server::VerifierBuilderError),
 }
 
+impl Anchor {
+    fn read(der: CertificateDer<'static>) -> Result<Self, PoolError> {
+        let unread = || PoolError::Anchor(CertificateError::BadEncoding.into());
+        let certificate = parse(&der).map_err(|_| unread())?;
+        let key = certificate.public_key().raw.to_vec();
+        let validity = certificate.validity();
+        let from = time(validity.not_before).unwrap_or(SystemTime::UNIX_EPOCH);
+        // One that ended before 1970 ended.
+        let until = time(validity.not_after).unwrap_or(SystemTime::UNIX_EPOCH);
+        Ok(Self { der, key, from, until })
+    }
+
+    fn is_valid(&self, now: SystemTime) -> bool {
+        (self.from..=self.until).contains(&now)
+    }
+}
+
+impl Bench {
+    fn new(anchors: &[Anchor], now: SystemTime) -> Result<Self, PoolError> {
+        let mut roots = RootCertStore::empty();
+        for anchor in anchors.iter().filter(|anchor| anchor.is_valid(now)) {
+            roots.add(anchor.der.clone()).map_err(PoolError::Anchor)?;
+        }
+        let changes = anchors.iter().flat_map(|anchor| [anchor.from, anchor.until]);
+        let until = changes.filter(|change| *change > now).min();
+        let provider = Arc::new(default_provider());
+        let verifier = if roots.is_empty() {
+            None
+        } else {
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            Some(builder.build().map_err(PoolError::Verifier)?)
+        };
+        Ok(Self { id: PoolId(POOLS.fetch_add(1, Ordering::Relaxed)), verifier, until })
+    }
+
+    fn judge(&self, chain: &Presented) -> Result<(), rustls::Error> {
+        let [leaf, intermediates @ ..] = &**chain else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        check_length(chain.iter()).map_err(|error| rustls::Error::General(error.to_string()))?;
+        let Some(verifier) = &self.verifier else {
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).map(drop)
+    }
+}
+
 impl Pool {
     pub(super) fn from_pem(pem: &str) -> Result<Self, PoolError> {
         let anchors = CertificateDer::pem_slice_iter(pem.as_bytes())
@@ -64,44 +136,60 @@ impl Pool {
         if anchors.is_empty() {
             return Err(PoolError::Empty);
         }
-        let mut roots = RootCertStore::empty();
+        // Also those that are not valid now are to be usable when they are.
         for anchor in &anchors {
-            roots.add(anchor.clone()).map_err(PoolError::Anchor)?;
+            RootCertStore::empty().add(anchor.clone()).map_err(PoolError::Anchor)?;
         }
-        let provider = Arc::new(default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(PoolError::Verifier)?;
-        let id = PoolId(POOLS.fetch_add(1, Ordering::Relaxed));
-        Ok(Self { id, verifier, anchors })
+        let anchors = anchors.into_iter().map(Anchor::read).collect::<Result<Vec<_>, _>>()?;
+        let bench = Mutex::new(Arc::new(Bench::new(&anchors, SystemTime::now())?));
+        Ok(Self { anchors, bench })
     }
 
-    /// Does any CA belong to both pools?
+    /// Does the key of any CA belong to both pools?
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        self.anchors.iter().any(|anchor| other.anchors.contains(anchor))
+        let theirs = |anchor: &Anchor| other.anchors.iter().any(|their| their.key == anchor.key);
+        self.anchors.iter().any(theirs)
     }
 
-    /// Checks a presented chain, leaf first, as of now.
-    pub(super) fn verify(&self, chain: &Presented) -> Result<(), rustls::Error> {
-        let [leaf, intermediates @ ..] = &**chain else {
-            return Err(rustls::Error::NoCertificatesPresented);
-        };
-        match chain.verdict(self.id) {
-            Some(Verdict::Good { .. }) => return Ok(()),
-            Some(Verdict::Stranger) => return Err(STRANGER),
-            None => {}
+    /// The CAs that are valid now.
+    fn bench(&self) -> Arc<Bench> {
+        let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = SystemTime::now();
+        if bench.until.is_some_and(|until| until < now) {
+            // What could be read once can be read again.
+            if let Ok(anew) = Bench::new(&self.anchors, now) {
+                *bench = Arc::new(anew);
+            }
         }
-        let verdict = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
+        Arc::clone(&bench)
+    }
+
+    /// Checks a presented chain, leaf first, as of now: once for each connection, in its turn and
+    /// off the threads that serve others.
+    pub(super) async fn verify(&self, chain: &Presented) -> Result<(), rustls::Error> {
+        let bench = self.bench();
+        let known = || match chain.verdict(bench.id)? {
+            Verdict::Good { .. } => Some(Ok(())),
+            Verdict::Bad(error) => Some(Err(error)),
+        };
+        if let Some(known) = known() {
+            return known;
+        }
+        let _turn = JUDGES.acquire().await.expect("it is never closed");
+        // Another request of the connection may have asked meanwhile.
+        if let Some(known) = known() {
+            return known;
+        }
+        let verdict = load::work(usize::MAX, || bench.judge(chain));
         match &verdict {
-            Ok(_) => {
+            Ok(()) => {
                 if let Some(until) = first_end(chain) {
-                    chain.judge(self.id, Verdict::Good { until });
+                    chain.judge(bench.id, Verdict::Good { until });
                 }
             }
-            Err(error) if *error == STRANGER => chain.judge(self.id, Verdict::Stranger),
-            Err(_) => {}
+            Err(error) => chain.judge(bench.id, Verdict::Bad(error.clone())),
         }
-        verdict.map(|_| ())
+        verdict
     }
 }
 
@@ -112,8 +200,12 @@ fn first_end(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
 }
 
 fn end(certificate: &X509Certificate<'_>) -> Option<SystemTime> {
-    let seconds = certificate.validity().not_after.timestamp();
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.try_into().ok()?))
+    time(certificate.validity().not_after)
+}
+
+/// Absent before 1970.
+fn time(time: ASN1Time) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.timestamp().try_into().ok()?))
 }
 
 /// Of whom the leaf is; absent when nothing was presented.
@@ -151,9 +243,13 @@ fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
 /// The user of a client certificate: its common name, its organisations as groups, and the uid that
 /// its subject may hold. A subject without a common name is nobody. `left`: seconds that
 /// certificates have yet.
-pub(super) fn authenticate(pool: Option<&Pool>, chain: &Presented, left: &Histogram) -> Identified {
+pub(super) async fn authenticate(
+    pool: Option<&Pool>,
+    chain: &Presented,
+    left: &Histogram,
+) -> Identified {
     let Some(pool) = pool.filter(|_| !chain.is_empty()) else { return Ok(None) };
-    pool.verify(chain).map_err(Rejected::ClientCertificate)?;
+    pool.verify(chain).await.map_err(Rejected::ClientCertificate)?;
     let Some(subject) = subject(chain)? else { return Ok(None) };
     let Subject { common_name, organisations, uid, fingerprint, until } = subject;
     if let Ok(time) = until.duration_since(SystemTime::now()) {

@@ -9,6 +9,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Client};
 use moka::future::Cache;
+use sha2::{Digest as _, Sha256};
 
 use super::{Decision, ReviewAccess};
 use crate::apiserver::{
@@ -22,21 +23,28 @@ use crate::apiserver::{
 
 /// kube-apiserver's defaults for aggregated servers, for yes and for no.
 const REMEMBER: Duration = Duration::from_secs(10);
-const ANSWERS: u64 = 8192;
-/// Questions that are longer are asked each time: their size is the caller's choice.
-const LONGEST: usize = 10_000;
+/// Bytes of what is remembered.
+const ANSWERS: u64 = 7 << 20;
+/// And of strangers, who can ask as much as they like: they push out none but their own.
+const STRANGERS: u64 = 1 << 20;
+/// Of an answer, beside its reason.
+const ENTRY: usize = 256;
+
+/// A digest of the question: however long it is, this is what is remembered of it.
+type Question = [u8; 32];
 
 /// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
 pub struct AccessReviews {
     api: Api<SubjectAccessReview>,
-    known: Cache<String, Decision>,
+    known: Cache<Question, Decision>,
+    of_strangers: Cache<Question, Decision>,
     metrics: Arc<Metrics>,
 }
 
 impl AccessReviews {
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
-        let known = Cache::builder().max_capacity(ANSWERS).time_to_live(REMEMBER).build();
-        Self { api: Api::all(client), known, metrics }
+        let (known, of_strangers) = (answers(ANSWERS), answers(STRANGERS));
+        Self { api: Api::all(client), known, of_strangers, metrics }
     }
 
     async fn ask(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, CallError> {
@@ -59,14 +67,20 @@ impl ReviewAccess for AccessReviews {
         request: &'a RequestInfo,
     ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
         let spec = question(user, request);
-        let key = serde_json::to_string(&spec).expect("a review has string keys only");
-        Box::pin(async move {
-            if key.len() >= LONGEST {
-                return self.ask(spec).await.map_err(Arc::new);
-            }
-            self.known.try_get_with(key, self.ask(spec)).await
-        })
+        let text = serde_json::to_vec(&spec).expect("a review has string keys only");
+        let known = if user.is_anonymous() { &self.of_strangers } else { &self.known };
+        Box::pin(known.try_get_with(Sha256::digest(text).into(), self.ask(spec)))
     }
+}
+
+/// Answers of so many bytes together.
+fn answers(bytes: u64) -> Cache<Question, Decision> {
+    let weigh = |_: &Question, decision: &Decision| {
+        let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) =
+            decision;
+        u32::try_from(ENTRY + reason.len()).unwrap_or(u32::MAX)
+    };
+    Cache::builder().max_capacity(bytes).weigher(weigh).time_to_live(REMEMBER).build()
 }
 
 fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {

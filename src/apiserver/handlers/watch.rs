@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Target, metrics::Watching, read::selection};
 use crate::{
     apiserver::{
+        account::{self, Share, Use},
         cache::{Cached, Encoded, EventType},
         identity::Guard,
         negotiate::{Encoding, Output},
@@ -32,6 +33,8 @@ use crate::{
 /// A watch without `timeoutSeconds` lasts between so long and twice as long, so that not all
 /// clients come back at once. Upstream's default of `--min-request-timeout`.
 pub const LEAST: Duration = Duration::from_secs(1800);
+/// Bytes of a selector that every watch may have.
+const SHORT: usize = 512;
 /// Between bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// Lines are gathered until a frame has so many bytes: that of a TLS record.
@@ -43,6 +46,8 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
     let output = Output::negotiate_stream(target.headers, target.query)?;
     let viewer = Viewer::new(target.registry.kind(), target.version, &output, target.query)?;
     let selector = selection(target, options)?;
+    let weight = selector.weight();
+    let kept = if weight > SHORT { account::take(Use::Kept, weight).await? } else { Share::NONE };
     let registry = target.registry;
     let events = registry.watch(&target.operation.namespace, selector, options).await;
     // Clients expect these two before the stream begins and every other one in it.
@@ -67,6 +72,7 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
         guard: target.guard.clone(),
         shutdown: target.shutdown.clone(),
         first: true,
+        _kept: kept,
         metrics: target.requests.watch(target.info, registry.kind(), target.version),
     };
     match events {
@@ -132,6 +138,8 @@ struct Feed {
     shutdown: Shutdown,
     /// Nothing was sent yet; the first Table names its columns.
     first: bool,
+    /// The memory of a long selector.
+    _kept: Share,
     metrics: Watching,
 }
 

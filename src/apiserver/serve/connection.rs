@@ -47,12 +47,15 @@ const IDLE_CHECK: Duration = Duration::from_secs(30);
 /// HTTP/2 pings find peers that are gone.
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(15);
-/// Bytes of a request's head.
-const HEADERS: u32 = 1024 * 1024;
+/// Bytes of a request's head on a connection whose client's certificate a CA vouches for: through
+/// the aggregator come the headers of users with many groups.
+const HEAD: u32 = 64 * 1024;
+/// The same on any other connection.
+const STRANGERS_HEAD: u32 = 16 * 1024;
 const STREAMS: u32 = 1000;
 const H2_BUFFER: u32 = 256 * 1024;
-/// Head of an HTTP/1 request, and what of a body is read ahead. The aggregator speaks HTTP/2.
-const H1_BUFFER: usize = 128 * 1024;
+/// A head comes in frames of so many bytes: of one that does not end few are kept.
+const H2_FRAME: u32 = 16 * 1024;
 /// What a stream's response may have waiting for its client.
 const H2_SENDING: usize = 64 * 1024;
 /// Streams that were reset before we looked at them; more of them at once is an attack
@@ -78,7 +81,9 @@ pub(super) async fn run(
     let http2 = tls.alpn_protocol() == Some(b"h2");
     let certificates = tls.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|der| der.clone().into_owned()).collect();
-    let peer = Peer { address, certificates: Arc::new(Presented::new(certificates)) };
+    let certificates = Arc::new(Presented::new(certificates));
+    let head = if chain.vouches_for(&certificates).await { HEAD } else { STRANGERS_HEAD };
+    let peer = Peer { address, certificates };
 
     let farewell = Farewell::default();
     let service = {
@@ -103,9 +108,9 @@ pub(super) async fn run(
             builder
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS)
-                .max_header_list_size(HEADERS)
+                .max_header_list_size(head)
                 .initial_stream_window_size(H2_BUFFER)
-                .max_frame_size(H2_BUFFER)
+                .max_frame_size(H2_FRAME)
                 .max_send_buf_size(H2_SENDING)
                 .max_pending_accept_reset_streams(PENDING_RESETS)
                 .keep_alive_interval(PING)
@@ -116,7 +121,8 @@ pub(super) async fn run(
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
-                .max_buf_size(H1_BUFFER);
+                // What of a body is read ahead, too. The aggregator speaks HTTP/2.
+                .max_buf_size(head as usize);
             until_done(builder.serve_connection(io, service), used, &farewell, &drain).await
         }
     };

@@ -12,17 +12,57 @@ use tokio::{
 };
 
 use super::body::STALLED;
+use crate::apiserver::account::{Share, Use};
 
-/// Fails a write that has made no progress for [`STALLED`].
+/// Bytes that a client may send until its handshake is over: the longest chain that is judged, the
+/// rest of what is said, and what of its first request came with the last of it.
+const HANDSHAKE: usize = 64 * 1024;
+/// Of that, so many bytes are every client's.
+const FREE: usize = 8 * 1024;
+/// What TLS and we make of a byte of a chain.
+const CHAIN: usize = 3;
+
+/// Fails a write that has made no progress for [`STALLED`], and a handshake that is too long.
 pub(super) struct Patient<S> {
     stream: S,
+    /// Bytes that came so far; absent once hands were shaken.
+    came: Option<usize>,
+    /// The memory of a long handshake, and then of a long chain.
+    share: Share,
     limit: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
 impl<S> Patient<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, limit: Box::pin(sleep(STALLED)), waiting: false }
+        Self {
+            stream,
+            came: Some(0),
+            share: Share::NONE,
+            limit: Box::pin(sleep(STALLED)),
+            waiting: false,
+        }
+    }
+
+    /// The handshake is over, and left a chain of so many bytes behind.
+    pub(super) fn shook_hands(&mut self, chain: usize) {
+        self.came = None;
+        self.share.shrink(if chain > FREE { CHAIN * chain } else { 0 });
+    }
+
+    /// Counts what came of a handshake.
+    fn count(&mut self, came: usize) -> io::Result<()> {
+        let Some(before) = self.came else { return Ok(()) };
+        let now = before + came;
+        self.came = Some(now);
+        let refuse = |text| Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        if now > HANDSHAKE {
+            return refuse(format!("a handshake has {HANDSHAKE} bytes at most"));
+        }
+        if now > FREE && !self.share.try_grow(Use::Kept, CHAIN * came) {
+            return refuse("too many long handshakes at one time".to_owned());
+        }
+        Ok(())
     }
 
     /// Passes an outcome on, unless there has been none for too long.
@@ -52,7 +92,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let came = buffer.filled().len() - before;
+        match outcome {
+            Poll::Ready(Ok(())) => Poll::Ready(self.count(came)),
+            outcome => outcome,
+        }
     }
 }
 

@@ -16,6 +16,8 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
+use crate::apiserver::peer::check_length;
+
 /// What is spoken, as far as flags narrow it.
 #[derive(Clone, Debug, Default)]
 pub struct Spoken {
@@ -93,7 +95,8 @@ const AES_128: [CipherSuite; 3] = [
     CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 ];
 
-/// Checks that the client holds the key of the certificate that it shows, and nothing else.
+/// Checks that the client holds the key of the certificate that it shows, and that the chain is
+/// not too long to be judged later; nothing else.
 #[derive(Debug)]
 struct RequestOnly(Arc<CryptoProvider>);
 
@@ -109,10 +112,12 @@ impl ClientCertVerifier for RequestOnly {
 
     fn verify_client_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        let chain: Vec<_> = std::iter::once(leaf).chain(intermediates).collect();
+        check_length(chain.into_iter()).map_err(|error| Error::General(error.to_string()))?;
         Ok(ClientCertVerified::assertion())
     }
 

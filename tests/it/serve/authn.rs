@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use navigator::apiserver::{
-    authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
+    authn::{Authenticator, Rejected, ReviewTokens, TokenError, Trust, User},
     delegate::CallError,
     metrics::Metrics,
     peer::Presented,
@@ -16,7 +17,7 @@ use navigator::apiserver::{
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use crate::support::pki::{Ca, Identity, Odd};
+use crate::support::pki::{self, Ca, Identity, Odd};
 
 struct World {
     proxies: Ca,
@@ -305,4 +306,50 @@ async fn new_cas_count_at_once() {
     rotated.insert("client-ca-file".into(), WORLD.strangers.pem.clone());
     sender.send_replace(Arc::new(Trust::parse(&rotated).unwrap()));
     assert_eq!(who(&authenticator, Some(&stranger), "").await, "jane [system:authenticated]");
+}
+
+/// Bundles keep old CAs for years.
+#[tokio::test]
+async fn a_ca_outside_of_its_validity_vouches_for_nobody() {
+    let world = &*WORLD;
+    let past = Ca::odd("past-ca", Odd { expired: true, ..Odd::default() });
+    let future = Ca::odd("future-ca", Odd { not_yet: true, ..Odd::default() });
+    let both = format!("{}{}{}", past.pem, world.clients.pem, future.pem);
+    for (bundle, by_client) in [(both, "jane"), (past.pem.clone(), "-")] {
+        let mut config = config(world);
+        config.insert("client-ca-file".to_owned(), bundle);
+        let authenticator = authenticator(&config);
+        for (ca, expected) in [(&past, "-"), (&future, "-"), (&world.clients, by_client)] {
+            let found = who(&authenticator, Some(&ca.issue("jane", &[])), "").await;
+            let name = found.split(' ').next().unwrap();
+            assert_eq!(name, expected);
+        }
+    }
+}
+
+/// Any client would be the proxy, whatever certificates its CA's key has.
+#[test]
+fn one_key_under_two_certificates_is_one_ca() {
+    let world = &*WORLD;
+    let renewed = world.clients.renewed("client-ca-of-next-year");
+    assert_ne!(renewed.pem, world.clients.pem);
+    let mut config = config(world);
+    config.insert("requestheader-client-ca-file".to_owned(), renewed.pem.clone());
+    config.insert("requestheader-allowed-names".to_owned(), String::new());
+    let error = Trust::parse(&config).unwrap_err().to_string();
+    assert!(error.contains("any client could then vouch for any user"), "{error}");
+}
+
+/// One that is expensive to judge is not looked at, and what failed once is not judged again.
+#[tokio::test]
+async fn a_long_chain_is_refused_before_it_is_judged() {
+    let authenticator = authenticator(&config(&WORLD));
+    let maze = pki::maze();
+    let began = std::time::Instant::now();
+    let chain = Presented::new(maze.chain.clone());
+    for _ in 0..10 {
+        let outcome = authenticator.authenticate(&chain, &mut HeaderMap::new()).await;
+        assert!(matches!(outcome, Err(Rejected::ClientCertificate(_))), "{outcome:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }

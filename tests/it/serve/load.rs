@@ -1,6 +1,8 @@
 //! Hostile load on the real binary in a container's memory: every row of the table is what
 //! somebody with few rights can send. Meanwhile a second client gets its answers.
 
+mod strangers;
+
 use std::{
     fs,
     net::SocketAddr,
@@ -24,7 +26,7 @@ use tokio::{
 
 use crate::support::{
     cgroup::Cgroup,
-    client::Client,
+    client::{Client, SERVICE},
     server::{Server, World, brief},
 };
 
@@ -40,6 +42,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 const CLUSTERS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/cassandraclusters";
 const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
 const MIB: usize = 1 << 20;
+/// The ServiceAccount of a pilot.
+const PILOT: &str = "system:serviceaccount:db:cassandra-demo";
 
 fn as_user(request: Builder, user: &str) -> Builder {
     request.header("X-Remote-User", user)
@@ -74,6 +78,11 @@ impl Answer {
 
 impl Siege {
     async fn begin() -> Self {
+        Self::begin_with(&[]).await
+    }
+
+    /// With more flags; `{trail}` is a file in the folder of this world.
+    async fn begin_with(flags: &[&str]) -> Self {
         let group = Cgroup::with_memory("load", MEMORY);
         let world = World::new().await;
         for verb in ["create", "get", "list", "update", "patch", "delete", "watch"] {
@@ -81,7 +90,10 @@ impl Siege {
             world.kube.allow("mallory", verb, "pilots");
         }
         world.kube.allow("jane", "get", "pilots");
-        let server = world.start_in(&group, "store");
+        world.kube.allow(PILOT, "patch", "pilots/status");
+        let trail = world.path("trail");
+        let flags: Vec<_> = flags.iter().map(|flag| flag.replace("{trail}", &trail)).collect();
+        let server = world.start_in(&group, "store", &flags);
         server.until_ready().await;
         let siege = Self { world, server, group, answers: Mutex::default() };
         let pilot = json!({"metadata": {"name": "a"}, "spec": {}}).to_string();
@@ -117,9 +129,13 @@ impl Siege {
         let mut slowest = Duration::ZERO;
         let mut asked = 0;
         while asked < 3 || !over.load(Ordering::Relaxed) {
-            for path in [format!("{PILOTS}/a"), "/livez".to_owned()] {
+            for request in [
+                as_user(Request::get(format!("{PILOTS}/a")), "jane").body(String::new()).unwrap(),
+                report(asked),
+                as_user(Request::get("/livez"), "jane").body(String::new()).unwrap(),
+            ] {
+                let path = request.uri().to_string();
                 let (began, before) = (Instant::now(), self.server.spent());
-                let request = as_user(Request::get(&path), "jane").body(String::new()).unwrap();
                 let reply = timeout(6 * ANSWER, client.send(request)).await;
                 let reply = reply.unwrap_or_else(|_| panic!("{row}: no answer to {path}"));
                 let reply = reply.unwrap_or_else(|error| {
@@ -136,6 +152,14 @@ impl Siege {
         slowest
     }
 
+    /// The second client was answered soon, all the while.
+    fn end(self) {
+        let answers = self.answers.into_inner().unwrap();
+        let late = answers.iter().filter(|answer| answer.is_late());
+        let late: Vec<_> = late.map(Answer::describe).collect();
+        assert!(late.len() * 20 <= answers.len(), "{} of {}: {late:?}", late.len(), answers.len());
+    }
+
     /// Sends a request of mallory's so many times at once; the codes that came back.
     async fn send(&self, times: usize, request: impl Fn() -> Request<String>) -> Vec<u16> {
         let client = self.client();
@@ -150,6 +174,16 @@ impl Siege {
         codes.dedup();
         codes
     }
+}
+
+/// What a pilot says of itself.
+fn report(time: usize) -> Request<String> {
+    let body = json!({"status": {"message": format!("report {time}")}});
+    as_user(Request::patch(format!("{PILOTS}/a/status")), PILOT)
+        .header("X-Remote-Extra-authentication.kubernetes.io%2Fpod-name", "a")
+        .header("content-type", "application/merge-patch+json")
+        .body(body.to_string())
+        .unwrap()
 }
 
 fn post(body: &str) -> Request<String> {
@@ -211,10 +245,7 @@ async fn hostile_load_neither_ends_the_server_nor_holds_others_up() {
     // What people mean still passes.
     let codes = siege.row("a large cluster", siege.send(1, || post(&large_cluster("large")))).await;
     assert_eq!(codes, [201]);
-    let answers = siege.answers.into_inner().unwrap();
-    let late = answers.iter().filter(|answer| answer.is_late());
-    let late: Vec<_> = late.map(Answer::describe).collect();
-    assert!(late.len() * 20 <= answers.len(), "{} of {}: {late:?}", late.len(), answers.len());
+    siege.end();
 }
 
 /// What is refused however little memory it takes: name, body, the code.
@@ -356,7 +387,7 @@ async fn one_request_costs_at_most_24_mib_whatever_is_in_its_body() {
     let client = Client::new(server.address, Some(&world.proxy()), None);
     assert_eq!(client.send(post(&large_cluster("large"))).await.unwrap().status, 201);
     drop(server);
-    let server = world.start_in(&group, "store");
+    let server = world.start_in(&group, "store", &[]);
     server.until_ready().await;
     let change: serde_json::Value = serde_json::from_str(&large_cluster("large")).unwrap();
     let change = json!({"spec": change["spec"], "metadata": {"labels": {"a": "b"}}}).to_string();

@@ -270,8 +270,8 @@ async fn http2_begins_with_the_limits_of_the_server() {
     };
     assert_eq!(told(3), Some(1000), "streams at one time");
     assert_eq!(told(4), Some(256 * 1024), "window of a stream");
-    assert_eq!(told(5), Some(256 * 1024), "bytes of a frame");
-    assert_eq!(told(6), Some(1024 * 1024), "bytes of a request's head");
+    assert_eq!(told(5), Some(16 * 1024), "bytes of a frame");
+    assert_eq!(told(6), Some(16 * 1024), "bytes of a stranger's head");
 }
 
 #[tokio::test]

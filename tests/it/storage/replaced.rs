@@ -234,7 +234,7 @@ async fn servers_of_one_etcd_take_turns_to_forget_its_history() {
         let (store, shutdown) = (connect(server.url(), PREFIX).await, shutdown.clone());
         #[expect(clippy::disallowed_methods, reason = "joined below")]
         compacting.push(tokio::spawn(async move {
-            store.compact_periodically(Duration::from_millis(50), shutdown).await;
+            store.compact_periodically(Duration::from_millis(50), || true, shutdown).await;
         }));
     }
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -30,13 +30,23 @@ struct Seen {
 }
 
 impl Etcd {
-    /// Compacts once an interval, until shutdown. History reaches back one to two intervals.
-    pub async fn compact_periodically(&self, interval: Duration, shutdown: Shutdown) {
+    /// Compacts once an interval, until shutdown, as long as the store `is_ours`: into another one
+    /// nothing is written. History reaches back one to two intervals.
+    pub async fn compact_periodically(
+        &self,
+        interval: Duration,
+        is_ours: impl Fn() -> bool + Send,
+        shutdown: Shutdown,
+    ) {
         let mut seen = Seen::default();
         loop {
             tokio::select! {
                 () = sleep(interval) => {}
                 () = shutdown.triggered() => return,
+            }
+            if !is_ours() {
+                seen = Seen::default();
+                continue;
             }
             match self.take_turn(seen).await {
                 Ok(now) => seen = now,

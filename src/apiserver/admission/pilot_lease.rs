@@ -1,0 +1,57 @@
+//! A pilot writes the LeaderLease of its own cluster only: the one that belongs to the
+//! ServiceAccount of its token.
+//!
+//! RBAC cannot say this of a create, which names nothing yet. The rule is for ServiceAccounts of
+//! the lease's namespace, in which pilots run; people, the controller and tools that restore
+//! backups from elsewhere are RBAC's business.
+
+use futures::future::BoxFuture;
+
+use super::{Admit, Attributes, Operation};
+use crate::{
+    api::{names, scheme::Scheme},
+    apiserver::status::{ApiError, Resource},
+};
+
+/// The plugin; knows whose ServiceAccounts the databases use, and who the controller is.
+pub struct PilotLease {
+    scheme: &'static Scheme,
+    controller: String,
+}
+
+impl PilotLease {
+    /// `namespace` is the install's own, where the controller's ServiceAccount lives.
+    pub fn new(scheme: &'static Scheme, namespace: &str) -> Self {
+        let controller = format!("system:serviceaccount:{namespace}:{}", names::CONTROLLER);
+        Self { scheme, controller }
+    }
+
+    fn check(&self, attributes: Attributes<'_>) -> Result<(), ApiError> {
+        let Attributes { operation, user, group, resource, namespace, name, .. } = attributes;
+        let written = matches!(operation, Operation::Create | Operation::Update);
+        if group != crate::api::GROUP || resource != "leaderleases" || !written {
+            return Ok(());
+        }
+        let account = user.name.strip_prefix("system:serviceaccount:");
+        let account = account.filter(|_| user.name != self.controller);
+        let Some((own, account)) = account.and_then(|account| account.split_once(':')) else {
+            return Ok(());
+        };
+        let of_account = |lease: String| lease == name;
+        let leases = self.scheme.clusters().filter_map(|kind| kind.lease_of(account));
+        if own != namespace || leases.into_iter().any(of_account) {
+            return Ok(());
+        }
+        let why = format!(
+            "ServiceAccount {account:?} may write the LeaderLease of the cluster that it belongs \
+             to only"
+        );
+        Err(ApiError::forbidden(Resource::ours(resource), name, why))
+    }
+}
+
+impl Admit for PilotLease {
+    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+        Box::pin(std::future::ready(self.check(attributes)))
+    }
+}

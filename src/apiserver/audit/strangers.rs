@@ -1,0 +1,73 @@
+//! Refusals of strangers: of each address one is recorded in a while, and how many there were since.
+//!
+//! Owns the rule that nobody can push out of the trail what others did. A stranger is whoever
+//! speaks to us directly and is vouched for by nobody.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Between two refusals of one address that are recorded.
+const WHILE: Duration = Duration::from_secs(10);
+/// Addresses that are told apart; all others count as one.
+const ADDRESSES: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Strangers(Mutex<HashMap<Option<IpAddr>, Refusals>>);
+
+/// What became of an address's refusals.
+struct Refusals {
+    recorded: Instant,
+    /// Since then.
+    unrecorded: u64,
+}
+
+impl Strangers {
+    /// Is this refusal to be recorded? Then how many before it were not.
+    pub(super) fn refused(&self, address: IpAddr) -> Option<u64> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut address = Some(address);
+        if known.len() >= ADDRESSES && !known.contains_key(&address) {
+            known.retain(|_, refusals| refusals.recorded.elapsed() < WHILE);
+            if known.len() >= ADDRESSES {
+                address = None;
+            }
+        }
+        let now = Instant::now();
+        match known.get_mut(&address) {
+            Some(refusals) if now.duration_since(refusals.recorded) < WHILE => {
+                refusals.unrecorded += 1;
+                None
+            }
+            refusals => {
+                let unrecorded = refusals.map_or(0, |refusals| refusals.unrecorded);
+                known.insert(address, Refusals { recorded: now, unrecorded: 0 });
+                Some(unrecorded)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_address_one_refusal_is_recorded_in_a_while() {
+        let strangers = Strangers::default();
+        let address = |at: u32| IpAddr::from(at.to_be_bytes());
+        assert_eq!(strangers.refused(address(1)), Some(0));
+        assert_eq!([strangers.refused(address(1)), strangers.refused(address(1))], [None, None]);
+        assert_eq!(strangers.refused(address(2)), Some(0));
+        if let Some(before) = Instant::now().checked_sub(WHILE) {
+            strangers.0.lock().unwrap().get_mut(&Some(address(1))).unwrap().recorded = before;
+            assert_eq!(strangers.refused(address(1)), Some(2));
+        }
+        let recorded = (0..5000).filter(|at| strangers.refused(address(*at)).is_some()).count();
+        assert!(recorded <= ADDRESSES + 1, "{recorded}");
+        assert!(strangers.0.lock().unwrap().len() <= ADDRESSES + 1);
+    }
+}

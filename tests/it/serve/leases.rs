@@ -1,0 +1,42 @@
+//! Whose LeaderLease a pilot writes.
+
+use navigator::apiserver::{
+    admission::{Admit, Attributes, Operation, pilot_lease::PilotLease},
+    authn::User,
+};
+
+#[tokio::test]
+async fn a_pilot_writes_the_lease_of_its_own_cluster_and_of_no_other() {
+    let plugin = PilotLease::new(crate::scheme(), "navigator");
+    for (name, lease, admitted) in [
+        ("system:serviceaccount:db:cass-demo", "cassandra-demo-leaderelection", true),
+        ("system:serviceaccount:db:es-demo", "elastic-demo-leaderelection", true),
+        ("system:serviceaccount:db:cass-demo", "cassandra-other-leaderelection", false),
+        ("system:serviceaccount:db:cass-demo", "elastic-demo-leaderelection", false),
+        ("system:serviceaccount:db:cass-demo", "anything", false),
+        ("system:serviceaccount:db:default", "cassandra-demo-leaderelection", false),
+        // What RBAC lets others do is not for this rule.
+        ("system:serviceaccount:backup:restore", "cassandra-demo-leaderelection", true),
+        ("system:serviceaccount:navigator:navigator-controller", "anything", true),
+        ("jane", "anything", true),
+    ] {
+        let user = User { name: name.into(), ..User::default() };
+        for operation in [Operation::Create, Operation::Update, Operation::Delete] {
+            let attributes = Attributes {
+                operation,
+                user: &user,
+                group: "navigator.jetstack.io",
+                resource: "leaderleases",
+                subresource: "",
+                namespace: "db",
+                name: lease,
+                object: None,
+                old: None,
+                dry_run: false,
+            };
+            let expected = admitted || operation == Operation::Delete;
+            let outcome = plugin.admit(attributes).await;
+            assert_eq!(outcome.is_ok(), expected, "{name} {lease} {operation:?}");
+        }
+    }
+}
