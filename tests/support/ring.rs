@@ -170,3 +170,13 @@ pub(crate) fn count(seat: &Seat, word: &str) -> usize {
 pub(crate) fn phase(word: &str) -> Value {
     json!({ "phase": word })
 }
+
+/// Gauges of a Cassandra node that docs/metrics.md names.
+pub(crate) fn documented_gauges() -> Vec<String> {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
+    let names = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let names = names.filter(|name| name.starts_with("navigator_cassandra_"));
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    assert!(!names.is_empty());
+    names
+}

@@ -8,13 +8,19 @@ use super::{
     client::{Writer, every_row_is_there, make_shop, on_it_alone, set_factor},
     ring::{JOIN, Ring, SOON, START},
 };
-use crate::{cql::Consistency, report::Told, support::bed::condition};
+use crate::{
+    cql::Consistency,
+    report::Told,
+    support::{bed::condition, ring::documented_gauges, wait::until},
+};
 
 pub(crate) async fn three_nodes_live_through_an_outage_and_one_leaves(told: &Told) {
     let mut ring = Ring::new(VERSION, 1, json!({})).await;
     ring.grow(3).await;
     found_once(&ring).await;
     told.claim("three nodes started at once are one ring of three host ids");
+    every_gauge_is_heard(&ring).await;
+    told.claim("every gauge that docs/metrics.md names is told by nodes that joined");
 
     make_shop(&mut ring.cql(0), 3).await;
     let nodes: Vec<_> = (0..3).map(|index| ring.address(index)).collect();
@@ -61,6 +67,21 @@ pub(super) async fn found_once(ring: &Ring) {
         (0..3).filter(|index| log(*index).contains("Cassandra began a ring")).collect();
     assert_eq!(began.len(), 1, "{ids:?}");
     assert_eq!(ring.name(began[0]), founder);
+}
+
+/// The two that joined received something; the third is the founder.
+async fn every_gauge_is_heard(ring: &Ring) {
+    until("every gauge", SOON, async || {
+        let missing = |index: usize| {
+            let seat = ring.seat(index);
+            let gauges = documented_gauges().into_iter();
+            gauges.filter(|name| seat.gauge(&format!("{name} ")).is_none()).collect::<Vec<_>>()
+        };
+        let missing: Vec<_> = (0..3).map(missing).collect();
+        let whole = missing.iter().filter(|names| names.is_empty()).count();
+        if whole == 2 { Ok(()) } else { Err(format!("{missing:?}")) }
+    })
+    .await;
 }
 
 async fn refused_and_taken_back(ring: &Ring) {

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::alone::{Alone, PATIENCE, another};
 use crate::support::{
-    ring::phase,
+    ring::{documented_gauges, phase},
     seat::{signal, until_gone},
     wait::until,
 };
@@ -28,6 +28,19 @@ async fn a_node_serves_and_is_drained_before_it_is_stopped() {
     assert_eq!(node.notes(), notes);
     let left: Vec<_> = fs::read_dir(node.seat.data().join(".navigator")).unwrap().collect();
     assert!(!left.iter().any(|entry| entry.as_ref().unwrap().file_name() == "run.json"));
+}
+
+#[tokio::test]
+async fn every_gauge_that_the_page_names_is_told() {
+    let node = Alone::new(8);
+    let pilot = node.start(&phase("Running"));
+    node.until(200, "Running").await;
+    for name in documented_gauges() {
+        // A founder joined nobody.
+        let expected = name != "navigator_cassandra_bootstrap_received_bytes";
+        assert_eq!(node.seat.gauge(&format!("{name} ")).is_some(), expected, "{name}");
+    }
+    assert_eq!(pilot.stop(PATIENCE).await, 0);
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ impl Facts {
                     read(&streaming("TotalIncomingBytes"), &["Count"]),
                     read(&streaming("TotalOutgoingBytes"), &["Count"]),
                     read(FAILURE_DETECTOR, &["AllEndpointStates"]),
-                    read("java.lang:type=NodeState", &["HeapMemoryUsage"]),
+                    read("java.lang:type=Memory", &["HeapMemoryUsage"]),
                 ],
                 PATIENCE,
             )
