@@ -19,7 +19,7 @@ fn cassandra_folder_is_the_golden_one() {
             datacenter: "eu",
             rack: "a",
             num_tokens: Some(8),
-            single_rack: true,
+            token_factor: Some(3),
             seeds: &seeds,
             address: [10, 0, 0, 7].into(),
             data: Path::new("/var/lib/cassandra"),

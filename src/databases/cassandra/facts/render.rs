@@ -23,10 +23,8 @@ pub struct Settings<'a> {
     pub rack: &'a str,
     /// Absent: the version's default of 16.
     pub num_tokens: Option<i32>,
-    /// Every node of the datacenter is in one rack, so tokens can be spread evenly for the
-    /// usual replication factor. With more racks Cassandra refuses that until each replica has
-    /// a rack of its own.
-    pub single_rack: bool,
+    /// Replication factor that tokens are spread evenly for; absent: they are random.
+    pub token_factor: Option<u32>,
     /// Host names or addresses, with or without a port.
     pub seeds: &'a [String],
     pub address: IpAddr,
@@ -123,8 +121,8 @@ fn defaults(settings: &Settings<'_>) -> Map<String, Value> {
     let mut yaml = Map::new();
     yaml.insert("partitioner".to_owned(), json!("org.apache.cassandra.dht.Murmur3Partitioner"));
     yaml.insert("commitlog_sync".to_owned(), json!("periodic"));
-    if settings.single_rack {
-        yaml.insert("allocate_tokens_for_local_replication_factor".to_owned(), json!(3));
+    if let Some(factor) = settings.token_factor {
+        yaml.insert("allocate_tokens_for_local_replication_factor".to_owned(), json!(factor));
     }
     yaml
 }
@@ -219,7 +217,7 @@ mod tests {
             datacenter: "eu",
             rack: "a",
             num_tokens: None,
-            single_rack: true,
+            token_factor: Some(3),
             seeds: &[],
             address: [10, 0, 0, 7].into(),
             data: Path::new("/var/lib/cassandra"),

@@ -3,15 +3,22 @@
 //! Relies only on what the vendor's own launcher reads. The folder is complete: the vendor's
 //! files first (`cassandra-env.sh` and what it sources), ours over them.
 
-use std::{collections::BTreeMap, fs, net::IpAddr, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::IpAddr,
+    path::Path,
+};
 
 use super::{
+    decommission::is_decommissioned,
     intent::Intent,
     jolokia::Jolokia,
     seeds::{self, Way},
     state::NodeState,
 };
 use crate::{
+    api::v1beta1::Pilot,
     databases::cassandra::{
         facts::{
             AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, config_hash, render,
@@ -21,6 +28,7 @@ use crate::{
     },
     pilot::{
         driver::{Error, Node, ProcessSpec},
+        kube::peers::was_member,
         volume::{
             config_files::{copy_stock, write_whole},
             folder::Folder,
@@ -65,7 +73,7 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
         datacenter: &intent.datacenter,
         rack: &intent.rack,
         num_tokens: intent.num_tokens,
-        single_rack: single_rack(node, &intent),
+        token_factor: token_factor(node, &intent),
         seeds: &way.seeds,
         address: node.address,
         data: &node.data,
@@ -134,11 +142,31 @@ fn ring_load(node: &Node, datacenter: &str) -> Option<i64> {
 pub(super) const LEFT: &str = "the data on the volume are of a node that was decommissioned; \
                                delete them to let a new node begin";
 
-fn single_rack(node: &Node, intent: &Intent) -> bool {
-    node.peers.iter().filter_map(|peer| peer.spec.part::<CassandraNode>()).all(|peer| {
-        peer.datacenter.as_ref() != Some(&intent.datacenter)
-            || peer.rack.as_ref() == Some(&intent.rack)
-    })
+/// The replication factor that tokens are spread for; `None`: they are random.
+///
+/// Cassandra (`TokenAllocation.createStrategy`, the same in 4.0, 4.1 and 5.0) counts the racks of the
+/// datacenter that have members, or one while this node's has none, and refuses to start when they are
+/// more than one and fewer than the factor. With as many as the factor each rack is spread by itself, and
+/// only its first node is random.
+fn token_factor(node: &Node, intent: &Intent) -> Option<u32> {
+    let near = |peer: &&Pilot| {
+        let part = peer.spec.part::<CassandraNode>();
+        let theirs = part.and_then(|part| part.datacenter);
+        theirs.as_deref().unwrap_or(names::DEFAULT_DATACENTER) == intent.datacenter
+    };
+    let peers = || node.peers.iter().filter(near);
+    let told = node.pilot.spec.part::<CassandraNode>();
+    if told.is_some_and(|told| !told.additional_seeds.is_empty()) {
+        // Racks of other clusters may be in the same datacenter, and nobody tells of them.
+        return racks(peers()).iter().all(|rack| *rack == intent.rack).then_some(3);
+    }
+    // A lost node is in the ring until another takes its place.
+    let members = racks(peers().filter(|peer| was_member(peer) && !is_decommissioned(peer)));
+    Some(if members.len() == 2 && members.contains(&intent.rack) { 2 } else { 3 })
+}
+
+fn racks<'a>(peers: impl Iterator<Item = &'a Pilot>) -> BTreeSet<String> {
+    peers.filter_map(|peer| peer.spec.part::<CassandraNode>()?.rack).collect()
 }
 
 /// Do Cassandra's own tables lie on the volume?
@@ -274,6 +302,39 @@ mod tests {
         node.pilot.spec.version = Some("5.0.6".to_owned());
         validate(&node).unwrap();
         assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);
+    }
+
+    #[test]
+    fn tokens_are_spread_over_racks_as_soon_as_cassandra_can() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        let factor = |node: &Node| token_factor(node, &Intent::of(node).unwrap());
+        let member = |name: &str, rack: &str| {
+            let mut pilot = peer(name, "10.0.0.2", true);
+            pilot.spec.change_part::<CassandraNode>(|part| part.rack = Some(rack.to_owned()));
+            pilot
+        };
+        assert_eq!(factor(&node), Some(3), "it founds");
+        node.peers = vec![member("b", "r1")];
+        assert_eq!(factor(&node), Some(3), "one rack");
+        node.peers = vec![member("b", "r2"), member("c", "r3")];
+        assert_eq!(factor(&node), Some(3), "the first of its rack counts by itself");
+        node.peers = vec![member("b", "r1"), member("c", "r2")];
+        assert_eq!(factor(&node), Some(2), "with 3 Cassandra would refuse to start");
+        node.peers.push(member("d", "r3"));
+        assert_eq!(factor(&node), Some(3), "as many racks as the usual factor");
+        let left = node.peers.last_mut().unwrap();
+        left.status.phase = Some(crate::api::v1beta1::PilotPhase::Decommissioned);
+        assert_eq!(factor(&node), Some(2), "the only node of that rack left");
+        node.peers[1].spec.change_part::<CassandraNode>(|part| {
+            part.datacenter = Some("far".to_owned());
+        });
+        assert_eq!(factor(&node), Some(3), "racks of another datacenter do not count");
+        node.peers = vec![member("b", "r1"), member("c", "r2")];
+        node.pilot.spec.change_part::<CassandraNode>(|part| {
+            part.additional_seeds = vec!["seed.example.org".to_owned()];
+        });
+        assert_eq!(factor(&node), None, "who knows what racks the others have");
     }
 
     #[test]

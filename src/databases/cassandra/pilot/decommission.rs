@@ -332,7 +332,7 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
 }
 
 /// Its Pilot may be there for a while, and its volume with it.
-fn is_decommissioned(peer: &Pilot) -> bool {
+pub(super) fn is_decommissioned(peer: &Pilot) -> bool {
     matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
 }
 
