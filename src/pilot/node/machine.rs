@@ -35,6 +35,8 @@ pub struct State {
     failures: u32,
     /// The node holds nothing that others lack and left its database cluster, for good.
     decommissioned: bool,
+    /// The process that is being stopped was found hung.
+    hung: bool,
     /// The pilot itself was asked to end.
     ending: bool,
     pub life: Life,
@@ -113,6 +115,7 @@ impl State {
             attempt: 0,
             failures: 0,
             decommissioned,
+            hung: false,
             ending: false,
             life: Life::Waiting,
         }
@@ -291,6 +294,7 @@ impl State {
                 let pid = up.pid;
                 up.serving = false;
                 if up.suspected {
+                    self.hung = true;
                     self.terminate(pid, effects);
                 } else {
                     up.suspected = true;

@@ -24,7 +24,8 @@ impl State {
             Life::Stopping { .. } if again => self.press(effects),
             // The container's clock runs from now, whenever this stop began.
             Life::Stopping { .. } => {
-                effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
+                let limits = self.limits.stopping(self.hung);
+                effects.push(Effect::Arm(Timer::Kill, limits.kill_after()));
             }
             Life::Preparing { .. } => self.cancel_preparation(effects),
             // Answered by Spawned or SpawnFailed at once.
@@ -49,7 +50,8 @@ impl State {
     /// Stops without a flush: it would not be heard, or there is nothing to flush.
     pub(super) fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
         silence(effects);
-        effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
+        let limits = self.limits.stopping(self.hung);
+        effects.push(Effect::Arm(Timer::Kill, limits.kill_after()));
         self.ask_to_end(pid, 0, effects);
     }
 
@@ -70,8 +72,9 @@ impl State {
 
     fn ask_to_end(&mut self, pid: i32, step: usize, effects: &mut Vec<Effect>) {
         self.life = Life::Stopping { pid, stage: Stage::Signal(step) };
-        effects.extend(self.limits.signal(step).map(|signal| Effect::Signal { pid, signal }));
-        effects.extend(self.limits.signal_for(step).map(|wait| Effect::Arm(Timer::Signal, wait)));
+        let limits = self.limits.stopping(self.hung);
+        effects.extend(limits.signal(step).map(|signal| Effect::Signal { pid, signal }));
+        effects.extend(limits.signal_for(step).map(|wait| Effect::Arm(Timer::Signal, wait)));
     }
 
     /// It has outlived its time.
@@ -89,6 +92,7 @@ impl State {
     /// data in use. It was asked to end before, or it ended by itself.
     pub(super) fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
         silence(effects);
+        self.hung = false;
         effects.extend([Timer::Flush, Timer::Signal, Timer::Kill].map(Effect::Disarm));
         effects.push(Effect::SignalGroup { pid, signal: libc::SIGKILL });
         if self.ending {

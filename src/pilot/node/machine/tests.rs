@@ -279,6 +279,30 @@ fn a_silent_database_is_continued_and_dumped_before_it_is_restarted() {
     assert_eq!(state.life, Life::Stopping { pid: 7, stage: Stage::Signal(0) });
 }
 
+#[test]
+fn a_hung_database_has_thirty_seconds_and_the_pilot_that_is_told_to_end_meanwhile_no_more() {
+    let (state, _) = up_and([Event::Timer(Timer::Hung)]);
+    let (state, effects) = state.step(Event::Timer(Timer::Hung));
+    let kill = Effect::Arm(Timer::Kill, Duration::from_secs(30));
+    assert!(effects.contains(&kill), "{effects:?}");
+    let (state, effects) = state.step(Event::Signal(TERM));
+    assert_eq!(effects, [kill]);
+    let (state, _) = state.step(exited(143));
+    assert_eq!(state.life, Life::Exited(0));
+    // The next process that is stopped has all of it.
+    let (state, _) = up_and([Event::Timer(Timer::Hung), Event::Timer(Timer::Hung), exited(143)]);
+    let again = [
+        Event::PreflightPassed(2),
+        Event::Turn { attempt: 2, may_found: true },
+        Event::Configured(2),
+        Event::Prepared(2),
+        Event::Spawned { pid: 8 },
+    ];
+    let state = again.into_iter().fold(state, |state, event| state.step(event).0);
+    let (_, effects) = state.step(Event::Signal(TERM));
+    assert!(effects.contains(&Effect::Arm(Timer::Kill, Duration::from_secs(298))), "{effects:?}");
+}
+
 /// Says nothing of itself.
 const PLAIN: Limits = Limits { stop: StopPlan::DEFAULT, dump: None, ..LIMITS };
 

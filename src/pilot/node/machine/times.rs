@@ -25,6 +25,14 @@ impl Limits {
         self.grace.saturating_sub(crate::pilot::process::init::KILL_MARGIN)
     }
 
+    /// The limits of a stop, `hung`: of a database that does not answer.
+    #[must_use]
+    pub(super) fn stopping(self, hung: bool) -> Self {
+        let short = HUNG_GRACE + crate::pilot::process::init::KILL_MARGIN;
+        let stop = StopPlan { flush: Duration::ZERO, ..self.stop };
+        if hung { Self { grace: self.grace.min(short), stop, ..self } } else { self }
+    }
+
     /// A flush may take all but a quarter of the time, so that signals always have some.
     pub(super) fn flush_for(self) -> Duration {
         self.stop.flush.min(self.kill_after() * 3 / 4)
@@ -58,6 +66,9 @@ pub const SILENCE: Duration = Duration::from_secs(90);
 pub const FREED_WAIT: Duration = Duration::from_secs(30);
 /// From CONT and the dump until the restart: a stopped process has answered by then.
 const DUMP_WAIT: Duration = Duration::from_secs(20);
+/// What a database has to end when it was found hung: whoever answers to nobody rarely acts on a
+/// signal, and the rest of the grace period would only delay its restart.
+const HUNG_GRACE: Duration = Duration::from_secs(30);
 /// Until a refused preflight or configuration is tried again.
 pub const RECHECK: Duration = Duration::from_secs(10);
 /// Between two looks at a decommission.
