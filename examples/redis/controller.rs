@@ -54,7 +54,8 @@ fn services(desired: &Desired) -> Vec<Service> {
 
 fn reports(status: &PilotStatus) -> Reports {
     let role = role(status);
-    Reports { elected: role == Some("primary"), answered: role.is_some(), moves_data: false }
+    let elected = role == Some("primary");
+    Reports { elected, answered: role.is_some(), ..Reports::default() }
 }
 
 fn secured(_desired: &Desired) -> Secured {

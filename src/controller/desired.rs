@@ -124,6 +124,8 @@ pub struct Reports {
     pub answered: bool,
     /// Data come in or go out.
     pub moves_data: bool,
+    /// The node never was a member, whatever it said: it holds nothing that others lack.
+    pub outsider: bool,
 }
 
 /// A Service of a cluster.

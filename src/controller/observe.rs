@@ -697,7 +697,9 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         decommissioned: is("Decommissioned"),
         stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
         irreversible: decommission.is_some_and(|progress| progress.irreversible),
-        at_work: reports.moves_data || status.phase == Some(PilotPhase::Decommissioning),
+        // What was heard of a process that ended is no work.
+        at_work: (reports.moves_data && status.process.is_some())
+            || status.phase == Some(PilotPhase::Decommissioning),
         progress: decommission.map(|progress| {
             let left = progress.bytes_left.map(|bytes| format!(", {bytes} bytes left"));
             let percent = progress.percent.map(|percent| format!(", {percent} %"));
@@ -730,7 +732,11 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
 }
 
 /// What a pilot knows of its database comes from the database, and is kept over restarts of both.
+/// One that says it never was a member has answered for nobody's data.
 fn answered(status: &PilotStatus, reports: Reports) -> bool {
+    if reports.outsider && status.identity.is_none() {
+        return false;
+    }
     status.version.is_some()
         || status.identity.is_some()
         || status.decommission.is_some()

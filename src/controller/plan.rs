@@ -346,7 +346,9 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 }
                 continue;
             }
-            if member.decommissioned() {
+            // One that never joined, and whose database does not run, has nothing to move away.
+            let needless = replicas > wanted && member.held().is_none();
+            if member.decommissioned() || (needless && given_up(member, observed)) {
                 if last {
                     return Plan::act(OperationType::ScaleDown, remove());
                 }

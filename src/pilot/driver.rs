@@ -134,6 +134,9 @@ pub struct FailedCheck {
 /// Reason of a member that holds nothing of what the others hold: it is one, and does not serve.
 pub const JOINED_EMPTY: &str = "JoinedEmpty";
 
+/// Reason of a node whose join is over: only another process may begin it anew, which the pilot starts.
+pub const JOIN_FAILED: &str = "JoinFailed";
+
 /// What a database said when it was asked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
@@ -362,6 +365,8 @@ pub trait Driver: Send + Sync + 'static {
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
+    /// Takes out of the report what is true of a process only: there is none any more.
+    fn forget_process(&self, _detail: &mut Parts) {}
     fn stop_plan(&self) -> StopPlan {
         StopPlan::DEFAULT
     }

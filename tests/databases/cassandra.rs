@@ -5,6 +5,7 @@
 
 mod client;
 mod faults;
+mod joins;
 mod kept;
 mod leaving;
 mod life;
@@ -17,6 +18,7 @@ pub(crate) mod upgrade;
 
 pub(crate) use self::{
     faults::a_node_comes_back_from_every_fault,
+    joins::joins_that_are_cut_off_begin_anew,
     kept::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes,
     leaving::{
         a_node_stays_where_the_rest_has_no_room, departures_that_are_cut_off_go_on_to_their_end,

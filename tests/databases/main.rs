@@ -41,6 +41,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-leaving", Set::Full, |told| {
         Box::pin(cassandra::departures_that_are_cut_off_go_on_to_their_end(told))
     }),
+    ("cassandra-joins", Set::Full, |told| {
+        Box::pin(cassandra::joins_that_are_cut_off_begin_anew(told))
+    }),
     ("cassandra-space", Set::Full, |told| {
         Box::pin(cassandra::a_node_stays_where_the_rest_has_no_room(told))
     }),

@@ -14,6 +14,7 @@ mod harness;
 mod host;
 mod hung;
 mod installed;
+mod joins;
 mod kept;
 mod leader;
 mod memory;

@@ -15,6 +15,7 @@
 #   switches/deaf           TERM is heard and not followed
 #   switches/stuck-drain    a drain does not end
 #   switches/stuck-streams  streams of a join or of a decommission stand still
+#   switches/fail-join      a join fails, once: the process stays
 #   switches/helper         starts another program in a session of its own, and notes its pid
 #   switches/noise          writes numbered lines without a break, from its start on
 #   switches/load           holds how many bytes the node says that it has
@@ -141,6 +142,7 @@ sub join_ring {
     unlink "$ring/members/$replaces" if $replaces;
     $cluster = $seed->{cluster};
     save($local, "IN_PROGRESS $id $cluster");
+    note("resumes") unless "@ARGV" =~ /reset_bootstrap_progress=true/;
     note("joins");
     become("JOINING");
     $joined_at = time + 0.1;
@@ -160,6 +162,11 @@ sub become {
 sub live {
     if (switched("crash")) { unlink "$place/switches/crash"; die_saying("the script crashes") }
     return if switched("stuck-streams");
+    if ($mode eq "JOINING" && switched("fail-join")) {
+        unlink "$place/switches/fail-join";
+        $mode = "JOINING_FAILED";    # the ring sees it join
+        note("fails");
+    }
     become("NORMAL") if $mode eq "JOINING" && time > $joined_at;
     return unless $mode eq "LEAVING";
     $sending += 100;

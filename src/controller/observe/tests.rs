@@ -89,12 +89,14 @@ fn whatever_comes_from_the_database_itself_shows_that_it_answered() {
         json!({}),
         json!({"phase": "Failed", "configHash": "x", "lastTermination": {"exitCode": 1}}),
         json!({"example": {"plugins": [{"name": "icu"}]}, "health": "Red"}),
+        json!({"version": "5.0.6", "example": {"mode": "FAILED"}}),
     ] {
         assert!(!has_answered(silent.clone()), "{silent}");
     }
     for spoke in [
         json!({"version": "5.0.6"}),
         json!({"identity": {"nodeID": "x"}}),
+        json!({"identity": {"nodeID": "x"}, "example": {"mode": "FAILED"}}),
         json!({"endpoints": [{"name": "transport", "host": "10.0.0.1", "port": 7000}]}),
         json!({"example": {"mode": "JOINING"}}),
         json!({"decommission": {"irreversible": false}}),
@@ -119,6 +121,11 @@ fn only_a_claim_with_a_volume_behind_it_holds_data() {
 
 /// Facts of the one node of a cluster, whose pod has not been ready for two hours.
 fn seen(data: &Value, phase: &str, mode: &str, ago: Duration) -> Member {
+    seen_with(data, phase, mode, ago, &json!({"pid": 7, "restarts": 0}))
+}
+
+/// The same, with or without a process of its database.
+fn seen_with(data: &Value, phase: &str, mode: &str, ago: Duration, process: &Value) -> Member {
     let pod = json!({
         "metadata": {"name": "ex-demo-a-0", "uid": "p"},
         "spec": {"containers": [], "volumes": [data]},
@@ -129,7 +136,7 @@ fn seen(data: &Value, phase: &str, mode: &str, ago: Duration) -> Member {
     let pilot = json!({
         "metadata": {"name": "ex-demo-a-0", "uid": "q"},
         "spec": {"phase": phase},
-        "status": {"example": {"mode": mode}},
+        "status": {"example": {"mode": mode}, "process": process},
     });
     let objects = Objects {
         pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
@@ -173,4 +180,9 @@ fn a_node_that_moves_data_or_is_held_is_not_broken_for_taking_long() {
     // Its pilot is silent: nobody knows whether it still does.
     assert_eq!(troubled_for(90, "Running", "JOINING"), late);
     assert_eq!(troubled("Fenced", "STARTING"), None);
+    // What it said before it ended is not what it does.
+    let ended =
+        seen_with(&json!({"name": "x"}), "Running", "JOINING", Duration::ZERO, &Value::Null);
+    assert!(!ended.at_work());
+    assert_eq!(ended.pod.unwrap().trouble.map(|trouble| trouble.reason), late);
 }

@@ -180,6 +180,21 @@ fn a_node_that_cannot_start_and_never_served_is_given_up_when_nobody_wants_it() 
 }
 
 #[test]
+fn a_node_that_was_told_to_leave_and_never_joined_is_given_up() {
+    let remove = Some(Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
+    let told = |joined: bool| {
+        with_a_node_that_never_served(|_, o| {
+            let pilot = pilot(o, 0, 1);
+            pilot.spec.phase = Some(PilotIntent::Decommissioned);
+            pilot.phase_ours = true;
+            pilot.answered = joined;
+        })
+    };
+    assert_eq!(told(false).step, remove);
+    assert_eq!(told(true).step, None);
+}
+
+#[test]
 fn a_node_that_may_have_joined_is_never_given_up() {
     type Change = fn(&mut Observed);
     let changes: [(&str, Change); 8] = [

@@ -83,6 +83,7 @@ fn reports(status: &PilotStatus) -> Reports {
         elected: false,
         answered: mode.is_some(),
         moves_data: matches!(mode, Some("JOINING" | "LEAVING")),
+        outsider: mode == Some("FAILED"),
     }
 }
 

@@ -107,9 +107,12 @@ fn services(desired: &Desired) -> Vec<Service> {
 }
 
 fn reports(status: &PilotStatus) -> Reports {
-    let mode = status.part::<CassandraNode>().and_then(|part| part.operation_mode);
+    let part = status.part::<CassandraNode>();
+    let outsider = part.as_ref().is_some_and(|part| part.joined == Some(false));
+    let mode = part.and_then(|part| part.operation_mode);
     Reports {
         elected: false,
+        outsider,
         answered: mode.is_some(),
         moves_data: matches!(mode.as_deref(), Some("JOINING" | "LEAVING")),
     }
@@ -173,6 +176,15 @@ mod tests {
         assert_eq!(of(None), Reports::default());
         assert!(of(Some("NORMAL")).answered && !of(Some("NORMAL")).moves_data);
         assert!(of(Some("JOINING")).moves_data && of(Some("LEAVING")).moves_data);
+    }
+
+    #[test]
+    fn a_node_is_an_outsider_only_when_it_says_so() {
+        for (joined, outsider) in [(None, false), (Some(true), false), (Some(false), true)] {
+            let mut status = PilotStatus::default();
+            status.change_part::<CassandraNode>(|part| part.joined = joined);
+            assert_eq!(reports(&status).outsider, outsider, "{joined:?}");
+        }
     }
 
     #[test]

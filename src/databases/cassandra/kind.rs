@@ -70,7 +70,7 @@ pub struct PilotCassandraStatus {
     /// Version of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// `StorageService`'s word for the node's state, for example `NORMAL`.
+    /// `StorageService`'s word for the node's state, for example `NORMAL`; absent while no process runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_mode: Option<String>,
     /// Tokens that the node owns.
@@ -82,6 +82,9 @@ pub struct PilotCassandraStatus {
     /// Bytes received while joining; 0 means that nothing was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_bytes_received: Option<i64>,
+    /// The node was a member of the ring once, with these data; absent while unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<bool>,
     /// Members of the ring that this node sees down; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

@@ -8,6 +8,7 @@ mod cql;
 mod decommission;
 mod facts;
 mod intent;
+mod joining;
 mod jolokia;
 mod observe;
 mod preflight;
@@ -31,12 +32,17 @@ use tracing::{info, warn};
 use self::{
     decommission::Progress,
     facts::Facts,
+    joining::Join,
     jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
     ranges::Ranges,
     state::NodeState,
 };
-use super::{kind::CassandraNode, names};
+use super::{
+    kind::{CassandraNode, PilotCassandraStatus},
+    names,
+};
 use crate::{
+    api::pilot_part::Parts,
     databases::cassandra::facts::{AGENT_JAR, explain_exit},
     engine::ending::Ending,
     error::chain,
@@ -102,6 +108,7 @@ pub struct Cassandra {
 struct Seen {
     jolokia: Option<Jolokia>,
     ranges: Option<(Instant, Ranges)>,
+    join: Join,
     /// How it joined, as last read.
     joined: Joined,
 }
@@ -109,6 +116,8 @@ struct Seen {
 /// What is remembered of how the node joined its ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Joined {
+    /// It was a member once, by what its volume remembers.
+    member: Option<bool>,
     received: Option<i64>,
     /// It received nothing of so many bytes.
     starved: Option<i64>,
@@ -190,7 +199,7 @@ impl Cassandra {
                     state.save(data)?;
                 }
                 let received = facts.received.max(state.bootstrap_bytes_received);
-                return Ok(Joined { received, starved: None });
+                return Ok(Joined { member: Some(state.joined), received, starved: None });
             }
             "NORMAL" if !state.joined => {
                 state.joined = true;
@@ -217,6 +226,7 @@ impl Cassandra {
             _ => {}
         }
         Ok(Joined {
+            member: Some(state.joined),
             received: state.bootstrap_bytes_received,
             starved: state.ring_load.filter(|_| state.starved),
         })
@@ -279,7 +289,12 @@ impl Driver for Cassandra {
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
             let (joined, unsaved) = self.keep(&facts).await;
-            let mut observation = observe::summarize(&facts, &ranges, joined.received);
+            let mut observation =
+                observe::summarize(&facts, &ranges, joined.received, joined.member);
+            let failed = self.seen.lock().expect("no panic while held").join.note(&facts);
+            if let Some(why) = failed {
+                observe::give_up(&mut observation, why);
+            }
             if let Some(load) = joined.starved {
                 observe::hold_back(&mut observation, load);
             }
@@ -337,6 +352,14 @@ impl Driver for Cassandra {
                 }
             }
         })
+    }
+
+    fn forget_process(&self, detail: &mut Parts) {
+        let word = names::NAMES.word;
+        if let Some(mut part) = detail.get::<PilotCassandraStatus>(word) {
+            part.operation_mode = None;
+            *detail = Parts::new(word, &part);
+        }
     }
 
     fn stop_plan(&self) -> StopPlan {

@@ -37,6 +37,8 @@ pub struct State {
     decommissioned: bool,
     /// The process that is being stopped was found hung.
     hung: bool,
+    /// It gave up, and is stopped to be started again like one that crashed.
+    gave_up: bool,
     /// The pilot itself was asked to end.
     ending: bool,
     pub life: Life,
@@ -116,6 +118,7 @@ impl State {
             failures: 0,
             decommissioned,
             hung: false,
+            gave_up: false,
             ending: false,
             life: Life::Waiting,
         }
@@ -154,6 +157,11 @@ impl State {
     /// Did the node leave its cluster, by what an earlier pilot wrote down or this one saw?
     pub fn is_decommissioned(&self) -> bool {
         self.decommissioned
+    }
+
+    /// Is the process stopped because it gave up?
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
     }
 
     pub fn limits(&self) -> Limits {
@@ -253,10 +261,15 @@ impl State {
             }
             (Event::Exited(exit), Life::Stopping { pid, .. }) => {
                 let pid = *pid;
+                let gave_up = std::mem::take(&mut self.gave_up);
                 self.ended(pid, exit, effects);
-                if matches!(self.life, Life::Stopping { .. }) {
-                    self.failures = 0;
-                    self.begin(effects);
+                match self.life {
+                    Life::Stopping { .. } if gave_up => self.crashed(effects),
+                    Life::Stopping { .. } => {
+                        self.failures = 0;
+                        self.begin(effects);
+                    }
+                    _ => {}
                 }
             }
             (Event::Validated { attempt: of, good }, Life::Up(up)) if of == attempt => {
@@ -289,6 +302,11 @@ impl State {
                     effects.push(Effect::Arm(Timer::Hung, self.limits.silence));
                     self.review_decommission(effects);
                 }
+            }
+            (Event::GaveUp, Life::Up(up)) => {
+                let pid = up.pid;
+                self.gave_up = true;
+                self.terminate(pid, effects);
             }
             (Event::Timer(Timer::Hung), Life::Up(up)) if up.answered => {
                 let pid = up.pid;

@@ -9,7 +9,7 @@ use crate::{
     },
     pilot::{
         database::{DrivenDatabase, Preparation},
-        driver::{FailedCheck, Observation},
+        driver::{FailedCheck, JOIN_FAILED, Observation},
         kube::peers::VOLUME_HOLDS_DATA,
         node::machine::{Held, Life, State, Want},
         process::takeover::Successor,
@@ -23,8 +23,16 @@ const MESSAGE: usize = 1024;
 /// So many crashes in a row, and it cannot be said to be starting any more.
 const HOPELESS: u32 = 3;
 /// Ends that another start alone does not repair.
-const KNOWN_ENDS: &[&str] =
-    &["ConfigRejected", "DiskFull", "IdentityMismatch", "OutOfMemory", "PreflightFailed"];
+const KNOWN_ENDS: &[&str] = &[
+    "ConfigRejected",
+    "DiskFailed",
+    "DiskFull",
+    "IdentityMismatch",
+    "OutOfMemory",
+    "PreflightFailed",
+];
+/// Ends after which a node begins anew with its next start, and is on its way.
+const PASSING_ENDS: &[&str] = &[JOIN_FAILED, "JoinWaits"];
 
 /// All that the runner knows.
 #[derive(Clone, Debug, Default)]
@@ -137,7 +145,8 @@ pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
         // It waits for others, who will come.
         Life::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
         Life::Refused | Life::Rejected | Life::Unprepared => PilotPhase::Failed,
-        Life::Backoff if state.failures() >= HOPELESS || known_end(facts).is_some() => {
+        Life::Backoff if ended_as(facts, PASSING_ENDS).is_some() => PilotPhase::Starting,
+        Life::Backoff if state.failures() >= HOPELESS || ended_as(facts, KNOWN_ENDS).is_some() => {
             PilotPhase::Failed
         }
         Life::Up(up) if up.decommissioning.is_some() => PilotPhase::Decommissioning,
@@ -260,7 +269,8 @@ fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
         Life::Backoff => {
             let ended = facts.termination.as_ref();
             let message = ended.and_then(|ended| ended.message.clone()).unwrap_or_default();
-            (false, known_end(facts).unwrap_or("ProcessExited"), message)
+            let known = ended_as(facts, KNOWN_ENDS).or_else(|| ended_as(facts, PASSING_ENDS));
+            (false, known.unwrap_or("ProcessExited"), message)
         }
         Life::Held(Held::Stopped) => (false, "Stopped", format!("{title} was stopped on request")),
         Life::Held(Held::Fenced) => (false, "Fenced", format!("{title} is kept down for repair")),
@@ -306,10 +316,10 @@ fn decommissioned(state: &State, facts: &Facts) -> Reading {
     }
 }
 
-/// The last process ended for one of the reasons that somebody must act upon.
-fn known_end(facts: &Facts) -> Option<&'static str> {
+/// The one of these reasons for which the last process ended.
+fn ended_as(facts: &Facts, ends: &[&'static str]) -> Option<&'static str> {
     let reason = facts.termination.as_ref()?.reason.as_deref()?;
-    KNOWN_ENDS.iter().find(|known| **known == reason).copied()
+    ends.iter().find(|known| **known == reason).copied()
 }
 
 fn preflight(state: &State, facts: &Facts) -> Option<Reading> {

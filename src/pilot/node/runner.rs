@@ -320,7 +320,7 @@ impl Runner {
         let policy = Policy::of(pilot.spec.pilot_update.as_deref());
         self.succession.takeover.set_policy(policy);
         if first {
-            self.report.continue_from(pilot);
+            self.report.continue_from(&self.ctx, pilot);
             let intent = self.wanted.intent.clone();
             self.leading.begin(&self.ctx, pilot, &self.report, intent);
         }

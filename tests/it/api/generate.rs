@@ -576,6 +576,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
                     &PilotCassandraStatus {
                         version: tape.maybe_text(VERSIONS),
                         operation_mode: tape.maybe(|tape| tape.word(&["NORMAL", "JOINING"])),
+                        joined: tape.maybe(|tape| tape.chance(50)),
                         tokens: tape.maybe(Tape::int),
                         load_bytes: tape.maybe(Tape::long),
                         bootstrap_bytes_received: tape.maybe(Tape::long),

@@ -61,6 +61,34 @@ const LOG: &[(&str, Ending)] = &[
         },
     ),
     (
+        // Of a node that died while it joined, and comes back at another address.
+        "Other bootstrapping/leaving/moving nodes detected",
+        Ending {
+            reason: "JoinWaits",
+            message: "waits until no other node joins, leaves or moves; or, after a join that was cut \
+                      off, until the ring forgets its former address, which takes some minutes",
+            left: false,
+        },
+    ),
+    (
+        "Discovered existing bootstrap data",
+        Ending {
+            reason: "JoinFailed",
+            message: "an earlier join left data behind; take cassandra.reset_bootstrap_progress out of \
+                      jvm.options, so that it begins anew",
+            left: false,
+        },
+    ),
+    (
+        "Token allocation failed",
+        Ending {
+            reason: "ConfigRejected",
+            message: "the ring has more racks than this node was told of; set \
+                      allocate_tokens_for_local_replication_factor in config to null, or to their number",
+            left: false,
+        },
+    ),
+    (
         "CorruptSSTableException",
         Ending {
             reason: "ProcessExited",
@@ -98,6 +126,16 @@ const LOG: &[(&str, Ending)] = &[
         Ending {
             reason: "PreflightFailed",
             message: "a port of the database is in use by another process",
+            left: false,
+        },
+    ),
+    (
+        // disk_failure_policy: die. Read and write errors, and corrupt files, which have a line of their own.
+        "JVM state determined to be unstable",
+        Ending {
+            reason: "DiskFailed",
+            message: "Cassandra could not read or write its files and ended; its last lines name the file. \
+                      Look at the disk, or replace the node",
             left: false,
         },
     ),
@@ -169,6 +207,23 @@ mod tests {
             (3, "Terminating due to java.lang.OutOfMemoryError: Java heap", Some("OutOfMemory")),
             (100, "Saved cluster name demo != configured name demo2", Some("IdentityMismatch")),
             (100, "", Some("IdentityMismatch")),
+            (
+                100,
+                "ERROR JVM state determined to be unstable.  Exiting forcefully due to:",
+                Some("DiskFailed"),
+            ),
+            (
+                3,
+                "Other bootstrapping/leaving/moving nodes detected, cannot bootstrap while \
+                 cassandra.consistent.rangemovement is true",
+                Some("JoinWaits"),
+            ),
+            (
+                1,
+                "Token allocation failed: the number of racks 2 in datacenter eu is lower than \
+                 its replication factor 3.",
+                Some("ConfigRejected"),
+            ),
             (134, "#  SIGBUS (0x7) at pc=0x00007f6d, pid=7, tid=9", Some("DiskFull")),
             (134, "#  SIGSEGV (0xb) at pc=0x00007f6d, pid=7, tid=9", Some("ProcessExited")),
             (

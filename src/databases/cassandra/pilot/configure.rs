@@ -124,7 +124,8 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     state.datacenter.clone_from(&intent.datacenter);
     state.rack.clone_from(&intent.rack);
     state.save(&node.data)?;
-    Ok((process(node, &intent, &way), jolokia))
+    let joins = !(state.joined && data_found);
+    Ok((process(node, &intent, &way, joins), jolokia))
 }
 
 /// Most bytes that a ready member of this datacenter says it holds.
@@ -174,8 +175,17 @@ pub(super) fn has_data(data: &Path) -> bool {
     fs::read_dir(data.join("data/system")).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-fn process(node: &Node, intent: &Intent, way: &Way) -> ProcessSpec {
+/// A join that was cut off begins anew: every release knows this property, and 5.0 refuses to start on
+/// what an earlier join left unless it is set (CASSANDRA-17679). Not for a member: there it would make
+/// `nodetool rebuild` fetch everything again.
+const RESET_PROGRESS: &str = "-Dcassandra.reset_bootstrap_progress=";
+
+fn process(node: &Node, intent: &Intent, way: &Way, joins: bool) -> ProcessSpec {
     let mut args = vec!["-f".to_owned()];
+    let chosen = intent.jvm_options.iter().any(|option| option.starts_with(RESET_PROGRESS));
+    if joins && !chosen {
+        args.push(format!("{RESET_PROGRESS}true"));
+    }
     if let Some(old) = way.replaces {
         args.push(format!("-Dcassandra.replace_address_first_boot={old}"));
     }
@@ -282,7 +292,7 @@ mod tests {
         let agent = fs::read_to_string(node.config.join(AGENT_PROPERTIES)).unwrap();
         let password = agent.lines().find_map(|line| line.strip_prefix("password=")).unwrap();
         assert!(!format!("{process:?}").contains(password));
-        assert_eq!(process.args, ["-f"]);
+        assert_eq!(process.args, ["-f", "-Dcassandra.reset_bootstrap_progress=true"]);
         assert_eq!(process.env["MAX_HEAP_SIZE"], "1024M");
         assert!(Jolokia::attach(&node.config).is_some());
     }
@@ -302,6 +312,28 @@ mod tests {
         node.pilot.spec.version = Some("5.0.6".to_owned());
         validate(&node).unwrap();
         assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);
+    }
+
+    #[test]
+    fn only_a_join_begins_anew_and_a_user_may_choose() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.peers = vec![peer("b", "10.0.0.2", true)];
+        let args = |node: &Node| configure(node).unwrap().0.args;
+        let anew = "-Dcassandra.reset_bootstrap_progress=true".to_owned();
+        assert!(args(&node).contains(&anew));
+        // Cut off half-way, and another process.
+        fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
+        assert!(args(&node).contains(&anew));
+        let other = "-Dcassandra.reset_bootstrap_progress=false".to_owned();
+        let mut own = node.clone();
+        own.pilot.spec.jvm =
+            serde_json::from_value(serde_json::json!({ "options": [other] })).unwrap();
+        assert!(!args(&own).contains(&anew));
+        let mut state = NodeState::load(&node.data).unwrap();
+        state.joined = true;
+        state.save(&node.data).unwrap();
+        assert!(!args(&node).contains(&anew), "a member joins no more");
     }
 
     #[test]

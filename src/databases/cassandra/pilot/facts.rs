@@ -32,6 +32,8 @@ pub(super) struct Facts {
     pub(super) leaving: BTreeSet<IpAddr>,
     pub(super) moving: BTreeSet<IpAddr>,
     pub(super) serves_clients: bool,
+    /// The data of a join have begun to come, and did not all come.
+    pub(super) bootstrapping: bool,
     pub(super) tokens: usize,
     pub(super) load: Option<i64>,
     /// Bytes that this process received and sent by streaming.
@@ -50,6 +52,7 @@ pub(super) struct Stream {
     pub(super) description: String,
     pub(super) sending: i64,
     pub(super) sent: i64,
+    pub(super) receiving: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,6 +84,7 @@ impl Facts {
                             "LeavingNodes",
                             "MovingNodes",
                             "NativeTransportRunning",
+                            "BootstrapMode",
                             "Tokens",
                         ],
                     ),
@@ -186,6 +190,7 @@ impl Facts {
             leaving: addresses(&storage["LeavingNodes"]),
             moving: addresses(&storage["MovingNodes"]),
             serves_clients: storage["NativeTransportRunning"] == true,
+            bootstrapping: storage["BootstrapMode"] == true,
             tokens: storage["Tokens"].as_array().map_or(0, Vec::len),
             load: count(2),
             received: count(3),
@@ -218,6 +223,7 @@ impl Stream {
             description: text("description"),
             sending: stream["totalTxBytes"].as_i64().unwrap_or_default(),
             sent: stream["currentTxBytes"].as_i64().unwrap_or_default(),
+            receiving: stream["totalRxBytes"].as_i64().unwrap_or_default(),
         }
     }
 }

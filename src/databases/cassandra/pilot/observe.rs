@@ -18,7 +18,7 @@ use crate::{
     },
     pilot::{
         database::Gauge,
-        driver::{JOINED_EMPTY, Observation},
+        driver::{JOIN_FAILED, JOINED_EMPTY, Observation},
     },
 };
 
@@ -27,6 +27,7 @@ pub(super) fn summarize(
     facts: &Facts,
     ranges: &Ranges,
     bootstrap_bytes: Option<i64>,
+    joined: Option<bool>,
 ) -> Observation {
     let normal = facts.mode == "NORMAL";
     let sees_itself = facts.address.is_some_and(|own| facts.live.contains(&own));
@@ -81,6 +82,7 @@ pub(super) fn summarize(
             &PilotCassandraStatus {
                 version: facts.version.clone(),
                 operation_mode: Some(facts.mode.clone()),
+                joined: if facts.is_member() { Some(true) } else { joined },
                 tokens: i32::try_from(facts.tokens).ok().filter(|tokens| *tokens > 0),
                 load_bytes: facts.load,
                 bootstrap_bytes_received: bootstrap_bytes,
@@ -89,6 +91,12 @@ pub(super) fn summarize(
         ),
         unsaved: None,
     }
+}
+
+/// A process whose join is over has nothing more to do.
+pub(super) fn give_up(observation: &mut Observation, why: String) {
+    observation.reason = Some(JOIN_FAILED);
+    observation.message = Some(why);
 }
 
 /// A node that joined and received nothing of what the others hold would answer for their rows
@@ -215,12 +223,12 @@ mod tests {
     };
 
     fn predicates(facts: &Facts, ranges: &Ranges) -> Vec<&'static str> {
-        summarize(facts, ranges, None).blockers.into_iter().map(|(rule, _)| rule).collect()
+        summarize(facts, ranges, None, None).blockers.into_iter().map(|(rule, _)| rule).collect()
     }
 
     #[test]
     fn a_settled_member_serves_and_may_stop() {
-        let seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(1234));
+        let seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(1234), Some(true));
         assert!(seen.serving && seen.blockers.is_empty());
         let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
         assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
@@ -238,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_member_that_received_nothing_does_not_serve_and_may_not_be_restarted() {
-        let mut seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(0));
+        let mut seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(0), Some(true));
         hold_back(&mut seen, 1 << 30);
         assert!(seen.alive && !seen.serving && seen.node_id.is_some());
         assert_eq!(seen.reason, Some("JoinedEmpty"));
@@ -248,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_joining_node_is_alive_and_claims_no_identity_yet() {
-        let seen = summarize(&facts("JOINING"), &Ranges::default(), None);
+        let seen = summarize(&facts("JOINING"), &Ranges::default(), None, None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Joining"));
         assert_eq!((seen.node_id, seen.health), (None, None));
@@ -261,14 +269,14 @@ mod tests {
         answers[0]["EndpointToHostId"] = json!({"127.0.1.1": "id-1"});
         answers[0]["LiveNodes"] = json!(["127.0.1.1"]);
         answers[0]["UnreachableNodes"] = json!(["127.0.1.2"]);
-        let seen = summarize(&parse(answers), &Ranges::default(), None);
+        let seen = summarize(&parse(answers), &Ranges::default(), None, None);
         assert_eq!(seen.health, Some(Health::Green));
         assert!(seen.blockers.is_empty());
     }
 
     #[test]
     fn a_jvm_without_its_services_is_starting() {
-        let seen = summarize(&parse(vec![Value::Null; 7]), &Ranges::default(), None);
+        let seen = summarize(&parse(vec![Value::Null; 7]), &Ranges::default(), None, None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Starting"));
     }

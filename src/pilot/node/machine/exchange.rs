@@ -59,6 +59,8 @@ pub enum Event {
         alive: bool,
         serving: bool,
     },
+    /// The process says that it cannot go on with what it began, and that another one may.
+    GaveUp,
     /// The data volume was looked at.
     Space {
         full: bool,

@@ -303,6 +303,19 @@ fn a_hung_database_has_thirty_seconds_and_the_pilot_that_is_told_to_end_meanwhil
     assert!(effects.contains(&Effect::Arm(Timer::Kill, Duration::from_secs(298))), "{effects:?}");
 }
 
+#[test]
+fn a_process_that_gave_up_is_stopped_without_a_flush_and_started_again_ever_later() {
+    let (state, effects) = up_and([Event::GaveUp]);
+    assert_eq!(effects, [Effect::Signal { pid: 7, signal: TERM }]);
+    let (state, effects) = state.step(exited(143));
+    assert!(effects.contains(&Effect::Arm(Timer::Backoff, Duration::from_secs(1))), "{effects:?}");
+    assert_eq!((state.life, state.failures), (Life::Backoff, 1));
+    let (state, _) = up_and([Event::GaveUp, Event::Signal(TERM), exited(143)]);
+    assert_eq!(state.life, Life::Exited(0), "its pilot was told to end");
+    let (state, _) = up_and([Event::GaveUp, want(Want::Stopped), exited(143)]);
+    assert_eq!(state.life, Life::Held(Held::Stopped));
+}
+
 /// Says nothing of itself.
 const PLAIN: Limits = Limits { stop: StopPlan::DEFAULT, dump: None, ..LIMITS };
 

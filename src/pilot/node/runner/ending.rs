@@ -8,6 +8,7 @@ use super::{Runner, ledger::Note};
 use crate::{
     api::v1beta1::Termination,
     pilot::{
+        driver::JOIN_FAILED,
         node::machine::{Event, Held, Life},
         process::supervisor::{Exit, signal_name, write_termination_log},
     },
@@ -44,12 +45,16 @@ impl Runner {
         let kills = cgroup::oom_kills().saturating_sub(self.running.oom_kills);
         let by_kernel = !asked && is_oom_kill(exit, kills);
         let title = self.ctx.settings.database.names.title;
-        let (reason, message) = match (asked, by_kernel, explained) {
-            (_, true, _) => (
+        let observed = &mut self.report.facts.observation;
+        let gave_up = self.state.gave_up().then(|| observed.message.clone().unwrap_or_default());
+        self.ctx.driver.forget_process(&mut observed.detail);
+        let (reason, message) = match (asked, by_kernel, explained, gave_up) {
+            (true, .., Some(why)) => (JOIN_FAILED, why),
+            (_, true, ..) => (
                 "OutOfMemory",
                 format!("{title} was killed by the kernel at the memory limit; raise it"),
             ),
-            (false, _, Some(ending)) => (ending.reason, ending.message.to_owned()),
+            (false, _, Some(ending), _) => (ending.reason, ending.message.to_owned()),
             (true, ..) => ("Stopped", format!("{title} {exit}")),
             (false, ..) => ("ProcessExited", format!("{title} {exit}")),
         };

@@ -112,7 +112,16 @@ impl Runner {
                 }
                 let serving = matches!(&self.state.life, Life::Up(up) if up.serving);
                 let current = self.state.pid() == Some(pid);
-                current.then(|| self.report.observed(serving, *result))
+                let gave_up =
+                    result.as_ref().as_ref().is_ok_and(|it| it.reason == Some(driver::JOIN_FAILED));
+                let event = current.then(|| self.report.observed(serving, *result));
+                match event {
+                    Some(event) if gave_up => {
+                        self.step(event);
+                        Some(Event::GaveUp)
+                    }
+                    event => event,
+                }
             }
             Message::Decommission(result) => {
                 let wanted = self.state.want() == Some(Want::Decommissioned);

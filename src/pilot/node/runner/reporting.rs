@@ -160,7 +160,7 @@ impl Reporting {
     }
 
     /// Takes over from an earlier pilot's report what this one cannot know by itself.
-    pub(super) fn continue_from(&mut self, pilot: &Pilot) {
+    pub(super) fn continue_from(&mut self, ctx: &Context, pilot: &Pilot) {
         let facts = &mut self.facts;
         if facts.termination.is_none() {
             facts.termination.clone_from(&pilot.status.last_termination);
@@ -174,6 +174,7 @@ impl Reporting {
         observation.version.clone_from(&pilot.status.version);
         observation.endpoints.clone_from(&pilot.status.endpoints);
         observation.detail = pilot.status.parts.clone();
+        ctx.driver.forget_process(&mut observation.detail);
         // Its help goes by this progress, and would be taken back for as long as it is not there.
         if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
             facts.decommission.clone_from(&pilot.status.decommission);

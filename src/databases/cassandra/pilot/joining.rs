@@ -1,0 +1,98 @@
+//! Whether a join goes on, by what Cassandra says of it from one question to the next.
+//!
+//! A join whose streams failed is over, and the process stays. 5.0 says so by a mode of its own; in 4.0
+//! and 4.1 the mode stays `JOINING`, and there is nothing but the silence. No release is asked to resume:
+//! 5.0 refuses that (CASSANDRA-17679), so every release begins anew, as another process.
+
+use std::time::{Duration, Instant};
+
+use super::facts::Facts;
+
+/// A join without a stream for so long is over. It has none for the ring delay (30 s) and while it waits
+/// for the schema (30 s), and a stream that is stuck is still one: Cassandra ends that itself after
+/// minutes.
+const IDLE: Duration = Duration::from_secs(180);
+
+/// What was seen of the join of this process.
+#[derive(Debug, Default)]
+pub(super) struct Join {
+    /// Bytes that its streams were to bring: the most that was seen.
+    expected: i64,
+    /// What it had received, and since when that has not changed while no stream was open.
+    still: Option<(Option<i64>, Instant)>,
+}
+
+impl Join {
+    /// Takes what is seen now. Returns why the join is over; `None` while it goes on, or none is under
+    /// way.
+    pub(super) fn note(&mut self, facts: &Facts) -> Option<String> {
+        let incoming: i64 = facts.streams.iter().map(|stream| stream.receiving).sum();
+        self.expected = self.expected.max(incoming);
+        let failed = match facts.mode.as_str() {
+            "JOINING_FAILED" => true,
+            "JOINING" if facts.bootstrapping && facts.streams.is_empty() => {
+                self.is_over(facts.received)
+            }
+            _ => {
+                self.still = None;
+                false
+            }
+        };
+        failed.then(|| {
+            let received = facts.received.unwrap_or_default();
+            let of = match self.expected {
+                0 => String::new(),
+                expected => format!(" of {expected}"),
+            };
+            format!(
+                "the join failed: mode {}, received {received}{of} bytes, no stream is open; the log of \
+                 Cassandra says why. It begins anew",
+                facts.mode
+            )
+        })
+    }
+
+    fn is_over(&mut self, received: Option<i64>) -> bool {
+        match self.still {
+            Some((before, since)) if before == received => since.elapsed() > IDLE,
+            _ => {
+                self.still = Some((received, Instant::now()));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::databases::cassandra::pilot::facts::Stream;
+
+    fn joins(streams: Vec<Stream>) -> Facts {
+        let mode = "JOINING".to_owned();
+        Facts { mode, bootstrapping: true, received: Some(7), streams, ..Facts::default() }
+    }
+
+    #[test]
+    fn a_join_is_over_by_its_mode_or_when_nothing_comes_for_minutes() {
+        let mut join = Join::default();
+        assert_eq!(join.note(&joins(vec![Stream { receiving: 900, ..Stream::default() }])), None);
+        let failed = Facts { mode: "JOINING_FAILED".to_owned(), ..joins(Vec::new()) };
+        let why = join.note(&failed).unwrap();
+        assert!(why.contains("JOINING_FAILED, received 7 of 900 bytes"), "{why}");
+
+        let mut join = Join::default();
+        assert_eq!(join.note(&joins(Vec::new())), None, "the ring delay");
+        let long_ago = Instant::now().checked_sub(IDLE + Duration::from_secs(1)).unwrap();
+        let idle = |received| Join { still: Some((received, long_ago)), ..Join::default() };
+        let (streams, none) = (joins(vec![Stream::default()]), joins(Vec::new()));
+        assert!(idle(Some(7)).note(&none).is_some());
+        assert_eq!(idle(Some(6)).note(&none), None, "something came");
+        assert_eq!(idle(Some(7)).note(&streams), None, "a stream is open");
+        assert_eq!(
+            idle(Some(7)).note(&Facts { bootstrapping: false, ..none }),
+            None,
+            "it has not begun"
+        );
+    }
+}
