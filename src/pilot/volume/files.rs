@@ -114,7 +114,21 @@ impl Files {
 
     /// Makes the folder when it is missing.
     pub fn create(&self) -> io::Result<()> {
-        Folder::open(&self.0)?.make(FOLDER, 0o700).map(drop)
+        self.made().map(drop)
+    }
+
+    /// A new folder is on the disk only when the one around it is: without it the data would have
+    /// no mark after a power cut.
+    fn made(&self) -> io::Result<Folder> {
+        let data = Folder::open(&self.0)?;
+        match data.at(FOLDER) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = data.make(FOLDER, 0o700)?;
+                data.sync()?;
+                Ok(folder)
+            }
+            there => there,
+        }
     }
 
     fn folder(&self) -> io::Result<Folder> {
@@ -130,7 +144,7 @@ impl Files {
     }
 
     pub(super) fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
-        let folder = Folder::open(&self.0)?.make(FOLDER, 0o700)?;
+        let folder = self.made()?;
         folder.write(name, &serde_json::to_vec_pretty(value)?, 0o600)?;
         // The new name is on the disk only when its folder is.
         folder.sync()

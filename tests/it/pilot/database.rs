@@ -104,6 +104,19 @@ async fn foreign_data_are_not_touched() {
 }
 
 #[tokio::test]
+async fn a_mark_that_cannot_be_read_names_the_way_out() {
+    let node = Alone::new(9);
+    let folder = node.seat.data().join(".navigator");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("identity.json"), "{").unwrap();
+    let pilot = node.start(&phase("Running"));
+    node.until(503, "Failed").await;
+    pilot.says("remove .navigator/identity.json there", PATIENCE).await;
+    assert_eq!(node.notes(), [""; 0], "nothing was started");
+    assert_eq!(pilot.stop(PATIENCE).await, 0);
+}
+
+#[tokio::test]
 async fn a_serving_node_gives_the_memory_of_its_start_back() {
     let node = Alone::new(7);
     let pilot = node.start(&phase("Running"));

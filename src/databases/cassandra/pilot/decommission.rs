@@ -91,7 +91,9 @@ fn step(mode: &str) -> Step {
         "NORMAL" | "DECOMMISSION_FAILED" => Step::Begin,
         "JOINING" => Step::Wait("waits until the node has joined the ring"),
         "MOVING" => Step::Wait("waits until the node has moved its tokens"),
-        "DRAINING" | "DRAINED" => Step::Wait("the node is drained: it leaves after a restart"),
+        "DRAINING" | "DRAINED" => Step::Wait(
+            "somebody drained the node, and only another process leaves the ring: delete its pod",
+        ),
         _ => Step::Wait("waits until Cassandra has started"),
     }
 }
@@ -353,6 +355,8 @@ mod tests {
         for mode in ["STARTING", "JOINING", "MOVING", "DRAINED", "anything"] {
             assert!(matches!(step(mode), Step::Wait(_)), "{mode}");
         }
+        let Step::Wait(why) = step("DRAINED") else { panic!("a drained node does not leave") };
+        assert!(why.contains("delete its pod"), "the way out: {why}");
     }
 
     #[test]

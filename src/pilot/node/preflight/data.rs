@@ -169,7 +169,11 @@ pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
     let adopted = ring::is_adopted(&node.pilot);
     let hint =
         format!("if they are this node's, annotate the Pilot with {}=true", annotation::ADOPT_DATA);
-    let Some(found) = files.mark().map_err(broken)? else {
+    let unreadable = |error| {
+        let text = format!("mark of the data at {shown} cannot be read: {error}");
+        mismatch(format!("{text}; remove {FOLDER}/identity.json there; {hint}"))
+    };
+    let Some(found) = files.mark().map_err(unreadable)? else {
         if !adopted && !is_empty(&node.data).map_err(broken)? {
             return Err(mismatch(format!("{shown} holds data without Navigator's mark; {hint}")));
         }

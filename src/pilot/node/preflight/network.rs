@@ -2,6 +2,7 @@
 
 use std::{io, net::TcpListener, time::Duration};
 
+use futures::future::join_all;
 use tokio::{net::lookup_host, time::timeout};
 
 use super::{Host, failed};
@@ -31,15 +32,23 @@ pub(super) fn address(node: &Node, host: &Host) -> Result<(), FailedCheck> {
 
 /// The names, as `host` or `host:port`, that do not resolve now.
 pub async fn unresolved(names: &[String]) -> Vec<String> {
-    let mut missing = Vec::new();
-    for name in names {
-        let host = name.rsplit_once(':').map_or(name.as_str(), |(host, _)| host);
-        let found = timeout(RESOLVE, lookup_host((host, 0))).await;
-        if !found.is_ok_and(|found| found.is_ok_and(|mut all| all.next().is_some())) {
-            missing.push(name.clone());
-        }
-    }
-    missing
+    failing(names, |name| async move {
+        let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+        lookup_host((host, 0)).await.is_ok_and(|mut all| all.next().is_some())
+    })
+    .await
+}
+
+/// All are asked at once: many slow ones take no longer than one, and a volume has less patience
+/// than twenty of them.
+async fn failing<'a, F: Future<Output = bool>>(
+    names: &'a [String],
+    resolves: impl Fn(&'a str) -> F,
+) -> Vec<String> {
+    let asked = names.iter().map(|name| timeout(RESOLVE, resolves(name)));
+    let found = join_all(asked).await;
+    let missing = names.iter().zip(found).filter(|(_, found)| !matches!(found, Ok(true)));
+    missing.map(|(name, _)| name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -50,5 +59,19 @@ mod tests {
     async fn names_that_do_not_resolve_are_found() {
         let names = ["127.0.0.1:7000", "no-such-host.invalid", "localhost"].map(str::to_owned);
         assert_eq!(unresolved(&names).await, ["no-such-host.invalid"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_that_nobody_answers_for_take_no_longer_than_one() {
+        let names: Vec<String> = (0..20).map(|number| format!("seed-{number}")).collect();
+        let begun = tokio::time::Instant::now();
+        let missing = failing(&names, |name| async move {
+            if name != "seed-7" {
+                std::future::pending::<()>().await;
+            }
+            true
+        });
+        assert_eq!(missing.await.len(), 19);
+        assert_eq!(begun.elapsed(), RESOLVE);
     }
 }
