@@ -65,6 +65,8 @@ pub(super) struct Gossip {
 
 /// Requests of one question.
 const PARTS: usize = 7;
+/// What was said to each.
+type Parts = [Option<Value>; PARTS];
 
 impl Facts {
     pub(super) async fn ask(jolokia: &Jolokia) -> Result<Self, Error> {
@@ -105,7 +107,7 @@ impl Facts {
     pub(super) fn parse(answers: Vec<Heard<Value>>) -> Heard<Self> {
         let mut open = Vec::new();
         let mut answers = answers.into_iter().map(|answer| answer.or_note(&mut open));
-        let parts: [_; PARTS] = std::array::from_fn(|_| answers.next().flatten());
+        let parts: Parts = std::array::from_fn(|_| answers.next().flatten());
         let Some(storage) = &parts[0] else { return Heard::Not(open.remove(0)) };
         // Before the daemon registers its service, the JVM runs and Cassandra starts.
         if storage.is_null() {
@@ -113,18 +115,19 @@ impl Facts {
         }
         attribute(storage, "OperationMode").and_then(|mode: String| {
             let facts = Self { mode, ..Self::read(&parts) };
-            match facts.is_member().then(|| open.into_iter().next().or(facts.missing(&parts))) {
-                Some(Some(why)) => Heard::Not(why),
-                _ => Heard::Said(facts),
-            }
+            let open = open.into_iter().next();
+            let missing = match facts.mode.as_str() {
+                _ if facts.is_member() => open.or_else(|| facts.missing(&parts)),
+                // Without a stream for long its join is given up.
+                "JOINING" => open.or_else(|| not_a_list(&parts, 1, "CurrentStreams")),
+                _ => None,
+            };
+            missing.map_or(Heard::Said(facts), Heard::Not)
         })
     }
 
     /// What a member must say and did not.
-    fn missing(&self, parts: &[Option<Value>; PARTS]) -> Option<NotHeard> {
-        let said =
-            |part: usize, name: &str| parts[part].as_ref().map_or(&Value::Null, |part| &part[name]);
-        let is_list = |name: &&str| said(0, name).is_array();
+    fn missing(&self, parts: &Parts) -> Option<NotHeard> {
         let lists = [
             "LiveNodes",
             "UnreachableNodes",
@@ -133,31 +136,26 @@ impl Facts {
             "MovingNodes",
             "Tokens",
         ];
-        let not =
-            |name: &str, value: &Value| Some(NotHeard::new(name, format!("answered {value}")));
-        if let Some(name) = lists.iter().find(|name| !is_list(name)) {
-            return not(name, said(0, name));
-        }
-        if self.address.is_none() {
-            return not("EndpointToHostId", said(0, "EndpointToHostId"));
-        }
-        if !said(0, "NativeTransportRunning").is_boolean() {
-            return not("NativeTransportRunning", said(0, "NativeTransportRunning"));
-        }
-        if !said(1, "CurrentStreams").is_array() {
-            return not("CurrentStreams", said(1, "CurrentStreams"));
-        }
-        if self.load.is_none() {
-            return not("Load", said(2, "Count"));
-        }
+        let list = lists.into_iter().find_map(|name| not_a_list(parts, 0, name));
         let own = self.address.and_then(|own| self.gossip.get(&own));
-        if own.is_none_or(|own| own.schema.is_none() || own.datacenter.is_none()) {
-            return not("AllEndpointStates", said(5, "AllEndpointStates"));
-        }
-        None
+        let known = own.is_some_and(|own| own.schema.is_some() && own.datacenter.is_some());
+        list.or_else(|| not_a_list(parts, 1, "CurrentStreams")).or_else(|| {
+            [
+                (0, "EndpointToHostId", self.address.is_some()),
+                (
+                    0,
+                    "NativeTransportRunning",
+                    said(parts, 0, "NativeTransportRunning").is_boolean(),
+                ),
+                (2, "Count", self.load.is_some()),
+                (5, "AllEndpointStates", known),
+            ]
+            .into_iter()
+            .find_map(|(part, name, known)| (!known).then(|| not(name, said(parts, part, name))))
+        })
     }
 
-    fn read(parts: &[Option<Value>; PARTS]) -> Self {
+    fn read(parts: &Parts) -> Self {
         let part = |index: usize| parts[index].as_ref().unwrap_or(&Value::Null);
         let storage = part(0);
         let said = |name: &str| {
@@ -213,6 +211,19 @@ impl Facts {
     pub(super) fn is_member(&self) -> bool {
         matches!(self.mode.as_str(), "NORMAL" | "LEAVING" | "MOVING" | "DECOMMISSION_FAILED")
     }
+}
+
+fn said<'a>(parts: &'a Parts, part: usize, name: &str) -> &'a Value {
+    parts[part].as_ref().map_or(&Value::Null, |part| &part[name])
+}
+
+fn not_a_list(parts: &Parts, part: usize, name: &str) -> Option<NotHeard> {
+    let value = said(parts, part, name);
+    (!value.is_array()).then(|| not(name, value))
+}
+
+fn not(name: &str, value: &Value) -> NotHeard {
+    NotHeard::new(name, format!("answered {value}"))
 }
 
 impl Stream {

@@ -48,6 +48,7 @@ const STAGES: &[Ring] = &[
     Ring { what: "another is down", down: &["n2"], ..SETTLED },
     Ring { what: "streams", streams: 1, ..SETTLED },
     Ring { what: "two schemas", schemas: ["s", "t", "s"], ..SETTLED },
+    Ring { what: "joins itself", mode: "JOINING", ..SETTLED },
     Ring { what: "begins to leave", leaves: true, ..SETTLED },
     Ring { what: "may not leave a factor of 3", factor: 3, leaves: true, ..SETTLED },
     Ring { what: "may not leave with a node down", down: &["n2"], leaves: true, ..SETTLED },
