@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
     kind::{Cassandra, CassandraCluster},
+    names,
     settings::{RELEASES, lets_everybody_in},
 };
 use crate::api::{
@@ -93,6 +94,19 @@ pub fn fixed(
     }
 }
 
+/// The replication that logins should have, as CQL has it: a node that is lost shall not take them along.
+/// `None` of a single node.
+fn copies_of_logins(cluster: &CassandraCluster) -> Option<String> {
+    let mut nodes: BTreeMap<&str, i64> = BTreeMap::new();
+    for pool in &cluster.spec.node_pools {
+        let datacenter = pool.own.datacenter.as_deref().unwrap_or(names::DEFAULT_DATACENTER);
+        *nodes.entry(datacenter).or_default() += i64::from(pool.replicas.unwrap_or(1));
+    }
+    let copies = nodes.iter().map(|(name, count)| format!("'{name}': {}", (*count).clamp(1, 3)));
+    let copies = copies.collect::<Vec<_>>().join(", ");
+    (nodes.values().sum::<i64>() > 1).then_some(copies)
+}
+
 /// What is accepted, and deserves a warning.
 pub fn warnings(validator: &mut Validator, cluster: &CassandraCluster) {
     let written = &cluster.spec.version;
@@ -103,6 +117,12 @@ pub fn warnings(validator: &mut Validator, cluster: &CassandraCluster) {
              data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"
                 .to_owned(),
         );
+    } else if let Some(copies) = copies_of_logins(cluster) {
+        validator.warn(format!(
+            "spec.config.authenticator: keyspace system_auth holds the logins, and has one copy until you raise that: \
+             ALTER KEYSPACE system_auth WITH replication = {{'class': 'NetworkTopologyStrategy', {copies}}}; \
+             then `nodetool repair system_auth` on each node"
+        ));
     }
     // W10
     let runs = |v: &DatabaseVersion| RELEASES.contains(&(v.major, v.minor));
