@@ -31,6 +31,12 @@ pub(crate) struct Bed {
     admin: kube::Client,
 }
 
+/// The ServiceAccount of the pods of a cluster: `cass-demo` of `cass-demo-a-0`.
+pub(crate) fn account(pilot: &str) -> String {
+    let cluster = pilot.rsplitn(3, '-').nth(2).unwrap_or(pilot);
+    format!("system:serviceaccount:db:{cluster}")
+}
+
 impl Bed {
     pub(crate) async fn start() -> Self {
         Self::around(World::new().await).await
@@ -83,7 +89,7 @@ impl Bed {
 
     /// The same, with another way to the API.
     pub(crate) fn credentials_at(&self, url: &str, pilot: &str) -> PathBuf {
-        let (token, user) = (format!("token-{pilot}"), format!("system:serviceaccount:db:{pilot}"));
+        let (token, user) = (format!("token-{pilot}"), account(pilot));
         let pod = json!({"authentication.kubernetes.io/pod-name": [pilot]});
         self.world.kube.add_token(&token, json!({"username": user, "groups": [], "extra": pod}));
         for rule in navigator::engine::rbac::pilot_rules("any") {

@@ -12,7 +12,7 @@ use navigator::{api::v1beta1::PilotIntent, databases::cassandra::names::label};
 use serde_json::json;
 
 use crate::support::{
-    bed::Bed,
+    bed::{Bed, account},
     ring::{self, Ring},
     seat::{Seat, USER},
     wait::until,
@@ -43,7 +43,7 @@ async fn the_same_file_serves_alone_and_with_an_api_whose_spec_rules() {
     assert!(bed.pilots().get_opt(&seat.name).await.unwrap().is_none());
 
     let credentials = bed.credentials(&seat.name);
-    bed.world.kube.allow(&format!("system:serviceaccount:db:{}", seat.name), "create", "pilots");
+    bed.world.kube.allow(&account(&seat.name), "create", "pilots");
     let way = [alone[0], alone[1], "--kubeconfig".as_ref(), credentials.as_os_str()];
     let running = seat.start_with(&way);
     // Its data make it a member, so the cluster is founded once only.
