@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
-    time::{Duration, timeout},
+    time::{Duration, Instant, timeout_at},
 };
 
 use super::{
@@ -35,33 +35,30 @@ pub struct Arrived {
 
 /// Reads the whole body, unless it is too long or too slow, or too many large ones arrive.
 pub async fn read_body(body: Body) -> Result<Arrived> {
+    let announced = body.size_hint().exact();
+    if announced.is_some_and(|length| length > MAX_BODY as u64) {
+        return Err(too_long());
+    }
+    let most = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(MAX_BODY);
     let mut body = Limited::new(body, MAX_BODY);
     let mut bytes = BytesMut::new();
     let mut share = Share::NONE;
-    let mut counted = SMALL;
-    let arrived = async {
-        if body.size_hint().lower() > MAX_BODY as u64 {
-            return Err(too_long());
+    let mut deadline = Instant::now() + ARRIVAL;
+    loop {
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| too_slow())?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| unread(error.as_ref()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if share.is_none() && bytes.len() + data.len() > SMALL {
+            // All at once: bodies that each have a part of their room would wait for each other.
+            let waited = Instant::now();
+            share = account::take(Use::Arriving, most).await?;
+            deadline += waited.elapsed();
+            bytes.reserve(most - bytes.len());
         }
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| unread(error.as_ref()))?;
-            let Ok(data) = frame.into_data() else { continue };
-            bytes.extend_from_slice(&data);
-            if bytes.len() > counted {
-                // A buffer that grows is twice as large as what it held.
-                if !share.try_grow(Use::Arriving, 2 * SMALL) {
-                    let text = "Too many large requests, please try again later.";
-                    return Err(ApiError::too_many_requests(text, 1));
-                }
-                counted += SMALL;
-            }
-        }
-        Ok(())
-    };
-    timeout(ARRIVAL, arrived).await.unwrap_or_else(|_| {
-        let text = format!("the body did not arrive within {} s", ARRIVAL.as_secs());
-        Err(ApiError::bad_request(text))
-    })?;
+        bytes.extend_from_slice(&data);
+    }
+    share.shrink(bytes.len());
     Ok(Arrived { bytes: bytes.freeze(), _share: share })
 }
 
@@ -70,6 +67,10 @@ fn unread(error: &(dyn std::error::Error + 'static)) -> ApiError {
         return too_long();
     }
     ApiError::bad_request(format!("failed to read the body: {error}"))
+}
+
+fn too_slow() -> ApiError {
+    ApiError::bad_request(format!("the body did not arrive within {} s", ARRIVAL.as_secs()))
 }
 
 fn too_long() -> ApiError {

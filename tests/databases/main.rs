@@ -16,6 +16,7 @@ mod report;
 mod scripted;
 #[path = "../support/lib.rs"]
 mod support;
+mod wall;
 
 use std::{panic::AssertUnwindSafe, path::PathBuf, process::ExitCode};
 

@@ -1,9 +1,9 @@
-//! A pilot writes the LeaderLease of its own cluster only: the one that belongs to the
+//! A pod's pilot writes the LeaderLease of its own cluster only: the one that belongs to the
 //! ServiceAccount of its token.
 //!
-//! RBAC cannot say this of a create, which names nothing yet. The rule is for ServiceAccounts of
-//! the lease's namespace, in which pilots run; people, the controller and tools that restore
-//! backups from elsewhere are RBAC's business.
+//! RBAC cannot say this of a create, which names nothing yet. The rule is for ServiceAccounts
+//! whose name is a cluster's, in its namespace; people, the controller, pilots on hosts and tools
+//! that restore backups have the rights that somebody gave them.
 
 use futures::future::BoxFuture;
 
@@ -37,9 +37,9 @@ impl PilotLease {
         let Some((own, account)) = account.and_then(|account| account.split_once(':')) else {
             return Ok(());
         };
-        let of_account = |lease: String| lease == name;
-        let leases = self.scheme.clusters().filter_map(|kind| kind.lease_of(account));
-        if own != namespace || leases.into_iter().any(of_account) {
+        let mut leases = self.scheme.clusters().filter_map(|kind| kind.lease_of(account)).peekable();
+        let is_a_clusters = own == namespace && leases.peek().is_some();
+        if !is_a_clusters || leases.any(|lease| lease == name) {
             return Ok(());
         }
         let why = format!(

@@ -3,6 +3,7 @@
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
+use navigator::databases::cassandra::names::port;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -17,6 +18,7 @@ use crate::{
     cql::Consistency,
     report::Told,
     support::{bed::condition, seat::signal, wait::until},
+    wall::Wall,
 };
 
 /// Longer than the silence after which a process counts as hung, and its restart.
@@ -118,13 +120,15 @@ async fn stopped_is_continued(ring: &Ring) {
     assert_eq!(ring.seat(0).gauge("navigator_pilot_process_hangs_total"), Some(1.0));
 }
 
-/// Takes every thread that could answer the pilot, as a deadlock in the JVM would.
+/// Takes every thread that could answer the pilot, and what would say that clients are answered,
+/// as a deadlock in the JVM would.
 async fn deadlocked_is_restarted(ring: &Ring) {
     let pid = ring.database(0).unwrap();
-    let port = navigator::databases::cassandra::names::port::JOLOKIA;
+    let address = ring.address(0).to_string();
+    let clients = Wall::before(port::CQL, &[&["INPUT", "-d", &address]]);
     let held: Vec<TcpStream> = (0..8)
         .map(|_| {
-            let mut stream = TcpStream::connect((ring.address(0), port)).unwrap();
+            let mut stream = TcpStream::connect((ring.address(0), port::JOLOKIA)).unwrap();
             stream.write_all(b"POST /jolokia/ HTTP/1.1\r\n").unwrap();
             stream
         })
@@ -135,7 +139,7 @@ async fn deadlocked_is_restarted(ring: &Ring) {
         if now == Some(pid) { Err(format!("{now:?}")) } else { Ok(()) }
     })
     .await;
-    drop(held);
+    drop((held, clients));
     ring.serves(0, START).await;
     assert!(ring.running(0).log().contains("Full thread dump"), "no thread dump in the log");
 }

@@ -1,9 +1,5 @@
 //! A node that the network cuts off from the others, and lets back.
 
-#![expect(clippy::disallowed_methods, reason = "tests change the network")]
-
-use std::process::Command;
-
 use http::Method;
 use serde_json::json;
 
@@ -11,7 +7,7 @@ use super::{
     ensemble::{Ensemble, START},
     writer::Writer,
 };
-use crate::{report::Told, support::bed::condition};
+use crate::{report::Told, support::bed::condition, wall::Wall};
 
 /// The database of the node that is cut off runs as this user: by its connections alone it
 /// cannot be told from the others, since all of loopback speaks from one address.
@@ -30,7 +26,10 @@ pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     }
     let before = ensemble.database(2).unwrap();
 
-    let wall = Wall::build(&ensemble.seat(2).address.to_string());
+    // Nothing reaches its transport port, and its database reaches nobody's.
+    let (address, user) = (ensemble.seat(2).address.to_string(), CUT_OFF.to_string());
+    let from = ["OUTPUT", "-o", "lo", "-m", "owner", "--uid-owner", &user];
+    let wall = Wall::before(9300, &[&["INPUT", "-d", &address], &from]);
     ensemble
         .bed
         .shows(ensemble.name(2), "not ready without a master", START, |pilot| {
@@ -58,37 +57,4 @@ pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     ));
     let settings = ensemble.ask(0, Method::GET, "/_cluster/settings", None).await;
     assert_eq!(settings, json!({"persistent": {}, "transient": {}}), "nothing was left behind");
-}
-
-/// Nothing reaches the node's transport port, and its database reaches nobody's.
-struct Wall(Vec<Vec<String>>);
-
-impl Wall {
-    fn build(address: &str) -> Self {
-        let user = CUT_OFF.to_string();
-        let port = ["-p", "tcp", "--dport", "9300", "-j", "DROP"];
-        let rules = [
-            vec!["INPUT", "-d", address],
-            vec!["OUTPUT", "-o", "lo", "-m", "owner", "--uid-owner", &user],
-        ];
-        let rules = rules.map(|rule| rule.into_iter().chain(port).map(str::to_owned).collect());
-        let wall = Self(rules.into());
-        for rule in &wall.0 {
-            assert!(iptables("-I", rule), "iptables failed: this scenario needs root");
-        }
-        wall
-    }
-}
-
-impl Drop for Wall {
-    fn drop(&mut self) {
-        for rule in &self.0 {
-            iptables("-D", rule);
-        }
-    }
-}
-
-fn iptables(what: &str, rule: &[String]) -> bool {
-    let status = Command::new("iptables").arg("-w").arg(what).args(rule).status();
-    status.expect("iptables is missing: apt-get install iptables").success()
 }

@@ -14,8 +14,8 @@ async fn a_pilot_writes_the_lease_of_its_own_cluster_and_of_no_other() {
         ("system:serviceaccount:db:cass-demo", "cassandra-other-leaderelection", false),
         ("system:serviceaccount:db:cass-demo", "elastic-demo-leaderelection", false),
         ("system:serviceaccount:db:cass-demo", "anything", false),
-        ("system:serviceaccount:db:default", "cassandra-demo-leaderelection", false),
         // What RBAC lets others do is not for this rule.
+        ("system:serviceaccount:db:host-a", "cassandra-demo-leaderelection", true),
         ("system:serviceaccount:backup:restore", "cassandra-demo-leaderelection", true),
         ("system:serviceaccount:navigator:navigator-controller", "anything", true),
         ("jane", "anything", true),
