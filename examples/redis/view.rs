@@ -8,7 +8,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use navigator::pilot::driver::Error;
+use navigator::pilot::{driver::Error, heard::NotHeard};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::resp::{Reply, ask};
@@ -21,7 +21,7 @@ pub(crate) const ASKED: &str = "masteruser";
 pub(crate) const NOWHERE: u16 = 1;
 
 /// Seconds. A primary says something each second.
-const IN_TOUCH: u64 = 5;
+const IN_TOUCH: i64 = 5;
 
 /// Who is primary. Ordered by age.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,38 +62,59 @@ impl View {
         let replies = ask(at, &[&info, &settings]).await?;
         let record = match ask(at, &[&["FCALL_RO", "navigator", "0"]]).await {
             Err(Error::Refused(why)) if why.contains("not found") => None,
-            record => read(record?[0].text()),
+            record => Some(recorded(&record?[0])?),
         };
-        Ok(Self { record, ..Self::parse(replies[0].text(), &replies[1]) })
+        Ok(Self { record, ..Self::parse(&replies[0], &replies[1])? })
     }
 
-    fn parse(info: &str, settings: &Reply) -> Self {
+    /// What is not said is not taken for its absence: a Redis that says no role is no replica.
+    fn parse(info: &Reply, settings: &Reply) -> Result<Self, NotHeard> {
+        let info = info.text();
         let lines = || info.lines().filter_map(|line| line.split_once(':'));
-        let field = |key: &str| lines().find(|(name, _)| *name == key).map(|(_, value)| value);
-        let number = |key| field(key)?.parse::<u64>().ok();
-        let set = |key: &str| match settings {
-            Reply::List(all) => all.chunks(2).find(|one| one[0].text() == key)?.get(1),
-            _ => None,
+        let field = |key: &str| {
+            let found = lines().find(|(name, _)| *name == key).map(|(_, value)| value);
+            found.ok_or_else(|| NotHeard::new("INFO", format!("says no {key}")))
         };
-        let master = field("role") == Some("master");
-        let host: Option<IpAddr> = field("master_host").and_then(|host| host.parse().ok());
-        let port = number("master_port").and_then(|port| u16::try_from(port).ok());
-        let port = port.filter(|port| *port != NOWHERE);
-        Self {
-            master,
-            follows: host.zip(port).map(SocketAddr::from),
-            linked: port.is_some()
-                && field("master_link_status") == Some("up")
-                && field("master_sync_in_progress") == Some("0")
-                && number("master_last_io_seconds_ago").is_some_and(|ago| ago <= IN_TOUCH),
-            // One that was started and has not been linked since counts from 1.
-            offset: number(if master { "master_repl_offset" } else { "slave_repl_offset" })
-                .filter(|offset| master || *offset > 1),
-            record: None,
-            released: set(SAYS).and_then(|text| read(text.text())).unwrap_or_default(),
-            asked: set(ASKED).and_then(|text| read(text.text())),
-            version: field("redis_version").map(str::to_owned),
+        let number = |key: &str| {
+            field(key)?
+                .parse::<i64>()
+                .map_err(|error| NotHeard::new("INFO", format!("{key}: {error}")))
+        };
+        let set = |key: &str| {
+            let value = match settings {
+                Reply::List(all) => all.chunks(2).find(|one| one[0].text() == key),
+                _ => None,
+            };
+            let value = value.and_then(|one| one.get(1)).map(Reply::text);
+            value.ok_or_else(|| NotHeard::new("CONFIG GET", format!("says no {key}")))
+        };
+        let master = match field("role")? {
+            "master" => true,
+            "slave" => false,
+            other => return Err(NotHeard::new("INFO", format!("the role {other:?} is unknown"))),
+        };
+        let (mut follows, mut linked) = (None, false);
+        if !master {
+            let host: Option<IpAddr> = field("master_host")?.parse().ok();
+            let port = u16::try_from(number("master_port")?).ok().filter(|port| *port != NOWHERE);
+            follows = host.zip(port).map(SocketAddr::from);
+            linked = port.is_some()
+                && field("master_link_status")? == "up"
+                && field("master_sync_in_progress")? == "0"
+                && (0..=IN_TOUCH).contains(&number("master_last_io_seconds_ago")?);
         }
+        let offset = number(if master { "master_repl_offset" } else { "slave_repl_offset" })?;
+        Ok(Self {
+            master,
+            follows,
+            linked,
+            // One that was started and has not been linked since counts from 1.
+            offset: u64::try_from(offset).ok().filter(|offset| master || *offset > 1),
+            record: None,
+            released: read(set(SAYS)?).unwrap_or_default(),
+            asked: read(set(ASKED)?),
+            version: field("redis_version").ok().map(str::to_owned),
+        })
     }
 
     /// Is it the primary, as it should be? A master that its own data name otherwise is none.
@@ -124,6 +145,15 @@ impl Record {
     }
 }
 
+/// Text that is no record is not the absence of one.
+fn recorded(reply: &Reply) -> Result<Record, NotHeard> {
+    let unread = || {
+        let why = "the function navigator says no record; delete it, and its pilot writes it anew";
+        NotHeard::new("FCALL_RO navigator", why)
+    };
+    read(reply.text()).ok_or_else(unread)
+}
+
 /// As it stands in a setting or a function.
 pub(crate) fn written(what: &impl Serialize) -> String {
     serde_json::to_string(what).expect("plain fields are JSON")
@@ -143,4 +173,105 @@ pub(crate) async fn follow(own: SocketAddr, primary: Option<SocketAddr>) -> Resu
     let to = primary.unwrap_or(SocketAddr::new(own.ip(), NOWHERE));
     let (ip, port) = (to.ip().to_string(), to.port().to_string());
     ask(own, &[&["REPLICAOF", &ip, &port]]).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    const REPLICA: &str = "# Server\r\nredis_version:7.0.15\r\n# Replication\r\nrole:slave\r\n\
+        master_host:10.0.0.1\r\nmaster_port:6379\r\nmaster_link_status:up\r\n\
+        master_last_io_seconds_ago:1\r\nmaster_sync_in_progress:0\r\nslave_repl_offset:70\r\n";
+    const RECORD: &str = r#"{"epoch":3,"run":1,"primary":"a"}"#;
+
+    fn bulk(text: &str) -> String {
+        format!("${}\r\n{text}\r\n", text.len())
+    }
+
+    fn settings() -> String {
+        let released = bulk(r#"{"epoch":2,"offset":60}"#);
+        format!("*4\r\n{}{released}{}{}", bulk(SAYS), bulk(ASKED), bulk("3"))
+    }
+
+    /// Answers `INFO` and `CONFIG GET`, which come together, and `FCALL_RO`; counts what came.
+    async fn serve(info: String, function: String) -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (at, count) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
+        let came = Arc::clone(&count);
+        #[expect(clippy::disallowed_methods, reason = "lives as long as the test's runtime")]
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _): (TcpStream, _) = listener.accept().await.unwrap();
+                let mut asked = [0; 4096];
+                let read = stream.read(&mut asked).await.unwrap();
+                let is_info = asked[..read].windows(4).any(|part| part == b"INFO");
+                came.fetch_add(1, Ordering::Relaxed);
+                let answer = if is_info { &info } else { &function };
+                drop(stream.write_all(answer.as_bytes()).await);
+            }
+        });
+        (at, count)
+    }
+
+    #[tokio::test]
+    async fn a_view_is_what_was_said() {
+        let (at, asked) = serve(bulk(REPLICA) + &settings(), bulk(RECORD)).await;
+        let view = View::of(at).await.unwrap();
+        let record = Record { epoch: 3, run: 1, primary: "a".to_owned() };
+        let expected = View {
+            master: false,
+            follows: "10.0.0.1:6379".parse().ok(),
+            linked: true,
+            offset: Some(70),
+            record: Some(record),
+            released: Released { epoch: 2, offset: Some(60) },
+            asked: Some(3),
+            version: Some("7.0.15".to_owned()),
+        };
+        assert_eq!((view, asked.load(Ordering::Relaxed)), (expected, 2));
+        let none = "-ERR Function not found\r\n".to_owned();
+        let (at, _) = serve(bulk(REPLICA) + &settings(), none).await;
+        assert_eq!(View::of(at).await.unwrap().record, None);
+    }
+
+    /// Each question fails in each way: nothing of it is taken for "none".
+    #[tokio::test]
+    async fn what_was_not_heard_is_no_view() {
+        let heard = bulk(REPLICA) + &settings();
+        let without = |key: &str| {
+            let lines = REPLICA.split_inclusive("\r\n").filter(|line| !line.starts_with(key));
+            (bulk(&lines.collect::<String>()) + &settings(), bulk(RECORD))
+        };
+        let mut cases = vec![
+            (String::new(), bulk(RECORD)),
+            ("-LOADING Redis is loading\r\n".to_owned(), bulk(RECORD)),
+            (heard[..heard.len() - 9].to_owned(), bulk(RECORD)),
+            ("$-1\r\n".to_owned() + &settings(), bulk(RECORD)),
+            (bulk(REPLICA) + "*0\r\n", bulk(RECORD)),
+            (bulk(REPLICA) + "$-1\r\n", bulk(RECORD)),
+            (heard.clone(), String::new()),
+            (heard.clone(), "-LOADING Redis is loading\r\n".to_owned()),
+            (heard.clone(), "$-1\r\n".to_owned()),
+            (heard, bulk("{]")),
+        ];
+        cases.extend(
+            ["role", "master_host", "master_port", "master_link_status", "slave_repl_offset"]
+                .map(without),
+        );
+        for (info, function) in cases {
+            let (at, _) = serve(info.clone(), function.clone()).await;
+            let view = View::of(at).await;
+            assert!(view.is_err(), "{info:?} {function:?}: {view:?}");
+        }
+    }
 }

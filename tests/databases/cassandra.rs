@@ -14,6 +14,7 @@ mod refused;
 mod ring;
 mod rounds;
 mod tmpfs;
+mod unheard;
 pub(crate) mod upgrade;
 
 pub(crate) use self::{
@@ -26,6 +27,7 @@ pub(crate) use self::{
     life::three_nodes_live_through_an_outage_and_one_leaves,
     older::older_releases_found_join_and_return,
     rounds::rings_are_founded_once_and_a_lost_volume_is_replaced,
+    unheard::what_is_not_heard_lets_nothing_go,
 };
 
 const VERSION: &str = "5.0.6";

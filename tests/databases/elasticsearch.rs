@@ -11,6 +11,7 @@ mod plugins;
 mod space;
 mod split;
 mod trouble;
+mod unheard;
 mod upgrade;
 mod writer;
 
@@ -20,7 +21,8 @@ pub(crate) use self::{
     leaving::a_departure_is_cut_off_in_every_way_and_ends,
     plugins::plugins_come_and_go,
     space::a_node_stays_where_the_rest_has_no_room,
-    split::a_node_is_cut_off_and_comes_back,
+    split::{a_node_is_cut_off_and_comes_back, the_master_hangs_and_is_cut_off},
     trouble::{a_hang, outage_and_bad_configuration},
+    unheard::what_is_not_heard_lets_nothing_go,
     upgrade::node_by_node_over_two_major_versions,
 };

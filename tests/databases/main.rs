@@ -12,6 +12,7 @@ mod cassandra;
 mod cql;
 mod elasticsearch;
 mod host;
+mod proxy;
 mod report;
 mod scripted;
 #[path = "../support/lib.rs"]
@@ -63,6 +64,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-older", Set::Full, |told| {
         Box::pin(cassandra::older_releases_found_join_and_return(told))
     }),
+    ("cassandra-unheard", Set::Full, |told| {
+        Box::pin(cassandra::what_is_not_heard_lets_nothing_go(told))
+    }),
     ("bootstraps", Set::Full, |told| Box::pin(scripted::five_hundred_bootstraps(told))),
     ("api-away", Set::Full, |told| Box::pin(scripted::an_api_that_is_away_for_minutes(told))),
     ("elasticsearch-7.17", Set::Quick, |told| {
@@ -85,6 +89,12 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     }),
     ("elasticsearch-split", Set::Full, |told| {
         Box::pin(elasticsearch::a_node_is_cut_off_and_comes_back(told))
+    }),
+    ("elasticsearch-master", Set::Full, |told| {
+        Box::pin(elasticsearch::the_master_hangs_and_is_cut_off(told))
+    }),
+    ("elasticsearch-unheard", Set::Full, |told| {
+        Box::pin(elasticsearch::what_is_not_heard_lets_nothing_go(told))
     }),
     ("elasticsearch-space", Set::Full, |told| {
         Box::pin(elasticsearch::a_node_stays_where_the_rest_has_no_room(told))

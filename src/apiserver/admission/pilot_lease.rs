@@ -37,7 +37,8 @@ impl PilotLease {
         let Some((own, account)) = account.and_then(|account| account.split_once(':')) else {
             return Ok(());
         };
-        let mut leases = self.scheme.clusters().filter_map(|kind| kind.lease_of(account)).peekable();
+        let mut leases =
+            self.scheme.clusters().filter_map(|kind| kind.lease_of(account)).peekable();
         let is_a_clusters = own == namespace && leases.peek().is_some();
         if !is_a_clusters || leases.any(|lease| lease == name) {
             return Ok(());

@@ -1,22 +1,46 @@
-//! A node that the network cuts off from the others, and lets back.
+//! A node that the network cuts off from the others, and lets back; a master that hangs.
+
+use std::time::{Duration, Instant};
 
 use http::Method;
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::{
     ensemble::{Ensemble, START},
+    trouble::server,
     writer::Writer,
 };
-use crate::{report::Told, support::bed::condition, wall::Wall};
+use crate::{
+    report::Told,
+    support::{bed::condition, seat::signal},
+    wall::Wall,
+};
 
-/// The database of the node that is cut off runs as this user: by its connections alone it
-/// cannot be told from the others, since all of loopback speaks from one address.
-const CUT_OFF: u32 = 9203;
+/// Databases run as this user and the next ones: by its connections alone a node cannot be told
+/// from the others, since all of loopback speaks from one address.
+const USERS: u32 = 9201;
+
+/// Three nodes, each of a user of its own.
+async fn three_apart() -> Ensemble {
+    let mut ensemble = Ensemble::new("7.17.29", 3).await;
+    for (user, node) in (USERS..).zip(&mut ensemble.all) {
+        node.seat.user = Some(user);
+    }
+    ensemble.start_all();
+    ensemble
+}
+
+/// Nothing reaches the node's transport port, and its database reaches nobody's.
+fn cut_off(ensemble: &Ensemble, node: usize) -> Wall {
+    let seat = ensemble.seat(node);
+    let (address, user) = (seat.address.to_string(), seat.user.unwrap().to_string());
+    let from = ["OUTPUT", "-o", "lo", "-m", "owner", "--uid-owner", &user];
+    Wall::before(9300, &[&["INPUT", "-d", &address], &from])
+}
 
 pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
-    let mut ensemble = Ensemble::new("7.17.29", 3).await;
-    ensemble.all[2].seat.user = Some(CUT_OFF);
-    ensemble.start_all();
+    let ensemble = three_apart().await;
     let cluster = ensemble.settled(&[0, 1, 2]).await;
     ensemble.index(0, 3, 1).await;
     ensemble.green(0).await;
@@ -26,10 +50,7 @@ pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     }
     let before = ensemble.database(2).unwrap();
 
-    // Nothing reaches its transport port, and its database reaches nobody's.
-    let (address, user) = (ensemble.seat(2).address.to_string(), CUT_OFF.to_string());
-    let from = ["OUTPUT", "-o", "lo", "-m", "owner", "--uid-owner", &user];
-    let wall = Wall::before(9300, &[&["INPUT", "-d", &address], &from]);
+    let wall = cut_off(&ensemble, 2);
     ensemble
         .bed
         .shows(ensemble.name(2), "not ready without a master", START, |pilot| {
@@ -57,4 +78,65 @@ pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     ));
     let settings = ensemble.ask(0, Method::GET, "/_cluster/settings", None).await;
     assert_eq!(settings, json!({"persistent": {}, "transient": {}}), "nothing was left behind");
+}
+
+/// The healthy nodes serve all the while: they know all that they need by themselves.
+pub(crate) async fn the_master_hangs_and_is_cut_off(told: &Told) {
+    let ensemble = three_apart().await;
+    ensemble.settled(&[0, 1, 2]).await;
+    ensemble.index(0, 3, 2).await;
+    ensemble.green(0).await;
+
+    let master = elected(&ensemble).await;
+    let process = server(ensemble.database(master).unwrap());
+    signal(process, Signal::SIGSTOP);
+    let left = others_stay_ready(&ensemble, master, Duration::from_secs(40)).await;
+    signal(process, Signal::SIGCONT);
+    told.claim(format!(
+        "the elected master hangs for 40 s: it leaves readiness after {left:.0?}, the others never"
+    ));
+    ensemble.settled(&[0, 1, 2]).await;
+    ensemble.green(0).await;
+
+    let master = elected(&ensemble).await;
+    let wall = cut_off(&ensemble, master);
+    let left = others_stay_ready(&ensemble, master, Duration::from_secs(90)).await;
+    drop(wall);
+    told.claim(format!(
+        "the elected master is cut off for 90 s: it leaves readiness after {left:.0?}, the others \
+         never"
+    ));
+    ensemble.settled(&[0, 1, 2]).await;
+    ensemble.green(0).await;
+    told.claim("all three are one cluster again, with all copies");
+}
+
+async fn elected(ensemble: &Ensemble) -> usize {
+    let found = ensemble.ask(0, Method::GET, "/_cat/master?format=json", None).await;
+    let name = found[0]["node"].as_str().unwrap();
+    (0..3).find(|node| ensemble.name(*node) == name).unwrap()
+}
+
+/// Watches readiness for so long; when the master left it.
+async fn others_stay_ready(ensemble: &Ensemble, master: usize, time: Duration) -> Duration {
+    let began = Instant::now();
+    let mut left = None;
+    while began.elapsed() < time {
+        for node in 0..3 {
+            let answer = ensemble.seat(node).get(12001);
+            let is_ready = answer.as_ref().is_some_and(|(code, _)| *code == 200);
+            if node != master {
+                assert!(
+                    is_ready,
+                    "{} after {:?}: {answer:?}",
+                    ensemble.name(node),
+                    began.elapsed()
+                );
+            } else if !is_ready && left.is_none() {
+                left = Some(began.elapsed());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    left.expect("the master is not ready any more")
 }

@@ -84,7 +84,7 @@ pub(crate) async fn a_hang(version: &'static str, told: &Told) {
 }
 
 /// The JVM that serves: the child itself, or the one that it launched.
-fn server(child: i32) -> i32 {
+pub(super) fn server(child: i32) -> i32 {
     let tasks = std::fs::read_dir(format!("/proc/{child}/task")).unwrap();
     let children = tasks.flatten().flat_map(|task| {
         let list = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Hostile load on the real binary in a container's memory: every row of the table is what
 //! somebody with few rights can send. Meanwhile a second client gets its answers.
 
+mod readers;
 mod strangers;
 
 use std::{
@@ -83,8 +84,11 @@ impl Siege {
 
     /// With more flags; `{trail}` is a file in the folder of this world.
     async fn begin_with(flags: &[&str]) -> Self {
+        Self::begin_in(World::new().await, flags).await
+    }
+
+    async fn begin_in(world: World, flags: &[&str]) -> Self {
         let group = Cgroup::with_memory("load", MEMORY);
-        let world = World::new().await;
         for verb in ["create", "get", "list", "update", "patch", "delete", "watch"] {
             world.kube.allow("mallory", verb, "cassandraclusters");
             world.kube.allow("mallory", verb, "pilots");

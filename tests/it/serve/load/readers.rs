@@ -1,0 +1,159 @@
+//! What those ask for who may read: lists in every form and of every time, long selectors over many
+//! objects; and what waits behind a webhook that hangs.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::Request;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{PILOTS, Siege, as_user, post};
+use crate::support::{
+    client::Reply,
+    hooks::{Hooks, Say},
+    server::{World, brief},
+};
+
+/// Together 20 MiB, more than the watch window holds.
+const OBJECTS: usize = 2500;
+const TEXT: usize = 8 * 1024;
+
+impl Siege {
+    /// Sends a write of each object over one connection, a hundred at a time.
+    async fn write_all(&self, request: impl Fn(usize) -> Request<String>) {
+        for first in (0..OBJECTS).step_by(100) {
+            let requests = (first..first + 100).map(&request).collect();
+            for reply in self.client().send_together(requests).await {
+                assert!([200, 201].contains(&reply.status), "{}", brief(&reply));
+            }
+        }
+    }
+
+    /// Asks for lists, all at once; what was answered.
+    async fn lists(&self, asked: &[(String, &str)]) -> Vec<Reply> {
+        let client = self.client();
+        let replies = asked.iter().map(|(query, accept)| {
+            let request = as_user(Request::get(format!("{PILOTS}?{query}")), "mallory");
+            let request = request.header("accept", *accept).body(String::new()).unwrap();
+            timeout(Duration::from_secs(120), client.send(request))
+        });
+        let replies = join_all(replies).await.into_iter();
+        replies.map(|reply| reply.expect("every list is answered").unwrap()).collect()
+    }
+}
+
+fn text(letter: &str) -> serde_json::Value {
+    json!({"annotations": {"example.com/text": letter.repeat(TEXT)}})
+}
+
+fn made(at: usize) -> Request<String> {
+    let mut metadata = text("a");
+    metadata["name"] = json!(format!("p{at}"));
+    metadata["labels"] = json!({"a": format!("v{at}")});
+    let body = json!({"metadata": metadata, "spec": {}}).to_string();
+    as_user(Request::post(PILOTS), "mallory").body(body).unwrap()
+}
+
+fn changed(at: usize) -> Request<String> {
+    as_user(Request::patch(format!("{PILOTS}/p{at}")), "mallory")
+        .header("content-type", "application/merge-patch+json")
+        .body(json!({"metadata": text("b")}).to_string())
+        .unwrap()
+}
+
+fn codes(replies: &[Reply]) -> Vec<u16> {
+    let mut codes: Vec<_> = replies.iter().map(|reply| reply.status).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    codes
+}
+
+const JSON: &str = "application/json";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_many_objects_stop_nobody() {
+    let siege = Siege::begin().await;
+    siege.row("many objects are made", siege.write_all(made)).await;
+    forms(&siege).await;
+    selectors(&siege).await;
+    the_past(&siege).await;
+    siege.end();
+}
+
+/// Finding 7: each of these was one tree of all objects.
+async fn forms(siege: &Siege) {
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let protobuf =
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let of_forms =
+        ["application/yaml", table, metadata, protobuf].map(|form| (String::new(), form));
+    let pretty = ("pretty=true".to_owned(), JSON);
+    for (name, asked) in [
+        ("a pretty list", vec![pretty.clone()]),
+        ("lists in all forms at once", [of_forms.to_vec(), vec![pretty; 4]].concat()),
+    ] {
+        let replies = siege.row(name, siege.lists(&asked)).await;
+        let refused = replies.iter().find(|reply| ![200, 429].contains(&reply.status));
+        assert!(refused.is_none(), "{name}: {}", brief(refused.unwrap()));
+        assert!(replies.iter().any(|reply| reply.status == 200), "{name}: none was answered");
+    }
+}
+
+/// Finding 8.
+async fn selectors(siege: &Siege) {
+    let values: Vec<_> = (0..1000).map(|at| format!("{at:x}")).collect();
+    let query = format!("limit=1&labelSelector=a+notin+({})", values.join(","));
+    let none = format!("labelSelector=a+in+({})", values.join(","));
+    let asked = [vec![(query, JSON); 12], vec![(none, JSON); 12]].concat();
+    let replies = siege.row("long selectors over many objects", siege.lists(&asked)).await;
+    assert_eq!(codes(&replies), [200]);
+}
+
+/// Finding 6.
+async fn the_past(siege: &Siege) {
+    let one = siege.lists(&[("limit=1".to_owned(), JSON)]).await;
+    let version = one[0].json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    siege.row("all objects are changed", siege.write_all(changed)).await;
+    let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+    let page = format!("{exact}&limit=1");
+    for (name, query, expected) in [
+        ("pages of the past", page, vec![200, 429]),
+        ("lists of the past", exact, vec![200, 413, 429]),
+    ] {
+        let replies = siege.row(name, siege.lists(&vec![(query, JSON); 20])).await;
+        let refused = replies.iter().find(|reply| !expected.contains(&reply.status));
+        assert!(refused.is_none(), "{name}: {}", brief(refused.unwrap()));
+    }
+}
+
+/// Finding 9: bodies of 57 KB that weigh as much as one may, whose webhook says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_that_wait_for_a_webhook_hold_nobody_up() {
+    let hooks = Hooks::start(|_, _| Say::Nothing).await;
+    let mut webhook = hooks.webhook("hangs", &json!({"timeoutSeconds": 10}));
+    webhook["failurePolicy"] = json!("Ignore");
+    webhook["rules"][0]["resources"] = json!(["cassandraclusters"]);
+    let world = World::new().await;
+    let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    world.kube.put(configurations, "hooks", json!({"webhooks": [webhook]}));
+    let siege = Siege::begin_in(world, &[]).await;
+    let heavy = vec!["{}"; 19_000].join(",");
+    let cluster = |name: &str| {
+        let body = json!({
+            "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
+            "metadata": {"name": name},
+            "spec": {"version": "5.0.6", "nodePools": [{"name": "a", "replicas": 1}]},
+        });
+        let body = body.to_string();
+        post(&format!("{},\"unknown\":[{heavy}]}}", body.strip_suffix('}').unwrap()))
+    };
+    let client = siege.client();
+    let writes = join_all((0..8).map(|at| client.send(cluster(&format!("heavy-{at}")))));
+    let replies = siege.row("writes behind a webhook that hangs", writes).await;
+    let codes = codes(&replies.into_iter().map(Result::unwrap).collect::<Vec<_>>());
+    assert!(codes.iter().all(|code| [201, 429].contains(code)), "{codes:?}");
+    assert!(!hooks.seen_at("hangs").is_empty());
+    siege.end();
+}
