@@ -74,10 +74,10 @@ const JSON: &str = "application/json";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_many_objects_stop_nobody() {
     let siege = Siege::begin().await;
-    siege.row("many objects are made", siege.write_all(made)).await;
+    Box::pin(siege.row("many objects are made", siege.write_all(made))).await;
     forms(&siege).await;
     selectors(&siege).await;
-    the_past(&siege).await;
+    Box::pin(the_past(&siege)).await;
     siege.end();
 }
 
@@ -115,7 +115,7 @@ async fn selectors(siege: &Siege) {
 async fn the_past(siege: &Siege) {
     let one = siege.lists(&[("limit=1".to_owned(), JSON)]).await;
     let version = one[0].json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    siege.row("all objects are changed", siege.write_all(changed)).await;
+    Box::pin(siege.row("all objects are changed", siege.write_all(changed))).await;
     let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
     let page = format!("{exact}&limit=1");
     for (name, query, expected) in [
