@@ -16,6 +16,7 @@ mod metadata;
 pub mod pilot;
 mod pod_template;
 mod ratchet;
+pub mod releases;
 mod status;
 mod transition;
 mod validator;

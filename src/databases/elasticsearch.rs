@@ -7,6 +7,7 @@ pub mod facts;
 pub mod kind;
 pub mod names;
 pub mod pilot;
+pub mod releases;
 pub mod settings;
 pub mod shown;
 pub mod v1alpha1;

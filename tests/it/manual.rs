@@ -4,6 +4,7 @@ mod conformance;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use navigator::api::validation::releases::ReleaseLine;
 use serde_json::Value;
 
 use crate::architecture::code;
@@ -47,6 +48,40 @@ fn names_below_our_domain_are_those_of_the_code() {
         .map(str::to_owned)
         .collect();
     assert_eq!(listed, known, "left: docs/names.md; right: src");
+}
+
+/// A line of a table of releases, as its page has it.
+fn release_row(database: &str, line: &ReleaseLine) -> String {
+    let version = |(major, minor)| format!("{major}.{minor}");
+    let first = version(line.first);
+    let accepted = if line.name.contains('.') || line.first.1 == 0 {
+        line.name.to_owned()
+    } else {
+        format!("{}, from {first}", line.name)
+    };
+    let (tested, from) = (line.tested.join(", "), line.upgraded_from.join(", "));
+    let reads = format!("{} and later", version(line.reads));
+    let around = line.around_upgrade;
+    let cells = [database, &accepted, &reads, line.java, &tested, &from, around];
+    format!("| {} |", cells.join(" | ")).replace("|  |", "| |").replace("|  |", "| |")
+}
+
+#[test]
+fn releases_are_those_of_the_tables() {
+    let page = page("docs/releases.md");
+    let tables = [
+        &navigator::databases::cassandra::releases::RELEASES,
+        &navigator::databases::elasticsearch::releases::RELEASES,
+    ];
+    let rows = tables
+        .iter()
+        .flat_map(|table| table.lines.iter().map(|line| release_row(table.database, line)));
+    let missing: Vec<_> = rows.filter(|row| !page.contains(&format!("{row}\n"))).collect();
+    assert!(missing.is_empty(), "not in docs/releases.md:\n{}", missing.join("\n"));
+    let listed = page.lines().filter(|line| {
+        tables.iter().any(|table| line.starts_with(&format!("| {} |", table.database)))
+    });
+    assert_eq!(listed.count(), tables.iter().map(|table| table.lines.len()).sum::<usize>());
 }
 
 #[test]

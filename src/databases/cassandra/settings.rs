@@ -1,5 +1,4 @@
-//! What Navigator decides of Cassandra's settings, known to validation and to those who render,
-//! and the versions that are run.
+//! What Navigator decides of Cassandra's settings, known to validation and to those who render.
 
 use serde_json::{Map, Value};
 
@@ -26,9 +25,6 @@ pub const MANAGED: &[&str] = &[
     "server_encryption_options",
     "client_encryption_options",
 ];
-
-/// Major and minor version of the Cassandras that are run.
-pub const RELEASES: [(u64, u64); 3] = [(4, 0), (4, 1), (5, 0)];
 
 /// Does a Cassandra with these settings ask nobody for a password?
 pub fn lets_everybody_in(config: &Map<String, Value>) -> bool {

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 use super::{
     kind::{Cassandra, CassandraCluster},
     names,
-    settings::{RELEASES, lets_everybody_in},
+    releases::RELEASES,
+    settings::lets_everybody_in,
 };
 use crate::api::{
     field::Path,
@@ -125,10 +126,10 @@ pub fn warnings(validator: &mut Validator, cluster: &CassandraCluster) {
         ));
     }
     // W10
-    let runs = |v: &DatabaseVersion| RELEASES.contains(&(v.major, v.minor));
+    let runs = |v: &DatabaseVersion| RELEASES.line((v.major, v.minor)).is_some();
     if DatabaseVersion::parse(written).is_some_and(|v| (3..6).contains(&v.major) && !runs(&v)) {
         validator.warn(format!(
-            "spec.version: {written} is not one of the versions that are run, 4.0 to 5.0; nothing will be started"
+            "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
         ));
     }
     // W13

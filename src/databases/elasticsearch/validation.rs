@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use super::kind::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master};
+use super::{
+    kind::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master},
+    releases::RELEASES,
+};
 use crate::api::{
     field::Path,
     validation::{Allowed, DatabaseVersion, Validator, pool_path},
@@ -23,9 +26,6 @@ const LATER_ROLES: &[(&str, (u64, u64))] = &[
     ("data_warm", (7, 10)),
     ("data_frozen", (7, 12)),
 ];
-
-/// Last minor of each major: the only one from which the next major takes over the data.
-const LAST_MINORS: &[(u64, u64)] = &[(5, 6), (6, 8), (7, 17), (8, 19)];
 
 /// V20
 pub fn version(validator: &mut Validator, version: &str, path: &Path) {
@@ -132,15 +132,7 @@ fn plugin_sum(validator: &mut Validator, sum: &str, path: &Path) {
 
 /// V23: through the last minor of each major.
 pub fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
-    if wanted.major == lowest.major {
-        return None;
-    }
-    let (_, last) = LAST_MINORS.iter().find(|(major, _)| *major == lowest.major)?;
-    if lowest.minor < *last {
-        return Some(format!("{}.{last}", lowest.major));
-    }
-    let (major, last) = LAST_MINORS.iter().find(|(major, _)| *major == lowest.major + 1)?;
-    (wanted.major > *major).then(|| format!("{major}.{last}"))
+    RELEASES.through((lowest.major, lowest.minor), (wanted.major, wanted.minor))
 }
 
 /// Nodes of the pools that `counts` says.
@@ -181,9 +173,9 @@ pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
         validator.warn("spec.minimumMasters is ignored from version 7".to_owned());
     }
     // W10
-    if (version.major, version.minor) < (5, 6) || version.major > 8 {
+    if RELEASES.line((version.major, version.minor)).is_none() {
         validator.warn(format!(
-            "spec.version: {written} is not one of the versions that are run, 5.6 to 8; nothing will be started"
+            "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
         ));
     }
 }

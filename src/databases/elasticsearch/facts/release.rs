@@ -2,33 +2,28 @@
 
 use std::str::FromStr;
 
+use crate::{api::validation::DatabaseVersion, databases::elasticsearch::releases::RELEASES};
+
 /// Major and minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
-    pub major: u32,
-    pub minor: u32,
+    pub major: u64,
+    pub minor: u64,
 }
 
 /// A version that is accepted and stored, but not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Elasticsearch {0:?} is not run by this build, which runs 5.6 to 8")]
+#[error("Elasticsearch {0:?} is not run by this build, which runs {RELEASES}")]
 pub struct UnsupportedVersion(pub String);
 
 impl Release {
-    const fn new(major: u32, minor: u32) -> Self {
+    const fn new(major: u64, minor: u64) -> Self {
         Self { major, minor }
     }
 
-    /// Can it start on data that `written` wrote last? The same major version from there on, or
-    /// the next one from the last minor version before it.
+    /// Can it start on data that `written` wrote last?
     pub fn reads(self, written: Self) -> bool {
-        let last = match written.major {
-            5 => 6,
-            6 => 8,
-            _ => 17,
-        };
-        (self.major == written.major && self.minor >= written.minor)
-            || (self.major == written.major + 1 && written.minor >= last)
+        RELEASES.reads((self.major, self.minor), (written.major, written.minor))
     }
 
     /// Masters are elected by a voting configuration, not by a minimum that we set.
@@ -57,12 +52,10 @@ impl FromStr for Release {
     type Err = UnsupportedVersion;
 
     fn from_str(version: &str) -> Result<Self, UnsupportedVersion> {
-        let mut parts = version.split('.').map(|part| part.parse().ok());
-        match (parts.next().flatten(), parts.next().flatten()) {
-            (Some(major), Some(minor)) if (5..=8).contains(&major) && (major, minor) >= (5, 6) => {
-                Ok(Self { major, minor })
-            }
-            _ => Err(UnsupportedVersion(version.to_owned())),
+        let parsed = DatabaseVersion::parse(version).map(|parsed| (parsed.major, parsed.minor));
+        match parsed.filter(|release| RELEASES.line(*release).is_some()) {
+            Some((major, minor)) => Ok(Self { major, minor }),
+            None => Err(UnsupportedVersion(version.to_owned())),
         }
     }
 }
@@ -81,6 +74,9 @@ mod tests {
             ("8.19.4", "7.16.3", false),
             ("8.19.4", "6.8.23", false),
             ("6.8.23", "5.6.16", true),
+            ("9.5.0", "8.19.4", true),
+            ("9.5.0", "8.18.1", false),
+            ("9.5.0", "7.17.29", false),
             ("7.17.29", "8.19.4", false),
         ] {
             let release = |version: &str| version.parse::<Release>().unwrap();
@@ -89,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn five_six_to_eight_are_run() {
+    fn five_six_to_nine_are_run() {
         for (version, runs) in [
             ("5.6.16", true),
             ("6.8.23", true),
@@ -97,7 +93,10 @@ mod tests {
             ("8.19.4", true),
             ("5.5.3", false),
             ("2.4.6", false),
+            ("9.5.0", true),
+            // It does not read what 8.19 wrote.
             ("9.0.0", false),
+            ("10.0.0", false),
             ("7", false),
             ("", false),
         ] {
