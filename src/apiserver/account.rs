@@ -3,10 +3,11 @@
 //! Owns how much there is, a share of the process's memory limit, and who may have it. What finds
 //! no room waits its turn for [`WAIT`] and is then told so.
 //!
-//! Uses have an order, and each may fill the account up to a ceiling that is higher than that of
-//! the one before. Whoever holds a share asks for another one of a later use only, for which there
-//! is always room between the two ceilings: nobody waits in a circle. What is small and known has
-//! a reserve beside it that nothing else can take.
+//! Uses have an order, and each may fill the account, together with those before it, up to a
+//! ceiling that is higher than that of the one before. Whoever holds a share asks for another one
+//! of a later use only, for which there is always room between the two ceilings: nobody waits in a
+//! circle. What lasts as long as a connection, and what is small and known, have reserves beside
+//! it that nothing else can take.
 
 mod figures;
 
@@ -77,11 +78,10 @@ const USES: usize = 7;
 /// The account is counted in parts of the memory limit: 8 MiB of the manifest's. What is not in
 /// it is for what is stored, and for the process itself.
 const PARTS: usize = 32;
-/// How far each use may fill the account, in these parts.
-const CEILINGS: [usize; USES - 1] = [1, 3, 6, 9, 10, 11];
-/// And the reserve beside that.
-const RESERVE: usize = 1;
-/// Of the reserve, one in so many parts is one request's.
+/// How far each use may fill the account, in these parts; the first and the last one fill reserves
+/// of their own.
+const CEILINGS: [usize; USES] = [1, 2, 5, 8, 9, 10, 1];
+/// Of the reserve of what is small, one in so many parts is one request's.
 const RESERVED: usize = 8;
 
 static ACCOUNT: LazyLock<Account> = LazyLock::new(|| {
@@ -97,7 +97,7 @@ struct Account {
 
 #[derive(Default)]
 struct State {
-    /// By use; the last one is what was taken from the reserve.
+    /// By use.
     used: [usize; USES],
     waiting: [VecDeque<Waiter>; USES],
     refused: [u64; USES],
@@ -165,28 +165,31 @@ impl Account {
 
     /// Bytes that may be held together.
     fn all(&self) -> usize {
-        self.ceiling(Use::Records) + self.ceiling(Use::Small)
+        self.ceiling(Use::Kept) + self.ceiling(Use::Records) + self.ceiling(Use::Small)
     }
 
     fn ceiling(&self, of: Use) -> usize {
-        self.part * CEILINGS.get(of as usize).copied().unwrap_or(RESERVE)
+        self.part * CEILINGS[of as usize]
     }
 
     /// The most that one may take: what those of earlier uses leave in any case.
     fn largest(&self, of: Use) -> usize {
-        match (of as usize).checked_sub(1) {
-            _ if of == Use::Small => self.ceiling(of) / RESERVED,
-            Some(before) => self.ceiling(of) - self.ceiling(Use::ALL[before]),
-            None => self.ceiling(of),
+        match of {
+            Use::Small => self.ceiling(of) / RESERVED,
+            Use::Kept | Use::Arriving => self.ceiling(of),
+            _ => self.ceiling(of) - self.ceiling(Use::ALL[of as usize - 1]),
         }
     }
 
     fn fits(&self, state: &State, of: Use, bytes: usize) -> bool {
-        let used = match of {
-            Use::Small => state.used[Use::Small as usize],
-            _ => state.used[..Use::Small as usize].iter().sum(),
+        if matches!(of, Use::Kept | Use::Small) {
+            return state.used[of as usize] + bytes <= self.ceiling(of);
+        }
+        let up_to = |last: Use| -> usize {
+            state.used[Use::Arriving as usize..=last as usize].iter().sum()
         };
-        used + bytes <= self.ceiling(of)
+        let later = Use::ALL[of as usize..=Use::Records as usize].iter();
+        later.copied().all(|last| up_to(last) + bytes <= self.ceiling(last))
     }
 
     fn grant(&'static self, state: &mut State, of: Use, bytes: usize) -> Share {
@@ -319,7 +322,7 @@ mod tests {
     async fn who_finds_no_room_waits_and_is_then_told_so() {
         let account = account(256 * MIB);
         let held = account.take(Use::Trees, 24 * MIB).await.unwrap();
-        let more = account.take(Use::Trees, 24 * MIB).await.unwrap();
+        let more = account.take(Use::Trees, 16 * MIB).await.unwrap();
         let error = account.take(Use::Trees, MIB).await.unwrap_err();
         assert_eq!(error.code(), 429);
         assert!(
@@ -358,6 +361,18 @@ mod tests {
         }
         drop(held);
         assert_eq!(account.state().used, [0; USES]);
+    }
+
+    /// Trees of others keep no body out, and a body no handshake.
+    #[tokio::test]
+    async fn earlier_uses_have_room_beside_later_ones() {
+        let account = account(256 * MIB);
+        let trees = account.try_take(Use::Trees, 24 * MIB).unwrap();
+        let bodies: Vec<_> = (0..5).map(|_| account.try_take(Use::Arriving, 3 * MIB)).collect();
+        assert!(bodies.iter().all(Option::is_some), "{bodies:?}");
+        assert!(account.try_take(Use::Arriving, 3 * MIB).is_none(), "more than their ceiling");
+        assert!(account.try_take(Use::Kept, 8 * MIB).is_some());
+        drop((trees, bodies));
     }
 
     #[tokio::test]

@@ -171,7 +171,7 @@ impl Siege {
             join_all((0..times).map(|_| timeout(Duration::from_secs(120), client.send(request()))));
         let replies = replies.await.into_iter().map(|reply| {
             let reply = reply.expect("every request is answered");
-            reply.map_or(0, |reply| reply.status)
+            reply.unwrap_or_else(|error| panic!("{error:?}\n{}", self.server.log())).status
         });
         let mut codes: Vec<u16> = replies.collect();
         codes.sort_unstable();
