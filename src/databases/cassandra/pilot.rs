@@ -326,20 +326,15 @@ impl Driver for Cassandra {
     }
 
     fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let mut state = NodeState::load(&node.data)?;
-            if state.left {
-                return Err(Error::TooLate("the node has left the ring".to_owned()));
-            }
-            if state.decommissioning_since.is_none() {
-                return Ok(());
-            }
-            if decommission::past_the_point_of_return(&self.jolokia()?, node).await? {
-                return Err(Error::TooLate("the node is leaving the ring".to_owned()));
-            }
-            state.decommissioning_since = None;
-            state.save(&node.data)
-        })
+        Box::pin(async move { decommission::cancel(|| self.jolokia(), node, &self.progress).await })
+    }
+
+    fn wants_upkeep(&self, pilot: &Pilot) -> bool {
+        self.is_asked(pilot)
+    }
+
+    fn upkeep<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.clean_up(node))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
