@@ -55,6 +55,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     home_variable: "REDIS_HOME",
     home: "/usr/local",
     started: "RedisStarted",
+    orders_by_time: false,
     ports: &[PORT],
     joins_elsewhere: |_| false,
     has_data,

@@ -20,6 +20,8 @@ pub struct DrivenDatabase {
     pub home: &'static str,
     /// Reason of the conditions while the process runs.
     pub started: &'static str,
+    /// Which of two writes is the newer one, it decides by the clocks of its machines.
+    pub orders_by_time: bool,
     /// TCP ports that it listens on at the node's address.
     pub ports: &'static [u16],
     /// The node belongs to a database cluster that exists elsewhere: it never founds.
@@ -101,6 +103,7 @@ pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     home_variable: "EXAMPLE_HOME",
     home: "/opt/example",
     started: "ExampleStarted",
+    orders_by_time: true,
     ports: &[],
     joins_elsewhere: |_| false,
     has_data: |_| false,

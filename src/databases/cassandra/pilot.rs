@@ -76,6 +76,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     home_variable: "CASSANDRA_HOME",
     home: "/opt/cassandra",
     started: "CassandraStarted",
+    orders_by_time: true,
     ports: &[names::port::STORAGE, names::port::CQL],
     joins_elsewhere: |pilot| {
         pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
