@@ -60,6 +60,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |_| false,
     has_data,
     preparation: None,
+    conditions: &[],
     gauges: &[],
     agents: &[],
     installed: |_| None,

@@ -30,6 +30,9 @@ pub struct DrivenDatabase {
     pub has_data: fn(&Path) -> bool,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
+    /// Conditions of its own that its driver may tell in
+    /// [`Observation::conditions`](crate::pilot::driver::Observation).
+    pub conditions: &'static [&'static str],
     /// What its driver may tell in [`Observation::gauges`](crate::pilot::driver::Observation).
     pub gauges: &'static [Gauge],
     /// Files that `navigator install` puts beside the program, for the driver to use.
@@ -108,6 +111,7 @@ pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |_| false,
     has_data: |_| false,
     preparation: None,
+    conditions: &[],
     gauges: &[],
     agents: &[],
     installed: |_| None,

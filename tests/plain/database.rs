@@ -71,6 +71,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |_| false,
     has_data: |_| false,
     preparation: None,
+    conditions: &[],
     gauges: &[],
     agents: &[],
     installed: |_| None,

@@ -3,10 +3,14 @@
 //! Owns the way into the running JVM and what was seen through it. No JVM is forked to ask
 //! anything; the Jolokia agent answers over HTTP on loopback.
 
+#[cfg(test)]
+mod cleaned;
+mod cleanup;
 mod configure;
 mod cql;
 mod decommission;
 mod facts;
+mod holdings;
 mod intent;
 mod joining;
 mod jolokia;
@@ -15,8 +19,10 @@ mod preflight;
 mod ranges;
 mod seeds;
 mod state;
+mod survey;
 #[cfg(test)]
 mod unheard;
+mod upkeep;
 
 use std::{
     path::{Path, PathBuf},
@@ -36,13 +42,15 @@ use self::{
     jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
     ranges::Ranges,
     state::NodeState,
+    upkeep::Upkeep,
 };
 use super::{
     kind::{CassandraNode, PilotCassandraStatus},
     names,
+    settings::lets_everybody_in,
 };
 use crate::{
-    api::pilot_part::Parts,
+    api::{names::condition::CLEANUP_DUE, pilot_part::Parts, v1beta1::Pilot},
     databases::cassandra::facts::{AGENT_JAR, explain_exit},
     engine::ending::Ending,
     error::chain,
@@ -83,6 +91,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     },
     has_data,
     preparation: None,
+    conditions: &[CLEANUP_DUE],
     gauges: observe::GAUGES,
     agents: &[Agent { name: AGENT_JAR, bytes: JOLOKIA }],
     installed: preflight::version,
@@ -103,6 +112,7 @@ pub struct Cassandra {
     volume: Volume,
     seen: Mutex<Seen>,
     progress: Arc<Mutex<Progress>>,
+    upkeep: Arc<Mutex<Upkeep>>,
 }
 
 #[derive(Debug, Default)]
@@ -128,8 +138,14 @@ impl Cassandra {
     /// `config` and `data` are the folders of [`Node`]. Takes over a database that an earlier
     /// pilot started from them.
     pub fn new(config: PathBuf, data: PathBuf) -> Self {
-        let volume = Volume::default();
-        Self { config, data, volume, seen: Mutex::default(), progress: Arc::default() }
+        Self {
+            config,
+            data,
+            volume: Volume::default(),
+            seen: Mutex::default(),
+            progress: Arc::default(),
+            upkeep: Arc::default(),
+        }
     }
 
     /// Reaches its data directory in this way.
@@ -146,6 +162,11 @@ impl Cassandra {
         seen.jolokia
             .clone()
             .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
+    }
+
+    fn note_logins(&self, node: &Node) {
+        let logins = !lets_everybody_in(&node.pilot.spec.config);
+        self.upkeep.lock().expect("no panic while held").set_logins(logins);
     }
 
     /// Who shares ranges with whom, looked at only while somebody is down.
@@ -258,12 +279,16 @@ impl Driver for Cassandra {
             *seen = Seen { jolokia: Some(jolokia), ..Seen::default() };
             // What another process sent counts no more: a departure begins again.
             *self.progress.lock().expect("no panic while held") = Progress::default();
+            // And what it owned is asked again.
+            *self.upkeep.lock().expect("no panic while held") = Upkeep::default();
+            self.note_logins(node);
             Ok(process)
         })
     }
 
     fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
+            self.note_logins(node);
             let mut state = NodeState::load(&node.data)?;
             if state.starved && ring::is_adopted(&node.pilot) {
                 info!("A person says that the data of this node are as they should be");
@@ -290,8 +315,15 @@ impl Driver for Cassandra {
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
             let (joined, unsaved) = self.keep(&facts).await;
+            let (open, unsaved_ranges) = self.survey(&jolokia, &facts).await;
             let mut observation =
                 observe::summarize(&facts, &ranges, joined.received, joined.member);
+            observation.not_heard.extend(open);
+            {
+                let upkeep = self.upkeep.lock().expect("no panic while held");
+                observation.conditions.extend(upkeep.condition());
+                observe::tell_cleanup(&mut observation, upkeep.progress());
+            }
             let failed = self.seen.lock().expect("no panic while held").join.note(&facts);
             if let Some(why) = failed {
                 observe::give_up(&mut observation, why);
@@ -299,7 +331,7 @@ impl Driver for Cassandra {
             if let Some(load) = joined.starved {
                 observe::hold_back(&mut observation, load);
             }
-            observation.unsaved = unsaved;
+            observation.unsaved = unsaved.or(unsaved_ranges);
             Ok(observation)
         })
     }
@@ -351,6 +383,7 @@ impl Driver for Cassandra {
     }
 
     fn forget_process(&self, detail: &mut Parts) {
+        self.upkeep.lock().expect("no panic while held").interrupt();
         let word = names::NAMES.word;
         if let Some(mut part) = detail.get::<PilotCassandraStatus>(word) {
             part.operation_mode = None;

@@ -68,6 +68,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     ports: &[names::port::TRANSPORT, names::port::HTTP],
     joins_elsewhere: |_| false,
     has_data,
+    conditions: &[],
     gauges: observe::GAUGES,
     preparation: Some(Told {
         condition: "PluginsInstalled",

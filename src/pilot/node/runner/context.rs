@@ -7,10 +7,12 @@ use std::{
 };
 
 use tokio::{sync::mpsc, time::timeout};
+use tracing::debug;
 
 use super::{Message, Settings};
 use crate::{
     api::v1beta1::Pilot,
+    error::chain,
     pilot::{
         driver::{Driver, Node},
         kube::cluster::{self, Cluster},

@@ -126,8 +126,8 @@ impl Runner {
     }
 
     fn begin_following(&mut self) {
-        let (pilot, marked) = (self.wanted.pilot.as_ref(), self.ledger.marked.clone());
-        self.running.begin_following(&self.ctx, pilot, marked);
+        let marked = self.ledger.marked.clone();
+        self.running.begin_following(&self.ctx, &self.wanted, marked);
     }
 
     /// Tells a running database what is new about its peers.
