@@ -19,6 +19,11 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
         Predicate { name: "StreamsIdle", sentence: "data are being streamed" },
         Predicate { name: "SchemaAgreement", sentence: "live nodes have several schema versions" },
         Predicate {
+            name: "CleanupPending",
+            sentence: "a node is to leave, and another one has rows of ranges that it gave away: deleted \
+                       ones would come back",
+        },
+        Predicate {
             name: "JoinedEmpty",
             sentence: "it joined a ring that holds data and received nothing; it is not ready",
         },
