@@ -8,6 +8,7 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     // It comes with the database, and speaks to the node that it runs on.
     shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
     load: |status| Some(Load::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
+    cleans_up: true,
     remark: |status| status.part::<CassandraNode>()?.operation_mode.filter(|mode| mode != "NORMAL"),
     predicates: &[
         Predicate {
