@@ -3,6 +3,7 @@
 //! Owns the way into the running JVM and what was seen through it. No JVM is forked to ask
 //! anything; the Jolokia agent answers over HTTP on loopback.
 
+mod absence;
 #[cfg(test)]
 mod cleaned;
 mod cleanup;

@@ -24,6 +24,7 @@ const MESSAGE: usize = 1024;
 const HOPELESS: u32 = 3;
 /// Ends that another start alone does not repair.
 const KNOWN_ENDS: &[&str] = &[
+    "AwayTooLong",
     "ConfigRejected",
     "DiskFailed",
     "DiskFull",
