@@ -26,6 +26,8 @@ pub struct ShownDatabase {
     pub shell: &'static [&'static str],
     /// How much a node holds, as the database itself counts.
     pub load: fn(&PilotStatus) -> Option<Load>,
+    /// A node keeps rows that it gave away until it is told to remove them.
+    pub cleans_up: bool,
     /// What sets a node apart from the others just now, in a word or two.
     pub remark: fn(&PilotStatus) -> Option<String>,
     /// Rules that its pilots report as reasons not to stop a node.

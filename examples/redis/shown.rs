@@ -8,6 +8,7 @@ pub(crate) const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
     shell: &["redis-cli"],
     load: |_| None,
+    cleans_up: false,
     remark: |status| Some(status.part::<RedisNode>()?.role),
     predicates: &[
         Predicate { name: "PrimaryKnown", sentence: "no primary answers" },

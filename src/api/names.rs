@@ -50,6 +50,15 @@ pub mod annotation {
     /// On a cluster's PodDisruptionBudget: the rule and the node that hold every eviction off.
     pub const DRAINABLE_WHY: &str = "navigator.jetstack.io/drainable-why";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";
+    /// On a Pilot: a person asks for the removal of rows that are other nodes' now. The value, a time,
+    /// tells one request from the next, and says who goes first.
+    pub const CLEANUP: &str = "navigator.jetstack.io/cleanup";
+}
+
+/// Conditions of Pilots that other parts go by.
+pub mod condition {
+    /// Rows are on the node that are other nodes' now; `Unknown` while the database does not say.
+    pub const CLEANUP_DUE: &str = "CleanupDue";
 }
 
 /// Finalizer of clusters: the controller deletes what it made for them.

@@ -133,6 +133,7 @@ async fn ask(common: &Common, command: Command, databases: Databases) -> Result<
         Command::Stop(args) => within(limit, changes::stop(session, &args, true)).await?,
         Command::Start(args) => within(limit, changes::stop(session, &args, false)).await?,
         Command::Fence(args) => within(limit, changes::fence(session, &args)).await?,
+        Command::Cleanup(args) => within(limit, changes::cleanup(session, &args)).await?,
         Command::Scale(args) => within(limit, changes::scale(session, &args)).await?,
         Command::Upgrade(args) => within(limit, changes::upgrade(common, session, &args)).await?,
         Command::Install { what: Install::Generate(_) }

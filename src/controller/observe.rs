@@ -24,7 +24,7 @@ use super::{
     heard::Hearing,
 };
 use crate::api::{
-    names::{self, annotation},
+    names::{self, annotation, condition::CLEANUP_DUE},
     v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
 };
 
@@ -160,10 +160,20 @@ pub(crate) struct PilotFacts {
     /// Why its database takes no writes, or soon will not: the volume is full.
     pub(crate) full: Option<String>,
     pub(crate) cluster_id: Option<String>,
+    /// Whether rows are here that are other nodes' now, where a database tells that at all.
+    pub(crate) cleanup: Option<CleanupFacts>,
     /// Predicate and message of what speaks against stopping this node.
     pub(crate) blockers: Vec<(String, String)>,
     /// What the Ready condition says while it is not True.
     pub(crate) not_ready: Option<String>,
+}
+
+/// What a pilot says of rows that are other nodes' now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CleanupFacts {
+    /// There are some; or nobody knows.
+    pub(crate) due: bool,
+    pub(crate) message: String,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -720,6 +730,10 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
             (found.reason == "DiskFull").then(|| found.message.clone())
         }),
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
+        cleanup: condition(&status.conditions, CLEANUP_DUE).map(|condition| CleanupFacts {
+            due: condition.status != "False",
+            message: condition.message.clone(),
+        }),
         blockers: status
             .blockers
             .iter()

@@ -540,7 +540,47 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }],
         );
     }
-    Plan::act(OperationType::ScaleDown, Step::Decommission { pilot: member.name.clone() })
+    owed(desired, observed, member).or_else(|| {
+        Plan::act(OperationType::ScaleDown, Step::Decommission { pilot: member.name.clone() })
+    })
+}
+
+/// What others must do before a node leaves: the ranges that it gives back to them may have rows there of
+/// before they gave them away, and those that were deleted since would come back.
+fn owed(desired: &Desired, observed: &Observed, leaving: &Member) -> Option<Plan> {
+    if desired.strategy.skips(roll::CLEANUP_PENDING) {
+        return None;
+    }
+    let members = observed.pools.iter().flat_map(ObservedPool::running);
+    let heard = members.filter_map(|(_, member)| Some((member?, member?.pilot.as_ref()?)));
+    let heard: Vec<_> = heard.filter(|(member, _)| !member.decommissioned()).collect();
+    let others = || heard.iter().filter(|(other, _)| other.name != leaving.name);
+    let owes = others().find_map(|(other, pilot)| {
+        Some((other, pilot.cleanup.as_ref().filter(|cleanup| cleanup.due)?))
+    });
+    if let Some((other, cleanup)) = owes {
+        return Plan::blocked(
+            OperationType::ScaleDown,
+            vec![Block {
+                predicate: roll::CLEANUP_PENDING.into(),
+                step: format!("DrainPilot/{}", leaving.name),
+                message: format!("{}: {}", other.name, cleanup.message),
+                hint: format!(
+                    "run kubectl navigator cleanup {}, or {}",
+                    desired.name,
+                    roll::hint(roll::CLEANUP_PENDING)
+                ),
+            }],
+        );
+    }
+    // Whoever has joined just now may have taken ranges of one that has not looked since.
+    let mut speak = others().filter(|(_, pilot)| pilot.cleanup.is_some());
+    let unsaid = speak.find(|(_, pilot)| {
+        heard.iter().any(|(_, joined)| joined.hearing.returned <= pilot.hearing.ago)
+    });
+    let (other, _) = unsaid?;
+    let message = format!("waits until {} has said whether it gave ranges away", other.name);
+    Plan::wait(OperationType::ScaleDown, "DrainPilot", &leaving.name, message)
 }
 
 /// Pools that are wanted, in the order of the spec, with what is wanted of them.

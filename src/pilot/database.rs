@@ -20,6 +20,8 @@ pub struct DrivenDatabase {
     pub home: &'static str,
     /// Reason of the conditions while the process runs.
     pub started: &'static str,
+    /// Which of two writes is the newer one, it decides by the clocks of its machines.
+    pub orders_by_time: bool,
     /// TCP ports that it listens on at the node's address.
     pub ports: &'static [u16],
     /// The node belongs to a database cluster that exists elsewhere: it never founds.
@@ -28,6 +30,9 @@ pub struct DrivenDatabase {
     pub has_data: fn(&Path) -> bool,
     /// What is said of the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
+    /// Conditions of its own that its driver may tell in
+    /// [`Observation::conditions`](crate::pilot::driver::Observation).
+    pub conditions: &'static [&'static str],
     /// What its driver may tell in [`Observation::gauges`](crate::pilot::driver::Observation).
     pub gauges: &'static [Gauge],
     /// Files that `navigator install` puts beside the program, for the driver to use.
@@ -101,10 +106,12 @@ pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     home_variable: "EXAMPLE_HOME",
     home: "/opt/example",
     started: "ExampleStarted",
+    orders_by_time: true,
     ports: &[],
     joins_elsewhere: |_| false,
     has_data: |_| false,
     preparation: None,
+    conditions: &[],
     gauges: &[],
     agents: &[],
     installed: |_| None,

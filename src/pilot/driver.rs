@@ -1,7 +1,7 @@
 //! What pilots ask of a database, and what they are told: [`Driver`], which the folder of each
 //! database implements.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
 use nix::libc;
@@ -162,6 +162,8 @@ pub struct Observation {
     pub blockers: Vec<(&'static str, String)>,
     /// What it was asked for this and did not say. While there is any, blockers that it named before stay.
     pub not_heard: Vec<NotHeard>,
+    /// Conditions that no other database has; of [`DrivenDatabase::conditions`](crate::pilot::database::DrivenDatabase).
+    pub conditions: Vec<OwnCondition>,
     pub endpoints: Vec<Endpoint>,
     /// Gauges for `/metrics`, name without prefix → value.
     pub gauges: BTreeMap<&'static str, f64>,
@@ -170,6 +172,16 @@ pub struct Observation {
     /// What the pilot could not write down of all this, or read again: its own trouble, and
     /// nothing about the database.
     pub unsaved: Option<String>,
+}
+
+/// A condition of one database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCondition {
+    pub type_: &'static str,
+    /// `None`: it is not known.
+    pub status: Option<bool>,
+    pub reason: Cow<'static, str>,
+    pub message: String,
 }
 
 /// How a database answers when it is asked to decommission its node.
@@ -345,6 +357,16 @@ pub trait Driver: Send + Sync + 'static {
     /// Takes a decommission back. [`Error::TooLate`] where that is no longer possible: then the
     /// node leaves, and [`Driver::decommission`] follows it to its end.
     fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    /// Does this Pilot ask for work that [`Driver::upkeep`] has to do? Called every few seconds.
+    fn wants_upkeep(&self, _pilot: &Pilot) -> bool {
+        false
+    }
+    /// Does work on the node's own data that a person asked for, which may take days, when it is the
+    /// node's turn: `node.peers` are what the API says now. Returns when it is done, failed, or must wait;
+    /// it is called again as long as [`Driver::wants_upkeep`]. Dropped when the process ends.
+    fn upkeep<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
     /// Is there anything for [`Driver::lead_duties`] to do, ever?
     fn has_lead_duties(&self) -> bool {
         false

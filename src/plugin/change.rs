@@ -13,6 +13,7 @@ use super::{
 };
 use crate::api::{
     GROUP,
+    names::annotation,
     printer::text,
     v1beta1::{Pilot, PilotIntent},
 };
@@ -92,6 +93,31 @@ impl Session {
         let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
         let changed = differs(&json!(pilot), &object);
         Ok(Changed { reference, object, warnings, changed })
+    }
+
+    /// Asks for the removal of rows that are other nodes' now: of these nodes, one after the other.
+    ///
+    /// They are asked in the order in which they go: one that goes first has been asked by the time that
+    /// another one looks whose turn it is.
+    pub async fn ask_for_cleanup(
+        &self,
+        pilots: &[&Pilot],
+        dry_run: bool,
+    ) -> Result<Vec<Changed>, Error> {
+        let mut pilots = pilots.to_vec();
+        pilots.sort_by_key(|pilot| name_of(pilot));
+        let request = self.now.strftime("%FT%TZ").to_string();
+        let patch =
+            Patch::Merge(json!({"metadata": {"annotations": {annotation::CLEANUP: request}}}));
+        let mut all = Vec::new();
+        for pilot in pilots {
+            let namespace = pilot.metadata.namespace.as_deref();
+            let path = <Pilot as Resource>::url_path(&(), namespace);
+            let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
+            let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
+            all.push(Changed { reference, object, warnings, changed: true });
+        }
+        Ok(all)
     }
 
     /// The node that is meant, and its cluster.

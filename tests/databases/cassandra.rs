@@ -3,6 +3,7 @@
 //! `ring` is hosts and an API, `client` one that writes and remembers; every other file is a
 //! story that a ring is told.
 
+mod cleanup;
 mod client;
 mod faults;
 mod joins;
@@ -18,6 +19,7 @@ mod unheard;
 pub(crate) mod upgrade;
 
 pub(crate) use self::{
+    cleanup::deleted_rows_stay_dead_after_a_cleanup_and_come_back_without,
     faults::a_node_comes_back_from_every_fault,
     joins::joins_that_are_cut_off_begin_anew,
     kept::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes,

@@ -46,6 +46,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-joins", Set::Full, |told| {
         Box::pin(cassandra::joins_that_are_cut_off_begin_anew(told))
     }),
+    ("cassandra-cleanup", Set::Full, |told| {
+        Box::pin(cassandra::deleted_rows_stay_dead_after_a_cleanup_and_come_back_without(told))
+    }),
     ("cassandra-space", Set::Full, |told| {
         Box::pin(cassandra::a_node_stays_where_the_rest_has_no_room(told))
     }),

@@ -57,6 +57,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/plain",
     cluster_label: "navigator.jetstack.io/plain-cluster-name",
     pool_label: "navigator.jetstack.io/plain-node-pool-name",
+    orders_by_time: false,
     ports: &[],
     leader_lease: |cluster| format!("plain-{cluster}-leaderelection"),
 };
@@ -70,6 +71,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |_| false,
     has_data: |_| false,
     preparation: None,
+    conditions: &[],
     gauges: &[],
     agents: &[],
     installed: |_| None,

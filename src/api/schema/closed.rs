@@ -45,6 +45,7 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "RackAtATime",
     "RangesKeepQuorum",
     "SchemaAgreement",
+    "CleanupPending",
     "StreamsIdle",
     "SeedAvailable",
     "PeersReady",

@@ -124,6 +124,7 @@ pub(super) enum Command {
   kubectl navigator start demo -n shop")]
     Start(OfCluster),
     Fence(Fence),
+    Cleanup(Cleanup),
     Scale(Scale),
     Upgrade(Upgrade),
     /// Lists the rules that hold steps up, or those that hold in a cluster now.
@@ -325,6 +326,28 @@ pub(super) struct Fence {
     /// Lets its database run again.
     #[arg(long)]
     pub(super) off: bool,
+    #[command(flatten)]
+    pub(super) change: Change,
+}
+
+/// Removes rows that are other nodes' now, on one node of a cluster after the other.
+///
+/// After nodes have joined, the others keep what they gave away until they are told to remove it; before
+/// that no node leaves, as deleted rows would come back. Without a node: those whose condition CleanupDue
+/// is not False. It reads and writes all tables of a node, and may take hours; the same condition says how
+/// far it is.
+///
+/// Exit codes: 0 asked for, or nothing is due, 1 failed, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator cleanup demo
+  kubectl navigator cleanup demo ring-1
+  kubectl wait --for=condition=CleanupDue=false pilot/cass-demo-ring-1 --timeout=12h")]
+pub(super) struct Cleanup {
+    /// The cluster.
+    pub(super) name: Wanted,
+    /// One node, whether or not anything is due there.
+    pub(super) node: Option<String>,
     #[command(flatten)]
     pub(super) change: Change,
 }

@@ -3,14 +3,20 @@
 use std::{pin::pin, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    args::{Change as Args, Common, DryRun, Fence, OfCluster, Output, Restart, Scale, Upgrade},
+    args::{
+        Change as Args, Cleanup, Common, DryRun, Fence, OfCluster, Output, Restart, Scale, Upgrade,
+    },
     output::{object, only, print, say, style},
 };
 use crate::{
-    api::v1beta1::{Pilot, PilotIntent, PilotPhase},
+    api::{
+        names::condition::CLEANUP_DUE,
+        v1beta1::{Pilot, PilotIntent, PilotPhase},
+    },
     error::exit,
     plugin::{
         change::{Change, Changed},
@@ -83,6 +89,43 @@ pub(super) async fn fence(session: &Session, args: &Fence) -> Result<u8, Error> 
     let changed = session.tell(&pilot, &intent, args.change.is_dry()).await?;
     tell(args.change, &changed, done)?;
     Ok(exit::OK)
+}
+
+pub(super) async fn cleanup(session: &Session, args: &Cleanup) -> Result<u8, Error> {
+    let output = only(args.change.form, &[Output::Json, Output::Yaml, Output::Name])?;
+    let found = session.cluster(&args.name).await?;
+    if session.database(found.kind).is_some_and(|database| !database.cleans_up) {
+        let kind = found.kind.kind();
+        return Err(Error::Usage(format!("nodes of a {kind} keep nothing that they gave away")));
+    }
+    let pilots = session.pilots(&found).await?;
+    let asked = match &args.node {
+        Some(wanted) => vec![node(found.name(), &pilots, wanted)?],
+        None => pilots.iter().filter(|pilot| owes_cleanup(pilot)).collect(),
+    };
+    if asked.is_empty() && output.is_none() {
+        print(&format!("{}: nothing is due, or it is asked for already\n", found.reference()))?;
+        return Ok(exit::OK);
+    }
+    let changed = session.ask_for_cleanup(&asked, args.change.is_dry()).await?;
+    if let Some(form @ (Output::Json | Output::Yaml)) = output {
+        let items: Vec<_> = changed.into_iter().map(|changed| changed.object).collect();
+        object(form, &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
+        return Ok(exit::OK);
+    }
+    for changed in &changed {
+        tell(args.change, changed, "is to be cleaned up")?;
+    }
+    Ok(exit::OK)
+}
+
+/// Are rows there that are other nodes' now, or may there be, and nobody has asked for their removal?
+fn owes_cleanup(pilot: &Pilot) -> bool {
+    let found = pilot.status.conditions.iter().find(|found| found.type_ == CLEANUP_DUE);
+    found.is_some_and(|found| {
+        let asked = ["CleanupInProgress", "CleanupWaits"].contains(&found.reason.as_str());
+        found.status != "False" && !asked
+    })
 }
 
 pub(super) async fn upgrade(

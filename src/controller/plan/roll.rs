@@ -161,8 +161,12 @@ const RESTART_HELPS: &str = "RestartHelps";
 /// Nodes join and leave a ring of one version only.
 pub(super) const VERSION_SETTLED: &str = "VersionSettled";
 
+/// Rows of ranges that were given away are still where they were, and would be back with their ranges.
+pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
+
 /// These wait for a person, and every node serves meanwhile.
-pub(super) const FOR_PEOPLE: [&str; 3] = [CANARY_HELD, RESTART_HELPS, VERSION_SETTLED];
+pub(super) const FOR_PEOPLE: [&str; 4] =
+    [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED];
 
 fn restart_helps(member: &Member) -> Block {
     let name = &member.name;
@@ -242,7 +246,7 @@ pub(super) fn blocks(desired: &Desired, observed: &Observed, member: &Member) ->
 }
 
 /// A pilot newer than our API server may name a rule that cannot be skipped by its name.
-fn hint(predicate: &str) -> String {
+pub(super) fn hint(predicate: &str) -> String {
     let named = SKIPPABLE_PREDICATES.contains(&predicate).then_some(predicate);
     format!("or add {} to spec.updateStrategy.skipPredicates", named.unwrap_or("* (every rule)"))
 }

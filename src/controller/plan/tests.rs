@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::controller::{
     heard::Hearing,
-    observe::{PilotFacts, PodFacts, Trouble},
+    observe::{CleanupFacts, PilotFacts, PodFacts, Trouble},
     testing::{
         sample::{desired, observed},
         simulation::{Budgets, Simulation},
@@ -404,6 +404,58 @@ fn masters_leave_last_and_the_last_of_them_never() {
     assert_eq!(step([("m", 1), ("d", 2)]), decommission("ex-demo-m-2"));
     let plan = planned(&[("m", 0), ("d", 1)], &[("m", 1), ("d", 1)], |_, o| with_masters(o, None));
     assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "QuorumKept"));
+}
+
+#[test]
+fn no_node_leaves_while_another_has_rows_of_ranges_that_it_gave_away() {
+    let says = |due: bool| Some(CleanupFacts { due, message: "rows of: shop".into() });
+    type Change = fn(&mut Desired, &mut Observed);
+    let plan = |change: Change| planned(&[("a", 2)], &[("a", 3)], change);
+    let leaves = Some(Step::Decommission { pilot: "ex-demo-a-2".into() });
+    let owes: Change = |_, o| {
+        pilot(o, 0, 1).cleanup = Some(CleanupFacts { due: true, message: "rows of: shop".into() });
+    };
+    let held = plan(owes);
+    assert_eq!(held.step, None);
+    let block = &held.blocked[0];
+    assert_eq!((&*block.predicate, &*block.step), ("CleanupPending", "DrainPilot/ex-demo-a-2"));
+    assert_eq!(block.message, "ex-demo-a-1: rows of: shop");
+    assert!(block.hint.contains("kubectl navigator cleanup demo"), "{}", block.hint);
+    for skip in ["CleanupPending", "*"] {
+        let (mut desired, mut observed) =
+            (desired(&[("a", 2)], "new"), observed(&[("a", 3)], "new"));
+        pilot(&mut observed, 0, 1).cleanup = says(true);
+        desired.strategy.skip_predicates.insert(skip.into());
+        assert_eq!(super::plan(&desired, &observed).step, leaves, "{skip}");
+    }
+    let own: Change = |_, o| {
+        pilot(o, 0, 2).cleanup = Some(CleanupFacts { due: true, message: String::new() });
+    };
+    assert_eq!(plan(own).step, leaves, "what it gave away it does not hand over");
+    let grows = planned(&[("a", 3)], &[("a", 2)], owes);
+    assert_eq!(grows.step, Some(Step::Raise { pool: "a".into(), to: 3 }));
+    let begun = plan(|_, o| {
+        pilot(o, 0, 1).cleanup = Some(CleanupFacts { due: true, message: String::new() });
+        leaving(o, 2);
+    });
+    assert_eq!(begun.waiting.unwrap().step, "DrainPilot", "what was begun goes on");
+}
+
+#[test]
+fn no_node_leaves_before_all_have_looked_at_the_ring_since_one_came() {
+    let plan = |ago: u64, returned: u64, speaks: bool| {
+        let (desired, mut observed) = (desired(&[("a", 2)], "new"), observed(&[("a", 3)], "new"));
+        pilot(&mut observed, 0, 0).cleanup = speaks.then(CleanupFacts::default);
+        pilot(&mut observed, 0, 0).hearing.ago = Duration::from_secs(ago);
+        pilot(&mut observed, 0, 1).hearing.returned = Duration::from_secs(returned);
+        super::plan(&desired, &observed)
+    };
+    let waits = plan(7, 5, true);
+    assert_eq!(waits.step, None);
+    let why = waits.waiting.unwrap().message;
+    assert!(why.contains("until ex-demo-a-0 has said"), "{why}");
+    assert!(plan(5, 7, true).step.is_some());
+    assert!(plan(7, 5, false).step.is_some(), "an older pilot never says");
 }
 
 #[test]

@@ -46,7 +46,7 @@ const ROWS: Rows = Rows {
         ("CassandraClusterSpec", "config", "Settings merged into cassandra.yaml of every node."),
         ("CassandraNodePool", "", "Nodes of one rack in one datacenter."),
     ],
-    enums: &[],
+    enums: &[("CassandraCleanup", "phase", &["Waiting", "Running", "Done", "Failed"])],
     max_items: &[("CassandraClusterSpec", "additionalSeeds", 20)],
     max_bytes: &[],
     defaults: &[("CassandraNodePool", "datacenter", "\"navigator-default-datacenter\"")],

@@ -89,6 +89,28 @@ pub struct PilotCassandraStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub unreachable: Option<Vec<CassandraPeer>>,
+    /// The cleanup that was asked for last; absent when none ever was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleanup: Option<CassandraCleanup>,
+}
+
+/// The removal of rows that are other nodes' now, as a person asked for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CassandraCleanup {
+    /// The request, as the Pilot's annotation `navigator.jetstack.io/cleanup` had it.
+    pub request: String,
+    /// Where it stands.
+    pub phase: String,
+    /// Keyspaces that are done.
+    #[serde(default)]
+    pub keyspaces_done: i32,
+    /// Keyspaces in all; known while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keyspaces: Option<i32>,
+    /// The keyspace under way, what it waits for, or why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// A member of a Cassandra ring, as another one knows it.

@@ -3,10 +3,15 @@
 //! Owns the way into the running JVM and what was seen through it. No JVM is forked to ask
 //! anything; the Jolokia agent answers over HTTP on loopback.
 
+mod absence;
+#[cfg(test)]
+mod cleaned;
+mod cleanup;
 mod configure;
 mod cql;
 mod decommission;
 mod facts;
+mod holdings;
 mod intent;
 mod joining;
 mod jolokia;
@@ -15,8 +20,10 @@ mod preflight;
 mod ranges;
 mod seeds;
 mod state;
+mod survey;
 #[cfg(test)]
 mod unheard;
+mod upkeep;
 
 use std::{
     path::{Path, PathBuf},
@@ -36,13 +43,15 @@ use self::{
     jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
     ranges::Ranges,
     state::NodeState,
+    upkeep::Upkeep,
 };
 use super::{
     kind::{CassandraNode, PilotCassandraStatus},
     names,
+    settings::lets_everybody_in,
 };
 use crate::{
-    api::pilot_part::Parts,
+    api::{names::condition::CLEANUP_DUE, pilot_part::Parts, v1beta1::Pilot},
     databases::cassandra::facts::{AGENT_JAR, explain_exit},
     engine::ending::Ending,
     error::chain,
@@ -76,12 +85,14 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     home_variable: "CASSANDRA_HOME",
     home: "/opt/cassandra",
     started: "CassandraStarted",
+    orders_by_time: true,
     ports: &[names::port::STORAGE, names::port::CQL],
     joins_elsewhere: |pilot| {
         pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
     has_data,
     preparation: None,
+    conditions: &[CLEANUP_DUE],
     gauges: observe::GAUGES,
     agents: &[Agent { name: AGENT_JAR, bytes: JOLOKIA }],
     installed: preflight::version,
@@ -102,6 +113,7 @@ pub struct Cassandra {
     volume: Volume,
     seen: Mutex<Seen>,
     progress: Arc<Mutex<Progress>>,
+    upkeep: Arc<Mutex<Upkeep>>,
 }
 
 #[derive(Debug, Default)]
@@ -127,8 +139,14 @@ impl Cassandra {
     /// `config` and `data` are the folders of [`Node`]. Takes over a database that an earlier
     /// pilot started from them.
     pub fn new(config: PathBuf, data: PathBuf) -> Self {
-        let volume = Volume::default();
-        Self { config, data, volume, seen: Mutex::default(), progress: Arc::default() }
+        Self {
+            config,
+            data,
+            volume: Volume::default(),
+            seen: Mutex::default(),
+            progress: Arc::default(),
+            upkeep: Arc::default(),
+        }
     }
 
     /// Reaches its data directory in this way.
@@ -145,6 +163,11 @@ impl Cassandra {
         seen.jolokia
             .clone()
             .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
+    }
+
+    fn note_logins(&self, node: &Node) {
+        let logins = !lets_everybody_in(&node.pilot.spec.config);
+        self.upkeep.lock().expect("no panic while held").set_logins(logins);
     }
 
     /// Who shares ranges with whom, looked at only while somebody is down.
@@ -257,12 +280,16 @@ impl Driver for Cassandra {
             *seen = Seen { jolokia: Some(jolokia), ..Seen::default() };
             // What another process sent counts no more: a departure begins again.
             *self.progress.lock().expect("no panic while held") = Progress::default();
+            // And what it owned is asked again.
+            *self.upkeep.lock().expect("no panic while held") = Upkeep::default();
+            self.note_logins(node);
             Ok(process)
         })
     }
 
     fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
+            self.note_logins(node);
             let mut state = NodeState::load(&node.data)?;
             if state.starved && ring::is_adopted(&node.pilot) {
                 info!("A person says that the data of this node are as they should be");
@@ -289,8 +316,15 @@ impl Driver for Cassandra {
             let facts = Facts::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
             let (joined, unsaved) = self.keep(&facts).await;
+            let (open, unsaved_ranges) = self.survey(&jolokia, &facts).await;
             let mut observation =
                 observe::summarize(&facts, &ranges, joined.received, joined.member);
+            observation.not_heard.extend(open);
+            {
+                let upkeep = self.upkeep.lock().expect("no panic while held");
+                observation.conditions.extend(upkeep.condition());
+                observe::tell_cleanup(&mut observation, upkeep.progress());
+            }
             let failed = self.seen.lock().expect("no panic while held").join.note(&facts);
             if let Some(why) = failed {
                 observe::give_up(&mut observation, why);
@@ -298,7 +332,7 @@ impl Driver for Cassandra {
             if let Some(load) = joined.starved {
                 observe::hold_back(&mut observation, load);
             }
-            observation.unsaved = unsaved;
+            observation.unsaved = unsaved.or(unsaved_ranges);
             Ok(observation)
         })
     }
@@ -326,20 +360,15 @@ impl Driver for Cassandra {
     }
 
     fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let mut state = NodeState::load(&node.data)?;
-            if state.left {
-                return Err(Error::TooLate("the node has left the ring".to_owned()));
-            }
-            if state.decommissioning_since.is_none() {
-                return Ok(());
-            }
-            if decommission::past_the_point_of_return(&self.jolokia()?, node).await? {
-                return Err(Error::TooLate("the node is leaving the ring".to_owned()));
-            }
-            state.decommissioning_since = None;
-            state.save(&node.data)
-        })
+        Box::pin(async move { decommission::cancel(|| self.jolokia(), node, &self.progress).await })
+    }
+
+    fn wants_upkeep(&self, pilot: &Pilot) -> bool {
+        self.is_asked(pilot)
+    }
+
+    fn upkeep<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.clean_up(node))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -355,6 +384,7 @@ impl Driver for Cassandra {
     }
 
     fn forget_process(&self, detail: &mut Parts) {
+        self.upkeep.lock().expect("no panic while held").interrupt();
         let word = names::NAMES.word;
         if let Some(mut part) = detail.get::<PilotCassandraStatus>(word) {
             part.operation_mode = None;

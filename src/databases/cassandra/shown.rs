@@ -8,6 +8,7 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     // It comes with the database, and speaks to the node that it runs on.
     shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
     load: |status| Some(Load::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
+    cleans_up: true,
     remark: |status| status.part::<CassandraNode>()?.operation_mode.filter(|mode| mode != "NORMAL"),
     predicates: &[
         Predicate {
@@ -18,6 +19,11 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
         Predicate { name: "RingSettled", sentence: "a node joins, leaves or moves" },
         Predicate { name: "StreamsIdle", sentence: "data are being streamed" },
         Predicate { name: "SchemaAgreement", sentence: "live nodes have several schema versions" },
+        Predicate {
+            name: "CleanupPending",
+            sentence: "a node is to leave, and another one has rows of ranges that it gave away: deleted \
+                       ones would come back",
+        },
         Predicate {
             name: "JoinedEmpty",
             sentence: "it joined a ring that holds data and received nothing; it is not ready",

@@ -64,9 +64,11 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     home_variable: "ES_HOME",
     home: DEFAULT_HOME,
     started: "ElasticsearchStarted",
+    orders_by_time: false,
     ports: &[names::port::TRANSPORT, names::port::HTTP],
     joins_elsewhere: |_| false,
     has_data,
+    conditions: &[],
     gauges: observe::GAUGES,
     preparation: Some(Told {
         condition: "PluginsInstalled",

@@ -7,6 +7,7 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
     shell: &["sh", "-c", CONSOLE, "console"],
     load: |status| Some(Load::Documents(status.part::<ElasticsearchNode>()?.documents?)),
+    cleans_up: false,
     remark: |status| {
         status.part::<ElasticsearchNode>()?.elected_master?.then(|| "elected master".to_owned())
     },

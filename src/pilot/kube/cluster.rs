@@ -1,12 +1,17 @@
 //! The API as one pilot sees it: its own Pilot, its peers, its cluster's LeaderLease, its pod.
 
+use std::time::SystemTime;
+
+use http::Request;
+use jiff::fmt::rfc2822;
 use k8s_openapi::{
     api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{ListParams, Patch, PatchParams, PostParams},
+    client::Body,
 };
 use serde_json::Value;
 
@@ -98,6 +103,15 @@ impl Cluster {
             .into_iter()
             .filter(|pilot| pilot.metadata.name != own.metadata.name)
             .collect())
+    }
+
+    /// What the server's clock says, to the second, by the time that it puts on every answer.
+    pub async fn time(&self) -> Option<SystemTime> {
+        let path = <Pilot as Resource>::url_path(&(), Some(&self.namespace));
+        let request = Request::get(format!("{path}/{}", self.name)).body(Body::empty()).ok()?;
+        let answer = self.hasty.send(request).await.ok()?;
+        let text = answer.headers().get(http::header::DATE)?.to_str().ok()?;
+        Some(rfc2822::parse(text).ok()?.timestamp().into())
     }
 
     /// Makes the node's own Pilot.

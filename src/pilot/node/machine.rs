@@ -190,6 +190,7 @@ impl State {
             }
             (Event::Signal(signal), _) => self.signal(signal, effects),
             (Event::Decommissioned, _) => self.decommissioned = true,
+            (Event::DecommissionRecorded, _) => self.recorded(effects),
 
             (Event::PreflightPassed(of), Life::Preflight) if of == attempt => {
                 self.life = Life::Turn;

@@ -11,7 +11,7 @@ mod program;
 
 use std::time::SystemTime;
 
-use self::limits::Limits;
+use self::{clock::Witness, limits::Limits};
 pub use self::{
     data::{Space, space},
     network::unresolved,
@@ -30,6 +30,10 @@ pub struct Host {
     /// TCP ports that the database will listen on, at the node's address.
     pub ports: Vec<u16>,
     pub namespace: String,
+    /// The database orders writes by the machine's clock.
+    pub orders_by_time: bool,
+    /// What the API server's clock says, where it is another machine's.
+    pub api_time: Option<SystemTime>,
 }
 
 /// Runs every check; `lock` is filled with the lock of the data directory when it is free.
@@ -40,7 +44,9 @@ pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedChe
         failed.push(check);
     } else {
         failed.extend(data::identity(node, host).err());
-        failed.extend(clock::check(&node.data, SystemTime::now()).err());
+        let data = host.orders_by_time.then_some(node.data.as_path());
+        let witness = Witness { data, api: host.api_time };
+        failed.extend(clock::check(SystemTime::now(), witness).err());
     }
     failed.extend(network::address(node, host).err());
     failed
@@ -100,7 +106,13 @@ mod tests {
     }
 
     fn host() -> Host {
-        Host { require_mount: false, ports: vec![], namespace: "default".into() }
+        Host {
+            require_mount: false,
+            ports: vec![],
+            namespace: "default".into(),
+            orders_by_time: true,
+            api_time: None,
+        }
     }
 
     fn reasons(node: &Node, host: &Host) -> Vec<&'static str> {

@@ -9,7 +9,7 @@ use crate::{
     },
     pilot::{
         database::{DrivenDatabase, Preparation},
-        driver::{FailedCheck, JOIN_FAILED, Observation},
+        driver::{FailedCheck, JOIN_FAILED, Observation, OwnCondition},
         kube::peers::VOLUME_HOLDS_DATA,
         node::machine::{Held, Life, State, Want},
         process::takeover::Successor,
@@ -24,6 +24,7 @@ const MESSAGE: usize = 1024;
 const HOPELESS: u32 = 3;
 /// Ends that another start alone does not repair.
 const KNOWN_ENDS: &[&str] = &[
+    "AwayTooLong",
     "ConfigRejected",
     "DiskFailed",
     "DiskFull",
@@ -184,6 +185,7 @@ fn conditions(database: &DrivenDatabase, state: &State, facts: &Facts) -> Vec<Co
     if let Some(told) = &database.preparation {
         all.extend(prepared(told, facts).map(|reading| condition(told.condition, reading)));
     }
+    all.extend(facts.observation.conditions.iter().map(own));
     all.extend(saved(state, facts).map(|reading| condition("StateSaved", reading)));
     all.extend(writable(state, facts).map(|reading| condition("Writable", reading)));
     all.extend(successor(facts).map(|reading| condition("ProgramCurrent", reading)));
@@ -210,6 +212,16 @@ fn condition(type_: &str, (status, reason, message): Reading) -> Condition {
         observed_generation: None,
         last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
     }
+}
+
+fn own(told: &OwnCondition) -> Condition {
+    let reading = (told.status == Some(true), "", told.message.clone());
+    let mut condition = condition(told.type_, reading);
+    condition.reason = told.reason.to_string();
+    if told.status.is_none() {
+        "Unknown".clone_into(&mut condition.status);
+    }
+    condition
 }
 
 fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
@@ -550,6 +562,22 @@ mod tests {
         };
         assert_eq!(ended("ProcessExited"), (Some(PilotPhase::Starting), "ProcessExited".into()));
         assert_eq!(ended("ConfigRejected"), (Some(PilotPhase::Failed), "ConfigRejected".into()));
+    }
+
+    #[test]
+    fn a_condition_of_one_database_is_true_false_or_unknown() {
+        for (status, word) in [(Some(true), "True"), (Some(false), "False"), (None, "Unknown")] {
+            let (reason, message) = ("Why".into(), String::new());
+            let own = OwnCondition { type_: "CleanupDue", status, reason, message };
+            let observation = Observation { conditions: vec![own], ..Observation::default() };
+            let facts = Facts { observation, ..Facts::default() };
+            let told = status_of(&facts);
+            assert_eq!(find(&told, "CleanupDue"), (word, "Why", 1));
+        }
+    }
+
+    fn status_of(facts: &Facts) -> PilotStatus {
+        status(&EXAMPLE, &up(), facts, &[], &at(1))
     }
 
     #[test]

@@ -21,6 +21,10 @@ const MARK: &str = "identity.json";
 const INTENT: &str = "pilot.json";
 const LEFT: &str = "left.json";
 const RUN: &str = "run.json";
+/// Room for what must be written down on a volume that is full: removed then, and made again at the next
+/// start of the database.
+const RESERVE: &str = "reserve";
+const RESERVED: usize = 64 << 10;
 
 /// In this data directory.
 #[derive(Clone, Debug)]
@@ -102,7 +106,19 @@ impl Files {
     }
 
     pub fn begin_run(&self, run: &Run) -> io::Result<()> {
-        self.write(RUN, run)
+        self.write(RUN, run)?;
+        self.reserve()
+    }
+
+    fn reserve(&self) -> io::Result<()> {
+        let folder = self.made()?;
+        if folder.read(RESERVE).is_ok_and(|there| there.len() == RESERVED) {
+            return Ok(());
+        }
+        // A file system that packs files would keep no room for zeros.
+        let content: Vec<u8> = (0..RESERVED).map(|_| rand::random()).collect();
+        folder.write(RESERVE, &content, 0o600)?;
+        folder.sync()
     }
 
     pub fn end_run(&self) -> io::Result<()> {
@@ -145,10 +161,20 @@ impl Files {
 
     pub(super) fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
         let folder = self.made()?;
-        folder.write(name, &serde_json::to_vec_pretty(value)?, 0o600)?;
+        let content = serde_json::to_vec_pretty(value)?;
+        match folder.write(name, &content, 0o600) {
+            Err(error) if is_full(&error) && folder.remove(RESERVE).is_ok() => {
+                folder.write(name, &content, 0o600)?;
+            }
+            written => written?,
+        }
         // The new name is on the disk only when its folder is.
         folder.sync()
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]
@@ -169,6 +195,23 @@ mod tests {
         assert_eq!(mode(&data.path().join(FOLDER)), 0o700);
         assert_eq!(mode(&data.path().join(FOLDER).join(MARK)), 0o600);
         files.end_run().unwrap();
+    }
+
+    #[test]
+    fn a_start_keeps_room_for_later() {
+        let data = tempfile::tempdir().unwrap();
+        let files = Files::of(data.path());
+        let run = Run {
+            pid: 7,
+            start_time: Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
+            pilot_version: String::new(),
+        };
+        let reserve = data.path().join(FOLDER).join(RESERVE);
+        for _ in 0..2 {
+            files.begin_run(&run).unwrap();
+            assert_eq!(fs::metadata(&reserve).unwrap().len(), 64 << 10);
+            fs::remove_file(&reserve).unwrap();
+        }
     }
 
     #[test]

@@ -19,8 +19,8 @@ use navigator::{
     api::{pilot_part::Parts, v1beta1::*},
     databases::{
         cassandra::kind::{
-            Cassandra, CassandraCluster, CassandraNodePool, CassandraPeer, PilotCassandraSpec,
-            PilotCassandraStatus, Rack,
+            Cassandra, CassandraCleanup, CassandraCluster, CassandraNodePool, CassandraPeer,
+            PilotCassandraSpec, PilotCassandraStatus, Rack,
         },
         elasticsearch::kind::{
             Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, ElasticsearchPlugin,
@@ -588,6 +588,13 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
                                 rack: tape.maybe_text(NAMES),
                             };
                             tape.list(2, peer, |peer| peer.address.clone())
+                        }),
+                        cleanup: tape.maybe(|tape| CassandraCleanup {
+                            request: tape.text(NAMES),
+                            phase: tape.word(&["Waiting", "Running", "Done", "Failed"]),
+                            keyspaces_done: tape.int(),
+                            keyspaces: tape.maybe(Tape::int),
+                            message: tape.maybe_text(SENTENCES),
                         }),
                     },
                 );

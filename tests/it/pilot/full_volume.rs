@@ -1,11 +1,15 @@
 //! A data volume that fills while the database runs.
 
-use std::fs;
+use std::{fs, io::Write, rc::Rc, time::Duration};
 
 use nix::sys::signal::Signal;
 
 use super::alone::{Alone, PATIENCE};
-use crate::support::seat::signal;
+use crate::support::{
+    bed::Bed,
+    ring::{Ring, phase},
+    seat::signal,
+};
 
 #[tokio::test]
 async fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
@@ -27,4 +31,40 @@ async fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
     fs::remove_file(inside).unwrap();
     node.until(200, "Running").await;
     assert_eq!(pilot.stop(PATIENCE).await, 0);
+}
+
+/// Leaving is a way out of a full disk, and that it left must be on it.
+#[tokio::test]
+async fn a_full_volume_takes_what_must_be_written_down() {
+    let bed = Rc::new(Bed::start().await);
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let mut trio = ring.nodes(&bed, 96, 3);
+    for node in 0..3 {
+        trio.create(node).await;
+    }
+    trio.start(0);
+    trio.start(1);
+    let (data, name) = (trio.seat(2).data(), trio.name(2).to_owned());
+    let credentials = bed.credentials(&name);
+    let mount = format!("mount -t tmpfs -o size=160m tmpfs {}", data.display());
+    let intent = ["--kubeconfig".as_ref(), credentials.as_os_str()];
+    let running = trio.seat(2).start_after(&mount, &intent);
+    let inside = format!("/proc/{}/root{}", running.pid(), data.display());
+    trio.all[2].running = Some(running);
+    for node in 0..3 {
+        trio.phase(node, "Running").await;
+    }
+    let own = |file: &str| fs::metadata(format!("{inside}/.navigator/{file}"));
+    assert_eq!(own("reserve").unwrap().len(), 64 << 10);
+    let mut filler = fs::File::create(format!("{inside}/filler")).unwrap();
+    for size in [1 << 20, 1] {
+        while filler.write_all(&vec![1; size]).is_ok() {}
+    }
+
+    bed.change(&name, phase("Decommissioned")).await;
+    bed.phase(&name, "Decommissioned", Duration::from_secs(120)).await;
+    assert!(own("left.json").is_ok(), "{:?}", own("left.json"));
+    assert!(own("reserve").is_err(), "it was given up");
+    assert_eq!(trio.database(2), None);
+    trio.stop_all().await;
 }

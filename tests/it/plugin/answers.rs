@@ -317,6 +317,47 @@ async fn one_node_is_fenced_freed_and_restarted() {
 }
 
 #[tokio::test]
+async fn nodes_that_owe_a_cleanup_are_asked_for_it_and_one_that_is_named() {
+    let person = Person::new().await;
+    person.cluster("demo", 4).await;
+    let request = async |node: u32| {
+        let pilot = person.bed.pilot(&format!("cass-demo-ring-{node}")).await;
+        let annotations = pilot.metadata.annotations.unwrap_or_default();
+        annotations.get("navigator.jetstack.io/cleanup").cloned()
+    };
+    person.says(&["cleanup", "demo"]).await.with(0, "nothing is due", "");
+    for (node, status, reason) in [
+        (0, "True", "RangesGivenAway"),
+        (1, "False", "NothingDue"),
+        (2, "Unknown", "NotHeard"),
+        (3, "True", "CleanupWaits"),
+    ] {
+        let conditions = json!([{"type": "CleanupDue", "status": status, "reason": reason,
+                                 "message": "", "lastTransitionTime": "2026-11-22T12:00:00Z"}]);
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        let pilot = format!("cass-demo-ring-{node}");
+        person.bed.pilots().patch_status(&pilot, &PatchParams::default(), &patch).await.unwrap();
+    }
+    let dry = person.says(&["cleanup", "demo", "--dry-run", "server"]).await;
+    dry.with(0, "cass-demo-ring-0 is to be cleaned up (server dry run)", "");
+    assert_eq!(request(0).await, None);
+    person.says(&["cleanup", "demo"]).await.with(
+        0,
+        "pilot.navigator.jetstack.io/cass-demo-ring-0 is to be cleaned up\n\
+         pilot.navigator.jetstack.io/cass-demo-ring-2 is to be cleaned up\n",
+        "",
+    );
+    assert!(request(0).await.is_some_and(|time| time.ends_with('Z')));
+    assert_eq!(request(0).await, request(2).await, "names say who goes first");
+    assert_eq!((request(1).await, request(3).await), (None, None));
+    person.says(&["cleanup", "demo", "ring-1", "-o", "name"]).await.with(0, "ring-1\n", "");
+    assert!(request(1).await.is_some());
+    let list = person.says(&["cleanup", "demo", "-o", "json"]).await.with(0, "", "");
+    let list: Value = serde_json::from_str(&list.out).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn an_upgrade_is_checked_without_being_begun() {
     let person = Person::new().await;
     person.cluster("demo", 2).await;

@@ -27,6 +27,7 @@ const COMMANDS: &[&[&str]] = &[
     &["stop"],
     &["start"],
     &["fence"],
+    &["cleanup"],
     &["scale"],
     &["upgrade"],
     &["predicates"],

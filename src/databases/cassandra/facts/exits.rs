@@ -13,6 +13,18 @@ const LOG: &[(&str, Ending)] = &[
         },
     ),
     (
+        // check_data_resurrection, from 4.1 on. The heartbeat is removed for a node that is adopted.
+        "There are tables for which gc_grace_seconds is older",
+        Ending {
+            reason: "AwayTooLong",
+            message: "the node was away for longer than gc_grace_seconds of some tables, which the last lines \
+                      of its log name: rows that were deleted meanwhile would come back. Replace it (delete \
+                      its claim and pod); or, to take that risk, annotate its Pilot with \
+                      navigator.jetstack.io/adopt-data=true, and repair",
+            left: false,
+        },
+    ),
+    (
         "java.lang.OutOfMemoryError",
         Ending {
             reason: "OutOfMemory",
@@ -223,6 +235,13 @@ mod tests {
                 "Token allocation failed: the number of racks 2 in datacenter eu is lower than \
                  its replication factor 3.",
                 Some("ConfigRejected"),
+            ),
+            (
+                1,
+                "ERROR There are tables for which gc_grace_seconds is older than the lastly known time \
+                 Cassandra node was up based on its heartbeat /d/cassandra-heartbeat with timestamp 1. \
+                 Invalid tables: shop.a",
+                Some("AwayTooLong"),
             ),
             (134, "#  SIGBUS (0x7) at pc=0x00007f6d, pid=7, tid=9", Some("DiskFull")),
             (134, "#  SIGSEGV (0xb) at pc=0x00007f6d, pid=7, tid=9", Some("ProcessExited")),

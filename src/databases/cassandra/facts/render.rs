@@ -126,6 +126,14 @@ fn defaults(settings: &Settings<'_>) -> Map<String, Value> {
     // process, which nobody would start again; the pilot restarts one that dies, and says why.
     yaml.insert("disk_failure_policy".to_owned(), json!("die"));
     yaml.insert("internode_compression".to_owned(), json!("dc"));
+    // A node that was away for longer than tombstones are kept would bring deleted rows back; tables that keep
+    // none are left out by Cassandra itself. The heartbeat it goes by lies beside the data.
+    if settings.release >= Release::V4_1 {
+        yaml.insert(
+            "startup_checks".to_owned(),
+            json!({"check_data_resurrection": {"enabled": true}}),
+        );
+    }
     if let Some(factor) = settings.token_factor {
         yaml.insert("allocate_tokens_for_local_replication_factor".to_owned(), json!(factor));
     }

@@ -8,10 +8,13 @@ use std::{
     fs,
     net::IpAddr,
     path::Path,
+    time::SystemTime,
 };
 
 use super::{
+    absence,
     decommission::is_decommissioned,
+    holdings::Holdings,
     intent::Intent,
     jolokia::Jolokia,
     seeds::{self, Way},
@@ -106,7 +109,13 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     }
     let jolokia = Jolokia::prepare(&node.config, node.address)?;
 
-    if !(state.joined && data_found) {
+    if state.joined && data_found {
+        absence::review(node, SystemTime::now())?;
+    } else {
+        // What an earlier node held is not there any more.
+        if Holdings::load(&node.data).ok() != Some(Holdings::default()) {
+            Holdings::default().save(&node.data)?;
+        }
         // A member whose volume was emptied begins again.
         let version = state.version.take().filter(|_| data_found);
         // What an interrupted join received is on the volume, and is not received again.

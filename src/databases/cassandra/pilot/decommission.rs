@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
+use tracing::warn;
 
 use super::{
     facts::{Facts, Stream},
@@ -22,6 +24,7 @@ use super::{
 use crate::{
     api::v1beta1::{Decommission, Pilot, PilotPhase},
     databases::cassandra::{kind::CassandraNode, names::DEFAULT_DATACENTER},
+    error::chain,
     pilot::{
         driver::{DecommissionState, Error, Node},
         heard::NotHeard,
@@ -46,6 +49,8 @@ pub(super) struct Progress {
     /// when sessions finish.
     plans: BTreeMap<String, (i64, i64)>,
     idle_since: Option<Instant>,
+    /// Since when it gives its data away, by this process: a volume that is full cannot say so.
+    pub(super) begun: Option<Time>,
 }
 
 impl Progress {
@@ -107,15 +112,16 @@ pub(super) async fn decommission(
     if state.left {
         return Ok(DecommissionState::Done);
     }
+    let begun = begun(&state, progress);
     let facts = Facts::ask(jolokia).await?;
     match step(&facts.mode) {
         Step::Left => {
             state.left = true;
-            state.save(&node.data)?;
+            keep(&state, node);
             Ok(DecommissionState::Done)
         }
         Step::Wait(message) => Ok(DecommissionState::Moving(Decommission {
-            start_time: state.decommissioning_since,
+            start_time: begun,
             message: Some(message.to_owned()),
             ..Decommission::default()
         })),
@@ -125,13 +131,13 @@ pub(super) async fn decommission(
                 progress.note(&facts.streams);
                 let stalled = progress.stalled();
                 if stalled {
-                    *progress = Progress::default();
+                    *progress = Progress { begun: progress.begun.take(), ..Progress::default() };
                 }
                 (stalled, progress.figures())
             };
             let again = if stalled { leave(jolokia, true).await? } else { None };
             Ok(DecommissionState::Moving(Decommission {
-                start_time: state.decommissioning_since,
+                start_time: begun,
                 percent: Some(figures.map_or(0, |(_, percent)| percent)),
                 bytes_left: figures.map(|(left, _)| left).or(facts.load),
                 irreversible: true,
@@ -145,15 +151,17 @@ pub(super) async fn decommission(
             if let Some(reason) = obstacle(jolokia, node, &facts).await? {
                 return Ok(DecommissionState::Refused(reason));
             }
+            let since = begun.unwrap_or_else(now);
+            progress.lock().expect("no panic while held").begun = Some(since.clone());
             if state.decommissioning_since.is_none() {
-                state.decommissioning_since = Some(now());
-                state.save(&node.data)?;
+                state.decommissioning_since = Some(since.clone());
+                keep(&state, node);
             }
             if let Some(reason) = leave(jolokia, false).await? {
                 return Ok(DecommissionState::Refused(reason));
             }
             Ok(DecommissionState::Moving(Decommission {
-                start_time: state.decommissioning_since,
+                start_time: Some(since),
                 percent: Some(0),
                 bytes_left: facts.load,
                 // From here on only the ring itself knows whether it has been told.
@@ -164,20 +172,42 @@ pub(super) async fn decommission(
     }
 }
 
-/// Is it too late to stay?
-pub(super) async fn past_the_point_of_return(
-    jolokia: &Jolokia,
+/// Since when the node gives its data away, by its volume or, where that could not be written, by this
+/// process.
+fn begun(state: &NodeState, progress: &std::sync::Mutex<Progress>) -> Option<Time> {
+    let told = || progress.lock().expect("no panic while held").begun.clone();
+    state.decommissioning_since.clone().or_else(told)
+}
+
+/// Writes down where a departure stands. A full volume holds none up: leaving is the way out of it, and
+/// Cassandra itself says how far it is.
+fn keep(state: &NodeState, node: &Node) {
+    if let Err(error) = state.save(&node.data) {
+        warn!(error = %chain(&error), "Where the departure stands is not written down");
+    }
+}
+
+/// Takes a departure back, unless it is too late to stay.
+pub(super) async fn cancel(
+    jolokia: impl FnOnce() -> Result<Jolokia, Error>,
     node: &Node,
-) -> Result<bool, Error> {
-    let state = NodeState::load(&node.data)?;
+    progress: &std::sync::Mutex<Progress>,
+) -> Result<(), Error> {
+    let mut state = NodeState::load(&node.data)?;
     if state.left {
-        return Ok(true);
+        return Err(Error::TooLate("the node has left the ring".to_owned()));
     }
-    if state.decommissioning_since.is_none() {
-        return Ok(false);
+    if begun(&state, progress).is_none() {
+        return Ok(());
     }
-    let facts = Facts::ask(jolokia).await?;
-    Ok(matches!(facts.mode.as_str(), "LEAVING" | "DECOMMISSIONED"))
+    let facts = Facts::ask(&jolokia()?).await?;
+    if matches!(facts.mode.as_str(), "LEAVING" | "DECOMMISSIONED") {
+        return Err(Error::TooLate("the node is leaving the ring".to_owned()));
+    }
+    progress.lock().expect("no panic while held").begun = None;
+    state.decommissioning_since = None;
+    keep(&state, node);
+    Ok(())
 }
 
 /// Tells Cassandra to leave without waiting for it. Returns its refusal in its own words.

@@ -13,7 +13,7 @@ use crate::{
         v1beta1::{Endpoint, Health},
     },
     databases::cassandra::{
-        kind::{CassandraPeer, PilotCassandraStatus},
+        kind::{CassandraCleanup, CassandraPeer, PilotCassandraStatus},
         names::{self, port},
     },
     pilot::{
@@ -69,6 +69,7 @@ pub(super) fn summarize(
         refuses_writes: None,
         blockers: blockers(facts, ranges),
         not_heard: Vec::new(),
+        conditions: Vec::new(),
         endpoints: facts
             .address
             .filter(|_| facts.is_member())
@@ -87,9 +88,19 @@ pub(super) fn summarize(
                 load_bytes: facts.load,
                 bootstrap_bytes_received: bootstrap_bytes,
                 unreachable: facts.is_member().then(|| missed(facts, ranges)),
+                cleanup: None,
             },
         ),
         unsaved: None,
+    }
+}
+
+/// How what a person asked for stands.
+pub(super) fn tell_cleanup(observation: &mut Observation, progress: Option<CassandraCleanup>) {
+    let word = names::NAMES.word;
+    if let Some(mut part) = observation.detail.get::<PilotCassandraStatus>(word) {
+        part.cleanup = progress;
+        observation.detail = Parts::new(word, &part);
     }
 }
 

@@ -99,12 +99,21 @@ async fn places(
 
 /// Keyspaces that users made.
 pub(super) async fn user_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Error> {
+    let mut keyspaces = all_keyspaces(jolokia).await?;
+    keyspaces.retain(|keyspace| is_users(keyspace));
+    Ok(keyspaces)
+}
+
+/// Keyspaces that the nodes of the ring share.
+pub(super) async fn all_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Error> {
     let name = "NonLocalStrategyKeyspaces";
     let mut answers = jolokia.ask(&[read(STORAGE_SERVICE, &[name])], PATIENCE).await?;
     let said = answers.remove(0).and_then(|part| attribute(&part, name));
-    let mut keyspaces: Vec<String> = said.or_fail()?;
-    keyspaces.retain(|keyspace| !SYSTEM_KEYSPACES.contains(&keyspace.as_str()));
-    Ok(keyspaces)
+    Ok(said.or_fail()?)
+}
+
+pub(super) fn is_users(keyspace: &str) -> bool {
+    !SYSTEM_KEYSPACES.contains(&keyspace)
 }
 
 fn unsaid(keyspace: &str) -> Error {

@@ -148,7 +148,7 @@ fn transport(pilot: &Pilot) -> Option<String> {
     Some(endpoint.host.clone()).filter(|host| !host.is_empty())
 }
 
-fn name(pilot: &Pilot) -> &str {
+pub(super) fn name(pilot: &Pilot) -> &str {
     pilot.metadata.name.as_deref().unwrap_or("a peer")
 }
 

@@ -84,6 +84,7 @@ pub(super) fn summarize(facts: &Facts, serving: bool, installed: &[Plugin]) -> O
                 plugins: facts.plugins.iter().map(|plugin| named(plugin, installed)).collect(),
             },
         ),
+        conditions: Vec::new(),
         unsaved: None,
     }
 }

@@ -1,5 +1,6 @@
 //! How a node gives its data away, and how that is taken back.
 //!
+//! The process of a node that has left is there until that is written down.
 //! Owns the questions: one is under way at a time, and an intent that changes meanwhile is
 //! heeded when it is answered. A decommission ends when the node has left or when the database
 //! confirmed that it stays; once it is too late to stay, it is followed to its end whatever is
@@ -14,11 +15,18 @@ pub struct Decommissioning {
     asking: bool,
     /// It is too late to stay.
     binding: bool,
+    /// The node has left, which is being written down; nothing else is asked.
+    recording: bool,
 }
 
 impl Decommissioning {
     /// The database is being asked; nothing else is known.
-    pub const ASKING: Self = Self { asking: true, binding: false };
+    pub const ASKING: Self = Self { asking: true, binding: false, recording: false };
+
+    /// Has the node left, and is the process there until that is on the disk?
+    pub(super) fn is_recording(self) -> bool {
+        self.recording
+    }
 }
 
 impl State {
@@ -45,17 +53,29 @@ impl State {
         }
     }
 
+    /// That the node has left is on the disk: no later start can miss it.
+    pub(super) fn recorded(&mut self, effects: &mut Vec<Effect>) {
+        let Life::Up(up) = &self.life else { return };
+        if up.decommissioning.is_some_and(Decommissioning::is_recording) {
+            let pid = up.pid;
+            // There is nothing left to flush.
+            self.terminate(pid, effects);
+        }
+    }
+
     /// An answer, or the time to ask again.
     pub(super) fn decommission_answered(&mut self, event: &Event, effects: &mut Vec<Effect>) {
         let leaves = self.want == Some(Want::Decommissioned);
         let Life::Up(up) = &mut self.life else { return };
-        let (pid, Some(decommissioning)) = (up.pid, &mut up.decommissioning) else { return };
+        let Some(decommissioning) = &mut up.decommissioning else { return };
+        if decommissioning.recording {
+            return;
+        }
         let effect = match event {
             Event::DecommissionDone => {
                 self.decommissioned = true;
+                *decommissioning = Decommissioning { recording: true, ..Decommissioning::ASKING };
                 effects.push(Effect::RecordDecommissioned);
-                // There is nothing left to flush.
-                self.terminate(pid, effects);
                 return;
             }
             Event::DecommissionCancelled if !leaves => {

@@ -70,6 +70,8 @@ pub enum Event {
     DecommissionMoving,
     DecommissionRefused,
     DecommissionDone,
+    /// That it left is written down, or cannot be.
+    DecommissionRecorded,
     /// The node stays.
     DecommissionCancelled,
     /// It is too late to stay.
@@ -129,7 +131,8 @@ pub enum Effect {
     Flush,
     Decommission,
     CancelDecommission,
-    /// Write down, before the process is stopped, that the node has left its cluster.
+    /// Write down that the node has left its cluster; answered by `DecommissionRecorded`, and the process
+    /// stopped then.
     RecordDecommissioned,
     Arm(Timer, Duration),
     Disarm(Timer),

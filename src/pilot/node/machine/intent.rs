@@ -1,6 +1,6 @@
 //! What a new intent means in each part of a node's life.
 
-use super::{Effect, Held, Life, State, Timer, Want};
+use super::{Decommissioning, Effect, Held, Life, State, Timer, Want};
 
 impl State {
     pub(super) fn intent(
@@ -18,7 +18,9 @@ impl State {
             Life::Up(up) => {
                 up.restart |= asked;
                 let pid = up.pid;
-                if self.is_held_by(want) {
+                if up.decommissioning.is_some_and(Decommissioning::is_recording) {
+                    // It ends soon, whatever is wanted.
+                } else if self.is_held_by(want) {
                     self.stop(pid, effects);
                 } else {
                     self.review_decommission(effects);

@@ -228,7 +228,22 @@ fn a_decommission_is_polled_to_its_end_and_is_final() {
     let (state, effects) = state.step(Event::Timer(Timer::Decommission));
     assert_eq!(effects, [Effect::Decommission]);
     let (state, effects) = state.step(Event::DecommissionDone);
-    assert!(effects.contains(&Effect::RecordDecommissioned), "{effects:?}");
+    assert_eq!(effects, [Effect::RecordDecommissioned], "it is stopped when that is written down");
+    for early in [
+        Event::Timer(Timer::Decommission),
+        Event::DecommissionMoving,
+        Event::DecommissionCancelled,
+        Event::Observed { alive: true, serving: false },
+        want(Want::Running),
+        want(Want::Stopped),
+    ] {
+        let (state, effects) = state.clone().step(early.clone());
+        let arms = |effect: &Effect| matches!(effect, Effect::Arm(..));
+        assert!(effects.iter().all(arms) && state.pid() == Some(7), "{early:?}: {effects:?}");
+    }
+    let crashed = state.clone().step(exited(137)).0;
+    assert_eq!(crashed.life, Life::Held(Held::Decommissioned));
+    let (state, effects) = state.step(Event::DecommissionRecorded);
     assert!(effects.contains(&Effect::Signal { pid: 7, signal: TERM }), "{effects:?}");
     let (state, _) = state.step(exited(143));
     assert_eq!(state.life, Life::Held(Held::Decommissioned));
@@ -432,6 +447,7 @@ fn a_decommission_that_is_too_late_to_take_back_is_followed_to_its_end() {
     assert_eq!(effects, [Effect::Arm(Timer::Decommission, DECOMMISSION_POLL)]);
     let (state, effects) = state.step(Event::DecommissionDone);
     assert!(effects.contains(&Effect::RecordDecommissioned), "{effects:?}");
+    let state = state.step(Event::DecommissionRecorded).0;
     assert_eq!(state.step(exited(143)).0.life, Life::Held(Held::Decommissioned));
 }
 
@@ -516,7 +532,7 @@ impl World {
                     Event::DecommissionIrreversible,
                     Event::CancelFailed,
                 ]),
-                Effect::RecordDecommissioned => {}
+                Effect::RecordDecommissioned => self.answers.push(Event::DecommissionRecorded),
                 Effect::Arm(timer, _) => {
                     self.armed.retain(|armed| *armed != timer);
                     self.armed.push(timer);

@@ -1,5 +1,9 @@
-//! Does the clock agree with the data? A database that orders writes by time loses those that
-//! it takes while its clock is behind, without a word.
+//! Is the clock right? A database that orders writes by time loses those that it takes while its clock is
+//! behind, without a word.
+//!
+//! Owns how that is judged: by the clock of the API server, where one can be asked. Where none can, by the
+//! data: what they were written by may have run ahead and be mended, so they do not hold a start against the
+//! API server's word.
 
 use std::{
     fs, io,
@@ -8,6 +12,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use tracing::warn;
 
 use super::failed;
 use crate::pilot::driver::FailedCheck;
@@ -19,23 +24,49 @@ const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 /// Files of one folder that are looked at.
 const MOST: usize = 4096;
 
-/// Not before this program was made, nor before anything on the volume was written.
-pub(super) fn check(data: &Path, now: SystemTime) -> Result<(), FailedCheck> {
+/// What the clock is held against, beside the making of this program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Witness<'a> {
+    /// The data directory of a database that orders writes by time.
+    pub(super) data: Option<&'a Path>,
+    /// What the API server's clock said a moment ago.
+    pub(super) api: Option<SystemTime>,
+}
+
+/// Not before this program was made, nor behind the API server, nor behind the data where it does not say.
+pub(super) fn check(now: SystemTime, witness: Witness<'_>) -> Result<(), FailedCheck> {
     let problem = |message| failed("PreflightFailed", message);
-    let shown = |time: SystemTime| Timestamp::try_from(time).unwrap_or_default().to_string();
     if now < SystemTime::UNIX_EPOCH + EPOCH {
         return Err(problem(format!("the machine's clock says {}; set it", shown(now))));
     }
-    let newest = newest(data).map_err(|error| problem(format!("{}: {error}", data.display())))?;
-    match newest {
-        Some(newest) if newest > now + BEHIND => Err(problem(format!(
-            "the machine's clock says {}, and data were written at {}; set the clock, or touch \
-             the files when it is their times that are wrong",
+    let Some(data) = witness.data else { return Ok(()) };
+    if let Some(api) = witness.api.filter(|api| *api > now + BEHIND) {
+        return Err(problem(format!(
+            "the machine's clock says {}, and the API server's {}; set the clock",
             shown(now),
-            shown(newest)
-        ))),
-        _ => Ok(()),
+            shown(api)
+        )));
     }
+    let newest = newest(data).map_err(|error| problem(format!("{}: {error}", data.display())))?;
+    let Some(newest) = newest.filter(|newest| *newest > now + BEHIND) else { return Ok(()) };
+    if witness.api.is_some() {
+        let (now, until) = (shown(now), shown(newest));
+        warn!(
+            now,
+            until, "Data were written by a clock that ran ahead: until then newer writes may lose"
+        );
+        return Ok(());
+    }
+    Err(problem(format!(
+        "the machine's clock says {}, and data were written at {}; set the clock, or touch the files \
+         when it is their times that are wrong; it starts by itself when the clock has passed that",
+        shown(now),
+        shown(newest)
+    )))
+}
+
+fn shown(time: SystemTime) -> String {
+    Timestamp::try_from(time).unwrap_or_default().to_string()
 }
 
 /// When something on the volume changed last, down to the files of its folders.
@@ -59,18 +90,44 @@ fn newest(data: &Path) -> io::Result<Option<SystemTime>> {
 mod tests {
     use super::*;
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
     #[test]
     fn a_clock_behind_the_data_is_told() {
         let data = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
-        assert_eq!(check(data.path(), now), Ok(()));
+        let check = |now| check(now, Witness { data: Some(data.path()), api: None });
+        assert_eq!(check(now), Ok(()));
         fs::create_dir(data.path().join("commitlog")).unwrap();
         let file = fs::File::create(data.path().join("commitlog/1.log")).unwrap();
         file.set_modified(now + Duration::from_secs(30)).unwrap();
-        assert_eq!(check(data.path(), now), Ok(()));
-        file.set_modified(now + Duration::from_secs(3600)).unwrap();
-        let told = check(data.path(), now).unwrap_err();
+        assert_eq!(check(now), Ok(()));
+        file.set_modified(now + HOUR).unwrap();
+        let told = check(now).unwrap_err();
         assert!(told.message.contains("set the clock"), "{}", told.message);
-        assert!(check(data.path(), SystemTime::UNIX_EPOCH).is_err());
+        assert_eq!(check(now + HOUR), Ok(()), "it passes");
+        assert!(check(SystemTime::UNIX_EPOCH).is_err());
+    }
+
+    #[test]
+    fn a_clock_that_was_mended_stops_nothing_that_the_api_server_can_vouch_for() {
+        let data = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let file = fs::File::create(data.path().join("1.log")).unwrap();
+        file.set_modified(now + HOUR).unwrap();
+        let check = |now, api| check(now, Witness { data: Some(data.path()), api });
+        assert_eq!(check(now, Some(now)), Ok(()));
+        assert_eq!(check(now + HOUR, Some(now)), Ok(()), "its own clock is behind");
+        let told = check(now, Some(now + HOUR)).unwrap_err();
+        assert!(told.message.contains("the API server's"), "{}", told.message);
+        assert!(check(now, None).is_err());
+    }
+
+    #[test]
+    fn a_database_that_does_not_order_writes_by_time_needs_a_clock_that_was_set() {
+        let now = SystemTime::now();
+        let none = Witness { data: None, api: Some(now + HOUR) };
+        assert_eq!(check(now, none), Ok(()));
+        assert!(check(SystemTime::UNIX_EPOCH, none).is_err());
     }
 }

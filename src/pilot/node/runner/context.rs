@@ -1,13 +1,18 @@
 //! What every part of the runner works with: the database, its volume, the API, and the way to
 //! the loop. Cheap to clone: each task has its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use tokio::{sync::mpsc, time::timeout};
+use tracing::debug;
 
 use super::{Message, Settings};
 use crate::{
     api::v1beta1::Pilot,
+    error::chain,
     pilot::{
         driver::{Driver, Node},
         kube::cluster::{self, Cluster},
@@ -67,6 +72,26 @@ impl Context {
         if let Ok(Ok(peers)) = timeout(PEERS_LIMIT, cluster.peers(&node.pilot)).await {
             node.peers = peers;
         }
+    }
+
+    /// The node's peers as the API has them now; `None` when that does not say. None where there is no API.
+    pub(super) async fn peers(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
+        let Some(cluster) = &self.cluster else { return Some(Vec::new()) };
+        match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
+            Ok(Ok(peers)) => Some(peers),
+            Ok(Err(error)) => {
+                debug!(error = %chain(&error), "Peers cannot be listed");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The API server's clock. On a host that may be this machine's own, which vouches for nothing.
+    pub(super) async fn api_time(&self) -> Option<SystemTime> {
+        let cluster = self.cluster.as_ref().filter(|it| !it.breaker().is_away())?;
+        self.settings.pod_uid.as_ref()?;
+        timeout(PEERS_LIMIT, cluster.time()).await.ok().flatten()
     }
 
     /// Tells the loop. When that is gone nobody needs to know any more.

@@ -2,7 +2,10 @@
 
 use tracing::{debug, error, info, warn};
 
-use super::{Runner, ledger::Note};
+use super::{
+    Runner,
+    ledger::{Ledger, Note},
+};
 use crate::pilot::{
     driver::Node,
     node::machine::{Attempt, Effect, Event, Life},
@@ -62,7 +65,7 @@ impl Runner {
                 let node = self.node()?;
                 self.running.cancel_decommission(&self.ctx, node);
             }
-            Effect::RecordDecommissioned => self.ledger.decommissioned(),
+            Effect::RecordDecommissioned => Ledger::decommissioned(&self.ctx),
             Effect::Arm(timer, delay) => self.timers.arm(timer, delay),
             Effect::Disarm(timer) => self.timers.disarm(timer),
             Effect::Exit(code) => {
@@ -123,8 +126,8 @@ impl Runner {
     }
 
     fn begin_following(&mut self) {
-        let (pilot, marked) = (self.wanted.pilot.as_ref(), self.ledger.marked.clone());
-        self.running.begin_following(&self.ctx, pilot, marked);
+        let marked = self.ledger.marked.clone();
+        self.running.begin_following(&self.ctx, &self.wanted, marked);
     }
 
     /// Tells a running database what is new about its peers.

@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::{info, warn};
 
-use super::{Runner, ledger::Note};
+use super::{
+    Runner,
+    ledger::{Ledger, Note},
+};
 use crate::{
     api::v1beta1::Termination,
     pilot::{
@@ -90,7 +93,7 @@ impl Runner {
         });
         self.ledger.write_down(Note::Ended);
         if explained.is_some_and(|ending| ending.left) && !self.is_left() {
-            self.ledger.decommissioned();
+            Ledger::decommissioned(&self.ctx);
             self.step(Event::Decommissioned);
         }
         self.step(Event::Exited(exit));

@@ -4,11 +4,11 @@
 //! What an earlier pilot left is read as soon as the volume answers, and before any intent is
 //! acted upon. Signals and probes are answered meanwhile.
 
-use std::io;
+use std::{io, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 use tracing::{info, warn};
 
 use super::{Message, context::Context, wanted::Wanted};
@@ -19,6 +19,10 @@ use crate::{
 
 /// A volume that hangs while more than this happens has other troubles.
 const QUEUE: usize = 64;
+
+/// How often that the node left is written down where it cannot be, and how long between two tries.
+const LEFT_TRIES: u32 = 24;
+const LEFT_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) struct Ledger {
     notes: mpsc::Sender<Note>,
@@ -62,8 +66,6 @@ pub(super) enum Note {
     Begun(Run),
     /// It has ended, and somebody saw it.
     Ended,
-    /// The node left its cluster for good.
-    Decommissioned(Time),
     /// The intent, for a start without the API.
     Intent(Box<Pilot>),
 }
@@ -73,7 +75,6 @@ impl Note {
         match self {
             Self::Begun(run) => files.begin_run(&run),
             Self::Ended => files.end_run(),
-            Self::Decommissioned(time) => files.set_decommissioned(time),
             Self::Intent(pilot) => files.set_intent(&pilot),
         }
     }
@@ -82,8 +83,6 @@ impl Note {
         match self {
             Self::Begun(_) => "the run",
             Self::Ended => "the end of the run",
-            // The database itself knows, and the next decommission says so again.
-            Self::Decommissioned(_) => "that the node left its cluster",
             Self::Intent(_) => "the intent",
         }
     }
@@ -141,9 +140,27 @@ impl Ledger {
         }
     }
 
-    pub(super) fn decommissioned(&self) {
+    /// Writes down that the node left its cluster for good, and tells the loop when no power cut can take that
+    /// back. A volume that takes no file for minutes holds nothing up: then the database alone knows.
+    pub(super) fn decommissioned(ctx: &Context) {
         info!("Node left its database cluster");
-        self.write_down(Note::Decommissioned(Time(Timestamp::now())));
+        let (ctx, time) = (ctx.clone(), Time(Timestamp::now()));
+        let tasks = ctx.rt.tasks().clone();
+        tasks.spawn("left", async move {
+            for _ in 0..LEFT_TRIES {
+                let time = time.clone();
+                let why = match ctx.records.visit(move |files| files.set_decommissioned(time)).await
+                {
+                    Ok(Ok(())) => return ctx.tell(Message::Left).await,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(hangs) => hangs.to_string(),
+                };
+                warn!(error = why, "Not written down that the node left its cluster");
+                ctx.tell(Message::LeftUnsaid(why)).await;
+                sleep(LEFT_EVERY).await;
+            }
+            ctx.tell(Message::Left).await;
+        });
     }
 
     /// Keeps the intent on the disk, for a start without the API. Only when the volume is ours.

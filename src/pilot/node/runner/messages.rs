@@ -2,7 +2,7 @@
 
 use super::{
     Runner,
-    ledger::Recalled,
+    ledger::{Ledger, Recalled},
     running::{cancel_answered, decommission_answered},
     starting::{self, Failure},
 };
@@ -59,6 +59,10 @@ pub(super) enum Message {
     Recalled(Box<Recalled>),
     Decommission(Result<DecommissionState, driver::Error>),
     Cancelled(Result<(), driver::Error>),
+    /// That the node left is written down, or was tried for long enough.
+    Left,
+    /// Why it is not yet.
+    LeftUnsaid(String),
     Flushed,
     Peers(Vec<Pilot>),
     LastState(Option<LastState>),
@@ -128,6 +132,11 @@ impl Runner {
                 Some(decommission_answered(facts, wanted, result))
             }
             Message::Cancelled(result) => Some(cancel_answered(facts, result)),
+            Message::Left => Some(Event::DecommissionRecorded),
+            Message::LeftUnsaid(why) => {
+                facts.refused = Some(format!("the node left, which cannot be written down: {why}"));
+                None
+            }
             Message::Flushed => Some(Event::Flushed),
             Message::Peers(peers) => {
                 if self.starting.peers != peers {
@@ -157,7 +166,7 @@ impl Runner {
         }
         if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
             // Its pilot was killed after the node left and before it wrote so.
-            self.ledger.decommissioned();
+            Ledger::decommissioned(&self.ctx);
             self.step(Event::Decommissioned);
         }
         let event = self.starting.checked(&self.ctx, &mut self.report.facts, attempt, failed);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -14,7 +14,7 @@ use crate::{
     api::v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
     error::chain,
     pilot::{
-        driver::{self, Observation, Role},
+        driver::{self, Observation, OwnCondition, Role},
         kube::{cluster::LastState, events, namesake::Holder},
         node::{
             blockers::{Blockers, HOLDINGS_KNOWN},
@@ -175,6 +175,9 @@ impl Reporting {
         observation.endpoints.clone_from(&pilot.status.endpoints);
         observation.detail = pilot.status.parts.clone();
         ctx.driver.forget_process(&mut observation.detail);
+        let own = ctx.settings.database.conditions;
+        let told = pilot.status.conditions.iter();
+        observation.conditions = told.filter_map(|told| earlier(own, told)).collect();
         // Its help goes by this progress, and would be taken back for as long as it is not there.
         if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
             facts.decommission.clone_from(&pilot.status.decommission);
@@ -192,8 +195,10 @@ impl Reporting {
         facts.process = Some(Process { pid: run.pid, start_time, restarts });
         facts.running_hash = Some(hash);
         // Addresses and figures of the last run stand until this one has its own.
-        let Observation { version, endpoints, detail, .. } = std::mem::take(&mut facts.observation);
-        facts.observation = Observation { version, endpoints, detail, ..Observation::default() };
+        let Observation { version, conditions, endpoints, detail, .. } =
+            std::mem::take(&mut facts.observation);
+        facts.observation =
+            Observation { version, conditions, endpoints, detail, ..Observation::default() };
         (self.blockers, facts.blockers) = (Blockers::default(), Vec::new());
     }
 
@@ -220,6 +225,9 @@ impl Reporting {
                     now.endpoints = before.endpoints;
                 }
                 now.version = now.version.take().or(before.version);
+                if now.conditions.is_empty() {
+                    now.conditions = before.conditions;
+                }
                 Event::Observed { alive, serving }
             }
             Err(error) => {
@@ -322,6 +330,18 @@ impl Reporting {
                 Some("the kernel killed the container at its memory limit; raise it".to_owned());
         }
     }
+}
+
+/// A condition of the database's own, as an earlier pilot told it.
+fn earlier(own: &[&'static str], told: &Condition) -> Option<OwnCondition> {
+    let type_ = own.iter().find(|own| **own == told.type_)?;
+    let status = match told.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    };
+    let (reason, message) = (told.reason.clone().into(), told.message.clone());
+    Some(OwnCondition { type_, status, reason, message })
 }
 
 /// What it means for the node that it could not be observed; `serving`: it served so far. Only

@@ -2,6 +2,7 @@
 
 mod decommission;
 mod observe;
+mod upkeep;
 
 use std::io;
 
@@ -11,9 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub(super) use self::decommission::{cancel_answered, decommission_answered};
-use super::{Message, context::Context, starting::hung};
+use super::{Message, context::Context, starting::hung, wanted::Wanted};
 use crate::{
-    api::v1beta1::Pilot,
     error::chain,
     pilot::{
         driver::{self, Node, ProcessSpec},
@@ -67,13 +67,14 @@ impl Running {
     pub(super) fn begin_following(
         &mut self,
         ctx: &Context,
-        pilot: Option<&Pilot>,
+        wanted: &Wanted,
         marked: Option<String>,
     ) {
         self.following = CancellationToken::new();
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
         self.follow(ctx, "observe", observe::observe(ctx.clone(), pid, marked));
-        if let (Some(cluster), Some(pilot)) = (&ctx.cluster, pilot) {
+        self.follow(ctx, "upkeep", upkeep::keep_up(ctx.clone(), wanted.intent.clone()));
+        if let (Some(cluster), Some(pilot)) = (&ctx.cluster, &wanted.pilot) {
             let work = observe::watch_peers(cluster.clone(), pilot.clone(), ctx.messages.clone());
             self.follow(ctx, "peers", work);
         }

@@ -86,15 +86,22 @@ impl Starting {
     }
 
     pub(super) fn preflight(&mut self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
-        let host = preflight::Host {
+        let database = ctx.settings.database;
+        let mut host = preflight::Host {
             require_mount: ctx.settings.require_mount,
-            ports: ctx.settings.database.ports.to_vec(),
+            ports: database.ports.to_vec(),
             namespace: ctx.settings.namespace.clone(),
+            orders_by_time: database.orders_by_time,
+            api_time: None,
         };
+        let context = ctx.clone();
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
         let low = ctx.settings.allow_low_limits;
         let has_data = ctx.settings.database.has_data;
         self.prepare(ctx, "preflight", async move {
+            if host.orders_by_time {
+                host.api_time = context.api_time().await;
+            }
             let general = node.clone();
             let checked = volume
                 .visit(move |lock| {

@@ -1,0 +1,315 @@
+//! Removes rows of ranges that are other nodes' now (Cassandra's cleanup), when a person asks for it.
+//!
+//! Owns whose turn it is, and the run: keyspace by keyspace, one node of the cluster after the other. What is
+//! done is written down, so a pilot or a database that is restarted goes on where it was; the keyspace that was
+//! under way begins anew. Nothing is cleaned up unasked: it reads and writes all tables of the node.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::{
+    Cassandra,
+    facts::Facts,
+    jolokia::{Executed, Jolokia, STORAGE_SERVICE},
+    ranges::all_keyspaces,
+    seeds::{is_ready, name},
+    survey::ask,
+    upkeep::{Activity, DONE, FAILED, RUNNING, Upkeep},
+};
+use crate::{
+    api::{
+        names::{annotation, condition::CLEANUP_DUE},
+        v1beta1::Pilot,
+    },
+    databases::cassandra::kind::{CassandraCleanup, CassandraNode},
+    error::chain,
+    pilot::driver::{Error, Node},
+};
+
+/// As in every release that is run.
+const CLEANUP: &str = "forceKeyspaceCleanup(int,java.lang.String,[Ljava.lang.String;)";
+/// Files of a table that are read and written at once, as `nodetool cleanup` has it.
+const JOBS: u32 = 2;
+/// Of one keyspace. One that takes longer is told, and may be asked for again.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Of a refusal for as long as a node joins, leaves or moves.
+const MEMBERSHIP: &str = "membership changes";
+
+/// What a person asks of this node, by the annotation of its Pilot.
+fn request(pilot: &Pilot) -> Option<&str> {
+    let annotations = pilot.metadata.annotations.as_ref()?;
+    annotations.get(annotation::CLEANUP).map(String::as_str).filter(|text| !text.is_empty())
+}
+
+/// What a Pilot shows of it.
+fn shown(pilot: &Pilot) -> Option<CassandraCleanup> {
+    pilot.status.part::<CassandraNode>()?.cleanup
+}
+
+fn is_over(progress: &CassandraCleanup) -> bool {
+    [DONE, FAILED].contains(&progress.phase.as_str())
+}
+
+/// The node that is cleaned up first: one that is under way, then the earliest request, then names in
+/// their order, in which a whole cluster is asked. A node that does not serve holds nobody up, nor one whose
+/// pilot is older than this.
+fn ahead<'a>(own: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
+    let mine = (request(own), name(own));
+    let takes_part = |peer: &&Pilot| {
+        let speaks = peer.status.conditions.iter().any(|found| found.type_ == CLEANUP_DUE);
+        is_ready(peer) && speaks
+    };
+    let goes_first = |peer: &&Pilot| {
+        let (asked, shown) = (request(peer), shown(peer));
+        let runs = shown.as_ref().is_some_and(|shown| shown.phase == RUNNING);
+        let over = shown.is_some_and(|shown| Some(&*shown.request) == asked && is_over(&shown));
+        runs || (asked.is_some() && !over && (asked, name(peer)) < mine)
+    };
+    peers.iter().filter(takes_part).find(goes_first).map(name)
+}
+
+/// Why a cleanup may not begin.
+fn unsettled(facts: &Facts) -> Option<String> {
+    if facts.mode != "NORMAL" {
+        return Some(format!("waits while the node is {}", facts.mode));
+    }
+    let restless = [&facts.joining, &facts.leaving, &facts.moving];
+    let node = restless.into_iter().flatten().next()?;
+    Some(format!("waits until {node} has joined, left or moved"))
+}
+
+/// How the cleanup of a keyspace ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Cleaned,
+    /// Something else must end first.
+    Later(String),
+    Failed(String),
+}
+
+impl Outcome {
+    fn of(keyspace: &str, executed: Executed) -> Self {
+        match executed {
+            Executed::Done(status) if status == 0 => Self::Cleaned,
+            Executed::Done(status) => Self::Failed(format!(
+                "Cassandra gave the cleanup of keyspace {keyspace} up (status {status}); its log says why"
+            )),
+            Executed::Failed(why) if why.contains(MEMBERSHIP) => Self::Later(why),
+            Executed::Failed(why) => {
+                Self::Failed(format!("the cleanup of keyspace {keyspace} failed: {why}"))
+            }
+            Executed::StillRunning => {
+                Self::Failed(format!("the cleanup of keyspace {keyspace} took more than a week"))
+            }
+        }
+    }
+}
+
+impl Cassandra {
+    /// Does the Pilot ask for what has not been carried out?
+    pub(super) fn is_asked(&self, pilot: &Pilot) -> bool {
+        let Some(request) = request(pilot) else {
+            self.upkeep_state(Upkeep::withdraw);
+            return false;
+        };
+        // A new volume knows nothing, and the Pilot may.
+        let shown = shown(pilot).is_some_and(|it| it.request == request && is_over(&it));
+        !shown
+            && self.upkeep_state(|upkeep| {
+                let over = upkeep.errand().is_some_and(|it| it.request == request && it.is_over());
+                upkeep.due().is_some() && !over
+            })
+    }
+
+    /// Begins what is asked for or goes on with it, when it is this node's turn, to its end.
+    pub(super) async fn clean_up(&self, node: &Node) -> Result<(), Error> {
+        let ended = self.go_on(node).await;
+        if let Err(error) = &ended {
+            let why = chain(error).to_string();
+            self.upkeep_state(|upkeep| upkeep.activity = Activity::Waits(why));
+        }
+        ended
+    }
+
+    async fn go_on(&self, node: &Node) -> Result<(), Error> {
+        let Some(request) = request(&node.pilot) else { return Ok(()) };
+        let begun = self.upkeep_state(|upkeep| {
+            let holdings = upkeep.holdings.as_mut()?;
+            Some(holdings.errand(request).clone())
+        });
+        let Some(errand) = begun else { return Ok(()) };
+        let waits =
+            |why: String| self.upkeep_state(|upkeep| upkeep.activity = Activity::Waits(why));
+        if let Some(other) = ahead(&node.pilot, &node.peers) {
+            waits(format!("waits until {other} is cleaned up"));
+            return Ok(());
+        }
+        let jolokia = self.jolokia()?;
+        let facts = Facts::ask(&jolokia).await?;
+        if let Some(why) = unsettled(&facts) {
+            waits(why);
+            return Ok(());
+        }
+        let mut keyspaces = all_keyspaces(&jolokia).await?;
+        keyspaces.sort();
+        let of = keyspaces.len();
+        for (index, keyspace) in keyspaces.into_iter().enumerate() {
+            if errand.done.contains(&keyspace) {
+                continue;
+            }
+            let now = Activity::Runs(keyspace.clone(), index + 1, of);
+            self.upkeep_state(|upkeep| upkeep.activity = now);
+            match self.clean_up_keyspace(&jolokia, &facts, &keyspace).await? {
+                Outcome::Cleaned => {}
+                Outcome::Later(why) => {
+                    waits(why);
+                    return Ok(());
+                }
+                Outcome::Failed(why) => {
+                    warn!(why, "Cleanup failed");
+                    self.end_errand(Some(why)).await;
+                    return Ok(());
+                }
+            }
+        }
+        info!(keyspaces = of, "Rows of other nodes' ranges are removed");
+        self.end_errand(None).await;
+        Ok(())
+    }
+
+    async fn clean_up_keyspace(
+        &self,
+        jolokia: &Jolokia,
+        facts: &Facts,
+        keyspace: &str,
+    ) -> Result<Outcome, Error> {
+        // It keeps what the node owns as it begins.
+        let before = ask(jolokia, facts, &[keyspace.to_owned()]).await?.remove(keyspace);
+        let arguments = json!([JOBS, keyspace, []]);
+        let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
+        let mut outcome = Outcome::of(keyspace, executed);
+        if let Outcome::Failed(_) = outcome
+            && !all_keyspaces(jolokia).await?.iter().any(|found| found == keyspace)
+        {
+            // It was dropped meanwhile.
+            outcome = Outcome::Cleaned;
+        }
+        if outcome == Outcome::Cleaned {
+            self.upkeep_state(|upkeep| {
+                let now = upkeep.owned.as_ref().and_then(|owned| owned.get(keyspace)).cloned();
+                let Some(holdings) = upkeep.holdings.as_mut() else { return };
+                if let Some(before) = &before {
+                    holdings.cleaned(keyspace, before, &now.unwrap_or_default());
+                }
+                if let Some(errand) = &mut holdings.errand {
+                    errand.done.insert(keyspace.to_owned());
+                }
+            });
+            self.note_unsaved().await;
+        }
+        Ok(outcome)
+    }
+
+    async fn end_errand(&self, failure: Option<String>) {
+        self.upkeep_state(|upkeep| {
+            upkeep.activity = Activity::None;
+            if let Some(errand) = upkeep.holdings.as_mut().and_then(|it| it.errand.as_mut()) {
+                errand.finished = failure.is_none();
+                errand.failure = failure;
+            }
+        });
+        self.note_unsaved().await;
+    }
+
+    /// What is done is done; after a restart it would be done again.
+    async fn note_unsaved(&self) {
+        if let Some(why) = self.save_holdings().await {
+            warn!(why, "What was cleaned up is not written down");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::databases::cassandra::pilot::{
+        facts::tests::{PEER, facts},
+        tests::peer,
+    };
+
+    fn asked(name: &str, request: &str) -> Pilot {
+        let mut pilot = peer(name, "10.0.0.9", true);
+        let annotation = (annotation::CLEANUP.to_owned(), request.to_owned());
+        pilot.metadata.annotations = Some([annotation].into());
+        let mut condition = pilot.status.conditions[0].clone();
+        condition.type_ = CLEANUP_DUE.to_owned();
+        pilot.status.conditions.push(condition);
+        pilot
+    }
+
+    fn at(mut pilot: Pilot, request: &str, phase: &str) -> Pilot {
+        pilot.status.change_part::<CassandraNode>(|part| {
+            part.cleanup = Some(CassandraCleanup {
+                request: request.to_owned(),
+                phase: phase.to_owned(),
+                ..CassandraCleanup::default()
+            });
+        });
+        pilot
+    }
+
+    #[test]
+    fn one_node_goes_after_the_other_in_the_order_of_requests_and_names() {
+        let own = asked("b", "2026-01-02");
+        let first = |peer: Pilot| ahead(&own, &[peer]).map(str::to_owned);
+        assert_eq!(ahead(&own, &[]), None);
+        assert_eq!(first(asked("a", "2026-01-02")).as_deref(), Some("a"), "by name");
+        assert_eq!(first(asked("c", "2026-01-02")), None);
+        assert_eq!(first(asked("c", "2026-01-01")).as_deref(), Some("c"), "asked before");
+        assert_eq!(first(at(asked("a", "2026-01-01"), "2026-01-01", DONE)), None);
+        assert_eq!(first(at(asked("a", "2026-01-01"), "2026-01-01", FAILED)), None);
+        assert_eq!(first(at(asked("a", "2026-01-02"), "2026-01-01", DONE)).as_deref(), Some("a"));
+        let runs = at(asked("c", "2026-01-03"), "2026-01-03", RUNNING);
+        assert_eq!(first(runs).as_deref(), Some("c"), "it is under way");
+        let mut down = asked("a", "2026-01-01");
+        down.status.conditions[0].status = "False".to_owned();
+        assert_eq!(first(down), None, "it is not waited for");
+        let mut older = asked("a", "2026-01-01");
+        older.status.conditions.truncate(1);
+        assert_eq!(first(older), None, "its pilot knows of no cleanup");
+        assert_eq!(first(peer("a", "10.0.0.9", true)), None, "it was not asked");
+    }
+
+    #[test]
+    fn nothing_begins_while_the_ring_is_unsettled() {
+        assert_eq!(unsettled(&facts("NORMAL")), None);
+        assert!(unsettled(&facts("LEAVING")).unwrap().contains("LEAVING"));
+        let joins = Facts { joining: [PEER].into(), ..facts("NORMAL") };
+        assert!(unsettled(&joins).unwrap().contains("127.0.1.2"));
+    }
+
+    #[test]
+    fn a_keyspace_is_cleaned_refused_for_now_or_failed() {
+        let of = |executed| Outcome::of("shop", executed);
+        assert_eq!(of(Executed::Done(json!(0))), Outcome::Cleaned);
+        for failed in [
+            Executed::Done(json!(1)),
+            Executed::Done(Value::Null),
+            Executed::Failed("java.lang.RuntimeException: disk".to_owned()),
+            Executed::StillRunning,
+        ] {
+            let outcome = of(failed);
+            assert!(
+                matches!(&outcome, Outcome::Failed(why) if why.contains("shop")),
+                "{outcome:?}"
+            );
+        }
+        let refusal = "Node is involved in cluster membership changes. Not safe to run cleanup.";
+        let later = of(Executed::Failed(refusal.to_owned()));
+        assert_eq!(later, Outcome::Later(refusal.to_owned()));
+    }
+}

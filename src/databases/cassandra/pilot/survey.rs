@@ -1,0 +1,154 @@
+//! Looks at what the node owns, and keeps what it may hold on the volume.
+
+use std::{sync::Arc, time::Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    Cassandra,
+    facts::{Facts, addresses},
+    holdings::{Holdings, Owned, RangeMap},
+    jolokia::{Jolokia, PATIENCE, STORAGE_SERVICE, exec},
+    ranges::all_keyspaces,
+    upkeep::{Surveyed, Upkeep},
+};
+use crate::{
+    error::chain,
+    pilot::{driver::Error, heard::NotHeard, volume::state::StateFile},
+};
+
+/// What the node owns of these keyspaces.
+pub(super) async fn ask(
+    jolokia: &Jolokia,
+    facts: &Facts,
+    keyspaces: &[String],
+) -> Result<Owned, Error> {
+    let requests: Vec<Value> = keyspaces
+        .iter()
+        .map(|keyspace| {
+            exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
+        })
+        .collect();
+    let mut owned = Owned::new();
+    if requests.is_empty() {
+        return Ok(owned);
+    }
+    let is_own = |replicas: &Value| {
+        replicas
+            .is_array()
+            .then(|| facts.address.is_some_and(|own| addresses(replicas).contains(&own)))
+    };
+    for (keyspace, map) in keyspaces.iter().zip(jolokia.ask(&requests, PATIENCE).await?) {
+        match RangeMap::read(&map.or_fail()?, is_own) {
+            RangeMap::Own(ranges) => drop(owned.insert(keyspace.clone(), ranges)),
+            RangeMap::OtherPartitioner => {}
+            RangeMap::Nonsense => {
+                let question = format!("getRangeToEndpointMap({keyspace})");
+                let why = "answered what is not understood";
+                return Err(NotHeard::new(&question, why).into());
+            }
+        }
+    }
+    Ok(owned)
+}
+
+impl Cassandra {
+    pub(super) fn upkeep_state<T>(&self, with: impl FnOnce(&mut Upkeep) -> T) -> T {
+        with(&mut self.upkeep.lock().expect("no panic while held"))
+    }
+
+    /// Looks at what the node owns, when that may have changed. Returns what it did not say, and what could
+    /// not be written down.
+    pub(super) async fn survey(
+        &self,
+        jolokia: &Jolokia,
+        facts: &Facts,
+    ) -> (Option<NotHeard>, Option<String>) {
+        // One that joins or leaves owns what it owned, for as long as it does.
+        if facts.mode != "NORMAL" {
+            return (None, None);
+        }
+        match self.recall_holdings().await {
+            Ok(true) => {}
+            // Soon.
+            Ok(false) => return (None, None),
+            Err(why) => {
+                self.upkeep_state(|upkeep| upkeep.open = Some(why.clone()));
+                return (None, Some(why));
+            }
+        }
+        if !self.upkeep_state(|upkeep| upkeep.is_stale(facts)) {
+            return (None, None);
+        }
+        let asked = async {
+            let all = all_keyspaces(jolokia).await?;
+            let counts = |keyspace: &String| self.upkeep_state(|upkeep| upkeep.counts(keyspace));
+            let counted: Vec<String> = all.into_iter().filter(counts).collect();
+            ask(jolokia, facts, &counted).await
+        };
+        match asked.await {
+            Ok(owned) => (None, self.surveyed(facts, owned).await),
+            Err(error) => {
+                let open = match error {
+                    Error::NotHeard(open) => open,
+                    other => NotHeard::new("getRangeToEndpointMap", chain(&other).to_string()),
+                };
+                self.upkeep_state(|upkeep| {
+                    upkeep.open = Some(open.to_string());
+                    // What was due is due; that nothing was is no longer known.
+                    if upkeep.due().is_some_and(|due| due.is_empty()) {
+                        upkeep.owned = None;
+                    }
+                });
+                (Some(open), None)
+            }
+        }
+    }
+
+    async fn surveyed(&self, facts: &Facts, owned: Owned) -> Option<String> {
+        let changed = self.upkeep_state(|upkeep| {
+            let now = Surveyed::of(facts);
+            let members = Some(now.members.len());
+            let changed = upkeep.holdings.as_mut().is_some_and(|holdings| {
+                let counted = std::mem::replace(&mut holdings.members, members) != members;
+                holdings.note(&owned) || counted
+            });
+            upkeep.owned = Some(owned);
+            upkeep.surveyed = Some((now, Instant::now()));
+            upkeep.open = None;
+            changed
+        });
+        if changed { self.save_holdings().await } else { None }
+    }
+
+    /// Is it known what the volume says?
+    async fn recall_holdings(&self) -> Result<bool, String> {
+        if self.upkeep_state(|upkeep| upkeep.holdings.is_some()) {
+            return Ok(true);
+        }
+        let data = self.data.clone();
+        match self.volume.glance(move |_| Holdings::load(&data)).await {
+            Ok(Some(Ok(holdings))) => {
+                self.upkeep_state(|upkeep| upkeep.holdings = Some(holdings));
+                Ok(true)
+            }
+            Ok(Some(Err(error))) => Err(chain(&error).to_string()),
+            Ok(None) => Ok(false),
+            Err(hangs) => Err(hangs.to_string()),
+        }
+    }
+
+    /// Writes down what is known by the time that the volume is free. Returns why it could not.
+    pub(super) async fn save_holdings(&self) -> Option<String> {
+        let (data, upkeep) = (self.data.clone(), Arc::clone(&self.upkeep));
+        let saved = self.volume.glance(move |_| {
+            let known = upkeep.lock().expect("no panic while held").holdings.clone();
+            known.map_or(Ok(()), |holdings| holdings.save(&data))
+        });
+        match saved.await {
+            Ok(Some(Ok(())) | None) => None,
+            Ok(Some(Err(error))) => Some(chain(&error).to_string()),
+            Err(hangs) => Some(hangs.to_string()),
+        }
+    }
+}

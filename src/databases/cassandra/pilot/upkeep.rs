@@ -1,0 +1,270 @@
+//! What is known of a node's ranges and of its cleanup, and what the condition `CleanupDue` and the Pilot's
+//! status say of that. Pure.
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use super::{
+    facts::Facts,
+    holdings::{Errand, Holdings, Owned},
+    ranges::is_users,
+};
+use crate::{
+    api::names::condition::CLEANUP_DUE, databases::cassandra::kind::CassandraCleanup,
+    pilot::driver::OwnCondition,
+};
+
+/// Who has access is in it: a role that was dropped must not come back.
+const LOGINS: &str = "system_auth";
+/// While only the schema changes, ranges are asked for so often at most: the maps may be large.
+const SURVEY_EVERY: Duration = Duration::from_secs(60);
+
+/// What is known of the node's ranges, and of a cleanup.
+#[derive(Debug, Default)]
+pub(super) struct Upkeep {
+    /// `None` until it was read from the volume.
+    pub(super) holdings: Option<Holdings>,
+    /// What the node owns, as surveyed last; `None` while the last survey was not heard.
+    pub(super) owned: Option<Owned>,
+    pub(super) surveyed: Option<(Surveyed, Instant)>,
+    /// Clients need a login.
+    logins: bool,
+    pub(super) activity: Activity,
+    /// Why it is not known what is due.
+    pub(super) open: Option<String>,
+}
+
+/// What ranges depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Surveyed {
+    pub(super) members: BTreeSet<String>,
+    schema: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Activity {
+    #[default]
+    None,
+    Waits(String),
+    /// The keyspace under way, its number, and of how many.
+    Runs(String, usize, usize),
+}
+
+impl Surveyed {
+    pub(super) fn of(facts: &Facts) -> Self {
+        let member =
+            |(node, id): (&IpAddr, &String)| (!facts.joining.contains(node)).then(|| id.clone());
+        let own = facts.address.and_then(|own| facts.gossip.get(&own));
+        Self {
+            members: facts.ids.iter().filter_map(member).collect(),
+            schema: own.and_then(|own| own.schema.clone()),
+        }
+    }
+}
+
+impl Upkeep {
+    /// Another process, or another intent.
+    pub(super) fn set_logins(&mut self, logins: bool) {
+        if std::mem::replace(&mut self.logins, logins) != logins {
+            self.surveyed = None;
+        }
+    }
+
+    /// Is it to be asked what the node owns?
+    pub(super) fn is_stale(&self, facts: &Facts) -> bool {
+        let Some((surveyed, when)) = &self.surveyed else { return true };
+        let now = Surveyed::of(facts);
+        let moved = now.members != surveyed.members || !facts.moving.is_empty();
+        moved || (now != *surveyed && when.elapsed() >= SURVEY_EVERY)
+    }
+
+    /// Does it count whose rows of this keyspace lie here?
+    pub(super) fn counts(&self, keyspace: &str) -> bool {
+        is_users(keyspace) || (self.logins && keyspace == LOGINS)
+    }
+
+    /// There is no process any more.
+    pub(super) fn interrupt(&mut self) {
+        self.activity = Activity::None;
+    }
+
+    /// What nobody asks for any more is not waited for.
+    pub(super) fn withdraw(&mut self) {
+        self.activity = Activity::None;
+        if let Some(holdings) = &mut self.holdings {
+            holdings.errand.take_if(|errand| !errand.is_over());
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Vec<String>> {
+        Some(self.holdings.as_ref()?.given_away(self.owned.as_ref()?))
+    }
+
+    pub(super) fn errand(&self) -> Option<&Errand> {
+        self.holdings.as_ref()?.errand.as_ref()
+    }
+
+    /// As the Pilot shows it; `None` before anything is known.
+    pub(super) fn condition(&self) -> Option<OwnCondition> {
+        let due = self.due();
+        if due.is_none() && self.open.is_none() {
+            return None;
+        }
+        let failure = self.errand().and_then(|errand| errand.failure.as_ref());
+        let owes = due.as_ref().is_none_or(|due| !due.is_empty());
+        let (reason, message) = match (&self.activity, &due) {
+            (Activity::Runs(keyspace, number, of), _) => {
+                ("CleanupInProgress", format!("keyspace {number} of {of}: {keyspace}"))
+            }
+            (Activity::Waits(why), _) => ("CleanupWaits", why.clone()),
+            (Activity::None, _) if owes && failure.is_some() => {
+                let why = failure.map(String::as_str).unwrap_or_default();
+                ("CleanupFailed", format!("{why}; it may be asked for again"))
+            }
+            (Activity::None, None) => ("NotHeard", self.open.clone().unwrap_or_default()),
+            (Activity::None, Some(due)) if due.is_empty() => {
+                ("NothingDue", "no rows are here that are other nodes' now".to_owned())
+            }
+            (Activity::None, Some(due)) => {
+                let names = due.join(", ");
+                let message = format!(
+                    "rows are here that are other nodes' now, of: {names}. When a node leaves, rows \
+                     that were deleted may come back: kubectl navigator cleanup"
+                );
+                ("RangesGivenAway", message)
+            }
+        };
+        let status = due.map(|due| !due.is_empty());
+        Some(OwnCondition { type_: CLEANUP_DUE, status, reason: reason.into(), message })
+    }
+
+    /// How what was asked for stands; `None` when nothing ever was.
+    pub(super) fn progress(&self) -> Option<CassandraCleanup> {
+        let errand = self.errand()?;
+        let (phase, total, message) = match (&self.activity, &errand.failure) {
+            (Activity::Runs(keyspace, _, of), _) => (RUNNING, Some(*of), Some(keyspace.clone())),
+            (Activity::None, Some(why)) => (FAILED, None, Some(why.clone())),
+            (Activity::None, None) if errand.finished => (DONE, None, None),
+            (Activity::Waits(why), _) => (WAITING, None, Some(why.clone())),
+            (Activity::None, None) => (WAITING, None, None),
+        };
+        let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        Some(CassandraCleanup {
+            request: errand.request.clone(),
+            phase: phase.to_owned(),
+            keyspaces_done: number(errand.done.len()),
+            keyspaces: total.map(number),
+            message,
+        })
+    }
+}
+
+const WAITING: &str = "Waiting";
+pub(super) const RUNNING: &str = "Running";
+pub(super) const DONE: &str = "Done";
+pub(super) const FAILED: &str = "Failed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::databases::cassandra::pilot::facts::tests::{OWN, PEER, facts};
+
+    fn ranges(all: &[(i64, i64)]) -> Owned {
+        Owned::from([("shop".to_owned(), all.iter().copied().collect())])
+    }
+
+    /// Of a node that owned all of the ring once, and owns this of it now.
+    fn upkeep(now: &[(i64, i64)]) -> Upkeep {
+        let mut holdings = Holdings::default();
+        holdings.note(&ranges(&[(0, 0)]));
+        Upkeep { holdings: Some(holdings), owned: Some(ranges(now)), ..Upkeep::default() }
+    }
+
+    fn told(upkeep: &Upkeep) -> (Option<bool>, String, String) {
+        let OwnCondition { status, reason, message, .. } = upkeep.condition().unwrap();
+        (status, reason.into_owned(), message)
+    }
+
+    #[test]
+    fn what_is_due_is_told_and_what_is_done_about_it() {
+        assert_eq!(Upkeep::default().condition(), None, "nothing is known yet");
+        let (status, reason, _) = told(&upkeep(&[(0, 0)]));
+        assert_eq!((status, &*reason), (Some(false), "NothingDue"));
+        let mut owes = upkeep(&[(0, 50)]);
+        let (status, reason, message) = told(&owes);
+        assert_eq!((status, &*reason), (Some(true), "RangesGivenAway"));
+        assert!(message.contains("shop") && message.contains("navigator cleanup"), "{message}");
+        assert_eq!(owes.progress(), None);
+
+        owes.holdings.as_mut().unwrap().errand("monday");
+        owes.activity = Activity::Waits("waits until b is cleaned up".to_owned());
+        assert_eq!(told(&owes).1, "CleanupWaits");
+        assert_eq!(owes.progress().unwrap().phase, "Waiting");
+        owes.activity = Activity::Runs("shop".to_owned(), 2, 5);
+        assert_eq!(
+            told(&owes),
+            (Some(true), "CleanupInProgress".into(), "keyspace 2 of 5: shop".into())
+        );
+        assert_eq!(owes.progress().unwrap().keyspaces, Some(5));
+
+        owes.activity = Activity::None;
+        owes.holdings.as_mut().unwrap().errand("monday").failure = Some("no room".to_owned());
+        let (status, reason, message) = told(&owes);
+        assert_eq!((status, &*reason), (Some(true), "CleanupFailed"));
+        assert!(message.contains("no room") && message.contains("again"), "{message}");
+        assert_eq!(owes.progress().unwrap().phase, "Failed");
+        owes.owned = Some(ranges(&[(0, 0)]));
+        assert_eq!(told(&owes).1, "NothingDue", "the ranges came back");
+        owes.holdings.as_mut().unwrap().errand("tuesday").finished = true;
+        assert_eq!(owes.progress().unwrap().phase, "Done");
+    }
+
+    #[test]
+    fn what_was_not_heard_is_not_nothing_due() {
+        let mut unheard = upkeep(&[(0, 0)]);
+        unheard.owned = None;
+        unheard.open = Some("getRangeToEndpointMap: answered 500".to_owned());
+        let (status, reason, message) = told(&unheard);
+        assert_eq!((status, &*reason), (None, "NotHeard"));
+        assert!(message.contains("500"), "{message}");
+    }
+
+    #[test]
+    fn ranges_are_asked_for_when_members_or_the_schema_changed() {
+        let mut upkeep = Upkeep::default();
+        let settled = facts("NORMAL");
+        assert!(upkeep.is_stale(&settled));
+        let seen = |ago: u64| {
+            let when = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
+            Some((Surveyed::of(&settled), when))
+        };
+        upkeep.surveyed = seen(0);
+        assert!(!upkeep.is_stale(&settled));
+        let newcomer: IpAddr = [127, 0, 1, 3].into();
+        let mut joins = settled.clone();
+        joins.ids.insert(newcomer, "id-3".to_owned());
+        joins.joining.insert(newcomer);
+        assert!(!upkeep.is_stale(&joins), "it owns nothing yet");
+        joins.joining.clear();
+        assert!(upkeep.is_stale(&joins));
+        assert!(upkeep.is_stale(&Facts { moving: [PEER].into(), ..settled.clone() }));
+        let mut altered = settled.clone();
+        altered.gossip.get_mut(&OWN).unwrap().schema = Some("s2".to_owned());
+        assert!(!upkeep.is_stale(&altered), "not more often than once a minute");
+        upkeep.surveyed = seen(61);
+        assert!(upkeep.is_stale(&altered) && !upkeep.is_stale(&settled));
+    }
+
+    #[test]
+    fn logins_count_where_there_are_any() {
+        let mut upkeep = Upkeep::default();
+        assert!(upkeep.counts("shop") && !upkeep.counts("system_auth"));
+        upkeep.surveyed = Some((Surveyed::of(&facts("NORMAL")), Instant::now()));
+        upkeep.set_logins(true);
+        assert!(upkeep.counts("system_auth") && !upkeep.counts("system_traces"));
+        assert_eq!(upkeep.surveyed, None, "it is asked again");
+    }
+}
