@@ -40,6 +40,11 @@ pub const SHARED: &[Predicate] = &[
                    other nodes have copies of all of it",
     },
     Predicate {
+        name: RENEWAL,
+        sentence: "the API turns pilots away, since their ServiceAccount was deleted and made again; \
+                   kubelet renews their tokens within 50 minutes",
+    },
+    Predicate {
         name: "CanaryHeld",
         sentence: "updateStrategy.canary is reached: remove it to go on, or revert the spec",
     },
@@ -60,6 +65,7 @@ pub const SHARED: &[Predicate] = &[
 ];
 
 const OUTLIVES: &str = "DataOutlivesPod";
+const RENEWAL: &str = "TokenRenewal";
 
 /// A pilot reports at least this often.
 const SILENT_AFTER: i64 = 60;
@@ -79,7 +85,7 @@ impl Skip {
         match name {
             // Words of a person already, or nothing would come of it.
             "CanaryHeld" | "PhaseHeld" | "RestartHelps" | "VersionSettled" => Self::Never,
-            OUTLIVES => Self::ByName,
+            OUTLIVES | RENEWAL => Self::ByName,
             name if SKIPPABLE_PREDICATES.contains(&name) => Self::Yes,
             _ => Self::ByStar,
         }

@@ -51,6 +51,7 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "DiskHeadroom",
     "HoldingsKnown",
     "DataOutlivesPod",
+    "TokenRenewal",
     "PreflightPassed",
 ];
 

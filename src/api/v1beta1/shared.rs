@@ -75,7 +75,8 @@ pub struct UpdateStrategy {
     /// Hold the update after this many nodes. Remove it to promote, revert the spec to cancel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
-    /// Names of predicates that no step waits for; `*` for all. Overrides a safety rule.
+    /// Names of predicates that no step waits for; `*` for all but those that
+    /// must be named. Overrides a safety rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub skip_predicates: Vec<String>,

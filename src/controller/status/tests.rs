@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::controller::{
     observe::{PilotFacts, Trouble, condition},
+    plan::tests::lose_account,
     plan::{OperationType, Step, plan},
     testing::sample::{desired, observed},
 };
@@ -233,6 +234,7 @@ fn health_is_unknown_and_not_red_while_pilots_alone_are_silent() {
             let pilot = member.pilot.as_mut().unwrap();
             pilot.ready = false;
             pilot.not_ready = Some("PilotSilent: no heartbeat".into());
+            pilot.marked_unheard = true;
         }
         observed
     };
@@ -243,6 +245,40 @@ fn health_is_unknown_and_not_red_while_pilots_alone_are_silent() {
     let down = reconcile_status(&mut cluster, &silent(false), 120);
     assert_eq!(down.health, Some(Health::Red));
     assert_eq!(reason(&down, "Available"), "False/NodesNotReady");
+}
+
+#[test]
+fn pilots_that_are_turned_away_are_said_to_be_and_health_is_unknown() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 0);
+    let mut away = observed(&[("a", 2)], "new");
+    lose_account(&mut away, at(3000));
+    let told = reconcile_status(&mut cluster, &away, 120);
+    assert_eq!((told.health.clone(), told.phase.as_deref()), (None, Some("Degraded")));
+    for type_ in ["Ready", "Available"] {
+        assert_eq!(reason(&told, type_), "Unknown/PilotTurnedAway", "{type_}");
+        let message = &condition(&told.conditions, type_).unwrap().message;
+        let by = at(3000).to_string();
+        for word in ["ex-demo-a-0, ex-demo-a-1", &by, "skipPredicates"] {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+    }
+    assert_eq!(told.operation.unwrap().blocked_by[0].predicate, "TokenRenewal");
+    assert_eq!(reconcile_status(&mut cluster, &away, 2900).phase.as_deref(), Some("Degraded"));
+    assert_eq!(reason(&cluster.status, "Stalled"), "", "that it waits is no lack of progress");
+    // A paused cluster does nothing, and says it.
+    cluster.paused = true;
+    assert_eq!(plan(&cluster, &away), Plan::default());
+    let paused = reconcile_status(&mut cluster, &away, 2910);
+    assert_eq!(reason(&paused, "Ready"), "Unknown/PilotTurnedAway");
+    cluster.paused = false;
+    // Nothing speaks for a node of which the kubelet says that it does not serve either.
+    for member in away.pools[0].members.values_mut() {
+        member.pod.as_mut().unwrap().ready = false;
+    }
+    assert_eq!(reconcile_status(&mut cluster, &away, 2920).health, Some(Health::Red));
+    let back = reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 3000);
+    assert_eq!(reason(&back, "Ready"), "True/AllNodesReady");
 }
 
 #[test]
