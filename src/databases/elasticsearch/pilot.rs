@@ -10,6 +10,7 @@ mod lead_duties;
 mod observe;
 mod plugins;
 mod preflight;
+mod restart;
 mod seeds;
 mod state;
 mod stuck;
@@ -104,6 +105,7 @@ struct Seen {
     plugins: plugins::Plan,
     /// Most shards that this decommission found here; progress is counted from it.
     most_shards: usize,
+    restarts: restart::Watch,
 }
 
 impl Elasticsearch {
@@ -250,7 +252,12 @@ impl Driver for Elasticsearch {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let release = configure::release(node)?;
-            lead_duties::carry_out(&self.api()?, node, release, lead).await
+            let api = self.api()?;
+            let lists = lead_duties::carry_out(&api, node, release, lead).await;
+            let mut restarts = self.seen.lock().expect("no panic while held").restarts;
+            let taken_back = restart::take_back(&api, node, lead, &mut restarts).await;
+            self.seen.lock().expect("no panic while held").restarts = restarts;
+            lists.and(taken_back)
         })
     }
 
@@ -309,6 +316,10 @@ impl Driver for Elasticsearch {
             self.seen.lock().expect("no panic while held").most_shards = 0;
             decommission::cancel(node)
         })
+    }
+
+    fn announce_restart<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move { restart::announce(&self.api()?, node).await })
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
