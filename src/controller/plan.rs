@@ -185,6 +185,13 @@ pub(crate) struct Waiting {
     pub(crate) message: String,
 }
 
+impl Waiting {
+    /// Does the step wait to begin, rather than to end?
+    pub(crate) fn is_ahead_of_its_step(&self) -> bool {
+        self.step == "RecreatePod"
+    }
+}
+
 #[expect(clippy::unnecessary_wraps, reason = "each stage of the plan may find nothing to do")]
 impl Plan {
     fn act(operation: OperationType, step: Step) -> Option<Self> {

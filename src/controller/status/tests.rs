@@ -183,6 +183,32 @@ fn steps_are_kept_with_their_times_and_blocks_say_since_when() {
 }
 
 #[test]
+fn a_step_that_was_held_up_and_never_taken_is_skipped_and_not_done() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 0);
+    let mut found = observed(&[("a", 2)], "old");
+    let blockers = vec![("PeersUp".to_owned(), "one is down".to_owned())];
+    found.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap().blockers = blockers;
+    let held = reconcile_status(&mut cluster, &found, 10).operation.unwrap();
+    assert_eq!(
+        (held.steps[0].name.as_str(), held.steps[0].phase.as_str()),
+        ("RecreatePod", "Blocked")
+    );
+    // Somebody else's outage is waited for instead.
+    found.pools[0].members.get_mut(&0).unwrap().pod.as_mut().unwrap().ready = false;
+    let waits = reconcile_status(&mut cluster, &found, 20).operation.unwrap();
+    let phases: Vec<_> = waits.steps.iter().map(|step| (&*step.name, &*step.phase)).collect();
+    assert_eq!(phases, [("WaitHealthy", "Running"), ("RecreatePod", "Skipped")]);
+    // Nor is one done that waited for a report.
+    let mut found = observed(&[("a", 2)], "old");
+    found.pools[0].members.get_mut(&0).unwrap().pilot.as_mut().unwrap().hearing.heard = false;
+    let unheard = reconcile_status(&mut cluster, &found, 30).operation.unwrap();
+    assert_eq!((unheard.phase.as_str(), unheard.steps[0].phase.as_str()), ("Running", "Pending"));
+    let late = reconcile_status(&mut cluster, &found, 30 + 1800);
+    assert_eq!(reason(&late, "Stalled"), "True/ProgressDeadlineExceeded");
+}
+
+#[test]
 fn versions_are_ordered_by_number() {
     assert_eq!(by_version("4.1.9", "4.1.10"), Ordering::Less);
     assert_eq!(by_version("5.0", "4.1.10"), Ordering::Greater);

@@ -328,6 +328,14 @@ impl Driver for Elasticsearch {
         )
     }
 
+    fn forget_process(&self, detail: &mut Parts) {
+        let word = names::NAMES.word;
+        if let Some(mut part) = detail.get::<PilotElasticsearchStatus>(word) {
+            part.elected_master = None;
+            detail.set(word, &part);
+        }
+    }
+
     fn stop_plan(&self) -> StopPlan {
         StopPlan { flush: FLUSH, success: &[TERMINATED], ..StopPlan::DEFAULT }
     }
@@ -363,6 +371,20 @@ mod tests {
         std::fs::write(&path, note.to_string()).unwrap();
         let answer = Elasticsearch::new(node.data.clone()).decommission(&node).await;
         assert!(answer.is_err(), "{answer:?}");
+    }
+
+    #[test]
+    fn a_node_whose_process_ended_is_no_elected_master() {
+        let word = names::NAMES.word;
+        let part = PilotElasticsearchStatus {
+            elected_master: Some(true),
+            documents: Some(7),
+            ..PilotElasticsearchStatus::default()
+        };
+        let mut detail = Parts::new(word, &part);
+        Elasticsearch::new(PathBuf::new()).forget_process(&mut detail);
+        let left: PilotElasticsearchStatus = detail.get(word).unwrap();
+        assert_eq!((left.elected_master, left.documents), (None, Some(7)));
     }
 
     pub(super) fn node() -> Node {
