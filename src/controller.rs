@@ -29,6 +29,7 @@ mod stores;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod token;
 mod write;
 
 use std::{

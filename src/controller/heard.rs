@@ -14,6 +14,17 @@ use tokio::time::Instant;
 
 use crate::api::v1beta1::Pilot;
 
+/// Reason of the condition Ready that we write on a Pilot whose pilot is not heard.
+pub(crate) const SILENT: &str = "PilotSilent";
+
+/// The same where that is no wonder: its token is of a ServiceAccount that is no more.
+pub(crate) const TURNED_AWAY: &str = "PilotTurnedAway";
+
+/// Did we write this reason, and not the pilot?
+pub(crate) fn says_unheard(reason: &str) -> bool {
+    [SILENT, TURNED_AWAY].contains(&reason)
+}
+
 /// Shared by the watch, which hears, and those who ask.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard(Arc<Mutex<State>>);
@@ -74,7 +85,7 @@ impl Heard {
     pub(crate) fn note(&self, pilot: &Pilot, now: Instant) {
         let ready = pilot.status.conditions.iter().find(|found| found.type_ == "Ready");
         // That is what we wrote ourselves.
-        if ready.is_some_and(|ready| ready.reason == "PilotSilent") {
+        if ready.is_some_and(|ready| says_unheard(&ready.reason)) {
             return;
         }
         let ready = ready.is_some_and(|ready| ready.status == "True");

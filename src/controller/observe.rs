@@ -21,7 +21,8 @@ use k8s_openapi::{
 pub(crate) use self::installer::{Installer, Installing, installer_name};
 use super::{
     desired::{Desired, Existing, ManagedDatabase, Reports, Stalled},
-    heard::Hearing,
+    heard::{Hearing, says_unheard},
+    token::renewed_by,
 };
 use crate::api::{
     names::{self, annotation, condition::CLEANUP_DUE},
@@ -31,9 +32,6 @@ use crate::api::{
 /// Says on a Pilot that `spec.phase` was written by us, not by a person.
 pub(crate) const PHASE_OWNER: &str = "navigator.jetstack.io/phase-owner";
 
-/// Reason of the condition Ready that we write on a Pilot whose pilot is not heard.
-pub(crate) const SILENT: &str = "PilotSilent";
-
 /// The objects of one cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
@@ -41,6 +39,8 @@ pub(crate) struct Objects {
     pub(crate) pods: Vec<Arc<Pod>>,
     pub(crate) pilots: Vec<Arc<Pilot>>,
     pub(crate) claims: Vec<Arc<PersistentVolumeClaim>>,
+    /// The ServiceAccount of the pods.
+    pub(crate) account: Option<ObjectMeta>,
 }
 
 /// Everything that the plan and the status need to know.
@@ -99,6 +99,8 @@ pub(crate) struct PodFacts {
     pub(crate) installers: Vec<Installer>,
     /// Why the pod does not get ready without help.
     pub(crate) trouble: Option<Trouble>,
+    /// Its token may be of an earlier ServiceAccount, until then.
+    pub(crate) token_renewed_by: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,6 +168,8 @@ pub(crate) struct PilotFacts {
     pub(crate) blockers: Vec<(String, String)>,
     /// What the Ready condition says while it is not True.
     pub(crate) not_ready: Option<String>,
+    /// The Ready condition is ours: its pilot has not been heard for long.
+    pub(crate) marked_unheard: bool,
 }
 
 /// What a pilot says of rows that are other nodes' now.
@@ -250,11 +254,16 @@ impl Member {
     /// Is it only that its pilot is not heard? The kubelet hears it, and finds the database ready.
     pub(crate) fn unheard(&self) -> bool {
         let ready = self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating);
-        let silent = |pilot: &PilotFacts| {
-            let marked = pilot.not_ready.as_ref().is_some_and(|why| why.starts_with(SILENT));
-            pilot.hearing.is_over() || marked
-        };
+        let silent = |pilot: &PilotFacts| pilot.hearing.is_over() || pilot.marked_unheard;
         ready && self.pilot.as_ref().is_some_and(silent)
+    }
+
+    /// Is its pilot not heard since the API turns it away? Says when its pod has a token of its
+    /// ServiceAccount again, at the latest.
+    pub(crate) fn turned_away(&self) -> Option<Timestamp> {
+        let pod = self.pod.as_ref().filter(|pod| pod.started && !pod.terminating)?;
+        let unheard = self.pilot.as_ref().is_some_and(|pilot| pilot.marked_unheard);
+        pod.token_renewed_by.filter(|_| unheard)
     }
 
     /// Does its pilot say of this very pod that its database cannot be run?
@@ -414,7 +423,9 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
     for pod in &objects.pods {
         if let Some(member) = member(&mut pools, pod.metadata.name.as_deref()) {
             let template = newest_template(pod, &objects.sets);
-            member.pod = Some(PodFacts { template, ..pod_facts(pod, desired, now) });
+            let token_renewed_by = renewed_by(&pod.metadata, objects.account.as_ref(), now);
+            let facts = pod_facts(pod, desired, now);
+            member.pod = Some(PodFacts { template, token_renewed_by, ..facts });
         }
     }
     for pilot in &objects.pilots {
@@ -590,6 +601,7 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
         template: None,
         installers: installer::installers(pod, now),
         trouble: if is_ready { None } else { trouble(pod, desired, now) },
+        token_renewed_by: None,
     }
 }
 
@@ -742,6 +754,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         not_ready: ready
             .filter(|condition| condition.status != "True")
             .map(|condition| format!("{}: {}", condition.reason, condition.message)),
+        marked_unheard: ready.is_some_and(|ready| says_unheard(&ready.reason)),
     }
 }
 

@@ -22,9 +22,11 @@ use super::{
     context::{Context, Error, MANAGER},
     desired::ManagedDatabase,
     events::Notice,
+    heard::{SILENT, TURNED_AWAY},
     observe::condition,
     resources::pilot_resource,
     status::seconds,
+    token::renewed_by,
 };
 use crate::{
     api::v1beta1::{API_VERSION, Pilot, PilotIntent, PilotPhase},
@@ -55,8 +57,8 @@ pub(super) async fn check_all(ctx: &Context, gc_after: Duration) {
         let silence = ctx.heard.silence(&pilot, Instant::now());
         let done = if silence >= gc_after && abandoned(ctx, &pilot) {
             collect(ctx, &pilot).await
-        } else if silence >= SILENT_AFTER && speaks(&pilot) && !rests(ctx, &pilot) {
-            mark_silent(ctx, &pilot).await
+        } else if silence >= SILENT_AFTER && !rests(ctx, &pilot) {
+            mark(ctx, &pilot).await
         } else {
             Ok(())
         };
@@ -82,8 +84,12 @@ fn rests(ctx: &Context, pilot: &Pilot) -> bool {
 }
 
 fn has_pod(ctx: &Context, pilot: &Pilot) -> bool {
+    pod(ctx, pilot).is_some()
+}
+
+fn pod(ctx: &Context, pilot: &Pilot) -> Option<Arc<Pod>> {
     let (namespace, name) = place(pilot);
-    ctx.stores.pods.get(&ObjectRef::new(name).within(namespace)).is_some()
+    ctx.stores.pods.get(&ObjectRef::new(name).within(namespace))
 }
 
 fn place(pilot: &Pilot) -> (&str, &str) {
@@ -91,22 +97,64 @@ fn place(pilot: &Pilot) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Did a pilot once report, and has nobody said yet that it is silent?
-fn speaks(pilot: &Pilot) -> bool {
+/// Why a pilot is not heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silence {
+    Unexplained,
+    /// Its token is of an earlier ServiceAccount; kubelet has renewed it by then.
+    DeadToken(Timestamp),
+}
+
+impl Silence {
+    fn of(ctx: &Context, pilot: &Pilot, now: Timestamp) -> Self {
+        let dead = || {
+            let reference = pilot.spec.cluster_ref.as_ref()?;
+            let database = of_kind(ctx, &reference.kind)?;
+            let account = ctx.stores.account(database, place(pilot).0, &reference.name);
+            renewed_by(&pod(ctx, pilot)?.metadata, account.as_ref(), now)
+        };
+        dead().map_or(Self::Unexplained, Self::DeadToken)
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Unexplained => SILENT,
+            Self::DeadToken(_) => TURNED_AWAY,
+        }
+    }
+
+    /// What is told of it, after a time at which the pilot was heard last.
+    fn explanation(self) -> String {
+        match self {
+            Self::Unexplained => String::new(),
+            Self::DeadToken(by) => format!(
+                "; its token is of a ServiceAccount that was deleted since, and kubelet renews it \
+                 by {by}"
+            ),
+        }
+    }
+}
+
+/// Did a pilot once report, and has nobody said yet that it is silent for this reason?
+fn unmarked(pilot: &Pilot, reason: &str) -> bool {
     let ready = condition(&pilot.status.conditions, "Ready");
-    let marked = ready.is_some_and(|c| c.status == "Unknown" && c.reason == "PilotSilent");
+    let marked = ready.is_some_and(|c| c.status == "Unknown" && c.reason == reason);
     pilot.status.last_heartbeat_time.is_some() && !marked
 }
 
 /// The status of a Pilot whose pilot is silent: all that it last said, but ready and phase.
-fn silenced(pilot: &Pilot, now: Timestamp) -> serde_json::Value {
+fn silenced(pilot: &Pilot, silence: Silence, now: Timestamp) -> serde_json::Value {
     let mut conditions = pilot.status.conditions.clone();
     let last = pilot.status.last_heartbeat_time.as_ref().map(|time| time.0.to_string());
     let ready = Condition {
         type_: "Ready".to_owned(),
         status: "Unknown".to_owned(),
-        reason: "PilotSilent".to_owned(),
-        message: format!("the pilot was last heard of at {}", last.unwrap_or_default()),
+        reason: silence.reason().to_owned(),
+        message: format!(
+            "the pilot was last heard of at {}{}",
+            last.unwrap_or_default(),
+            silence.explanation()
+        ),
         observed_generation: pilot.metadata.generation,
         last_transition_time: Time(seconds(now)),
     };
@@ -115,20 +163,44 @@ fn silenced(pilot: &Pilot, now: Timestamp) -> serde_json::Value {
     json!({"conditions": conditions, "phase": PilotPhase::Unknown})
 }
 
-async fn mark_silent(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
+/// Says on a Pilot that its pilot is not heard and why, if nobody has.
+async fn mark(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
+    let now = Timestamp::now();
+    let silence = Silence::of(ctx, pilot, now);
+    let known = [SILENT, TURNED_AWAY].iter().any(|reason| !unmarked(pilot, reason));
+    if !unmarked(pilot, silence.reason()) || (known && !has_old_pod(ctx, pilot, now)) {
+        return Ok(());
+    }
+    mark_as(ctx, pilot, silence, now).await
+}
+
+/// Has its pod been there for so long that it could have been heard?
+fn has_old_pod(ctx: &Context, pilot: &Pilot, now: Timestamp) -> bool {
+    let made = pod(ctx, pilot).and_then(|pod| pod.metadata.creation_timestamp.clone());
+    made.is_some_and(|made| {
+        Duration::try_from(now.duration_since(made.0)).is_ok_and(|age| age >= SILENT_AFTER)
+    })
+}
+
+async fn mark_as(
+    ctx: &Context,
+    pilot: &Pilot,
+    silence: Silence,
+    now: Timestamp,
+) -> Result<(), Error> {
     let meta = &pilot.metadata;
     let (namespace, name) = place(pilot);
     // Its pilot may speak at this very moment: then the version differs, and nothing is written.
     let patch = json!({
         "metadata": {"resourceVersion": meta.resource_version},
-        "status": silenced(pilot, Timestamp::now()),
+        "status": silenced(pilot, silence, now),
     });
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     ctx.write(&pilot_resource(), namespace)?
         .patch_status(name, &params, &Patch::Merge(&patch))
         .await
         .map_err(|error| Error::request("update the status of", "Pilot", name, error))?;
-    warn!(namespace, name, "Pilot is silent");
+    warn!(namespace, name, reason = silence.reason(), "Pilot is silent");
     let regarding = ObjectReference {
         api_version: Some(API_VERSION.to_owned()),
         kind: Some("Pilot".to_owned()),
@@ -137,7 +209,8 @@ async fn mark_silent(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
         uid: meta.uid.clone(),
         ..ObjectReference::default()
     };
-    let notice = Notice::warning("PilotSilent", "no heartbeat for 90 s");
+    let note = format!("no heartbeat for 90 s{}", silence.explanation());
+    let notice = Notice::warning(silence.reason(), note);
     ctx.events.publish_about(&regarding, &notice).await;
     Ok(())
 }
@@ -231,8 +304,8 @@ mod tests {
     #[test]
     fn a_silent_pilot_is_marked_once_and_keeps_its_other_conditions() {
         let mut pilot = beating(0);
-        assert!(speaks(&pilot));
-        assert!(!speaks(&Pilot::default()));
+        assert!(unmarked(&pilot, SILENT));
+        assert!(!unmarked(&Pilot::default(), SILENT));
         let started = Condition {
             type_: "Started".into(),
             status: "True".into(),
@@ -242,10 +315,11 @@ mod tests {
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };
         pilot.status.conditions = vec![started.clone()];
-        let status = silenced(&pilot, Timestamp::UNIX_EPOCH);
+        let status = silenced(&pilot, Silence::Unexplained, Timestamp::UNIX_EPOCH);
         pilot.status.conditions = serde_json::from_value(status["conditions"].clone()).unwrap();
         assert_eq!(pilot.status.conditions[1], started);
         assert_eq!(status["phase"], "Unknown");
-        assert!(!speaks(&pilot));
+        assert!(!unmarked(&pilot, SILENT));
+        assert!(unmarked(&pilot, TURNED_AWAY), "the reason is known later");
     }
 }

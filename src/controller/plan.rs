@@ -19,12 +19,14 @@ use crate::api::v1beta1::PilotIntent;
 
 mod deliver;
 mod drain;
+mod renewal;
 mod roll;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(crate) use deliver::{Next, Pilots, pilots};
 pub(crate) use drain::{DrainHold, drain_hold, nodes};
+pub(crate) use renewal::{turned_away, waits_for_renewal};
 pub(crate) use roll::{outdated, without_restart};
 
 /// What is being done to a cluster; `status.operation.type`.
@@ -181,6 +183,13 @@ pub(crate) struct Waiting {
     pub(crate) step: &'static str,
     pub(crate) pilot: String,
     pub(crate) message: String,
+}
+
+impl Waiting {
+    /// Does the step wait to begin, rather than to end?
+    pub(crate) fn is_ahead_of_its_step(&self) -> bool {
+        self.step == "RecreatePod"
+    }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "each stage of the plan may find nothing to do")]
@@ -359,6 +368,10 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 let step = Step::Keep { pilot: member.name.clone() };
                 return Plan::act(OperationType::ScaleUp, step);
             }
+            if member.turned_away().is_some() {
+                // Nobody tells how far it is. Reported below.
+                continue;
+            }
             let message = progress(member);
             return Plan::wait(OperationType::ScaleDown, "DrainPilot", &member.name, message);
         }
@@ -431,6 +444,10 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
                     }],
                 );
             }
+            if member.turned_away().is_some() {
+                // All others come first.
+                continue;
+            }
             if let Some(block) = desired.pool(&pool.name).and_then(|w| kept(desired, member, w)) {
                 return Plan::blocked(operation.or(Some(OperationType::Replace)), vec![block]);
             }
@@ -449,7 +466,7 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
             return Plan::wait(OperationType::ScaleDown, "RemovePilot", &member.name, message);
         }
     }
-    None
+    renewal::renew(desired, observed, operation)
 }
 
 /// Why a broken node does not get the newest spec.
@@ -618,7 +635,12 @@ fn unready(member: &Member) -> String {
     if let Some(trouble) = &pod.trouble {
         return trouble.message.clone();
     }
-    match member.pilot.as_ref().and_then(|pilot| pilot.not_ready.as_ref()) {
+    // Until the pilot of a new pod has reported, what was written of an earlier one stands.
+    let earlier = |pilot: &PilotFacts| {
+        pilot.marked_unheard && pilot.instance.as_ref().is_some_and(|uid| *uid != pod.uid)
+    };
+    let pilot = member.pilot.as_ref().filter(|pilot| !earlier(pilot));
+    match pilot.and_then(|pilot| pilot.not_ready.as_ref()) {
         Some(said) => format!("{name}: {said}"),
         None if pod.ready => format!("{name} is ready and its pilot has not said so yet"),
         None => format!("{name} is starting"),

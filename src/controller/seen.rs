@@ -8,7 +8,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use tokio::time::Instant;
 
-use super::{heard::Heard, observe::condition, stores::Stores};
+use super::{
+    heard::{Heard, says_unheard},
+    observe::condition,
+    stores::Stores,
+};
 use crate::api::v1beta1::{ClusterStatus, Pilot};
 
 /// All that there is to look at, at one moment.
@@ -95,7 +99,7 @@ impl SeenPilot {
     /// Nobody hears it. The leader says so, who knows when nobody could be heard at all.
     pub(super) fn is_silent(&self) -> bool {
         let ready = condition(&self.pilot.status.conditions, "Ready");
-        ready.is_some_and(|ready| ready.status == "Unknown" && ready.reason == "PilotSilent")
+        ready.is_some_and(|ready| ready.status == "Unknown" && says_unheard(&ready.reason))
     }
 
     /// Kind, namespace and name of the cluster that it belongs to.

@@ -16,7 +16,10 @@ use k8s_openapi::{apimachinery::pkg::api::resource::Quantity, jiff::Timestamp};
 use super::{
     desired::{Desired, Stalled},
     observe::{Member, Observed, ObservedPool},
-    plan::{DrainHold, OperationType, Pilots, Plan, drain_hold, outdated, pilots},
+    plan::{
+        DrainHold, OperationType, Pilots, Plan, drain_hold, outdated, pilots, turned_away,
+        waits_for_renewal,
+    },
 };
 use crate::api::{
     quantity,
@@ -47,6 +50,8 @@ struct Facts<'a> {
     stalled: Option<Stalled>,
     /// No node is known to serve, and the pilots of some that may are not heard.
     unheard: bool,
+    /// Whose pilots the API turns away, and until when.
+    turned_away: Option<String>,
     /// What speaks against the eviction of a node.
     hold: Option<DrainHold>,
     now: Timestamp,
@@ -84,6 +89,7 @@ pub(crate) fn status(
         full,
         stalled,
         unheard,
+        turned_away: turned_away(observed),
         hold,
         now,
     };
@@ -294,6 +300,8 @@ fn phase(facts: &Facts<'_>) -> &'static str {
         return "Stopped";
     }
     match plan.operation {
+        // It runs, as far as anybody can tell, and nothing is changed.
+        Some(_) if waits_for_renewal(plan) => "Degraded",
         Some(OperationType::Bootstrap | OperationType::Start) => "Creating",
         Some(OperationType::ScaleUp | OperationType::ScaleDown) => "Scaling",
         Some(

@@ -168,7 +168,20 @@ impl Stores {
             pods: self.pods.state_filter(|pod| ours(&pod.metadata)),
             pilots: self.pilots.state_filter(|pilot| ours(&pilot.metadata)),
             claims: self.claims.state_filter(|claim| ours(&claim.metadata)),
+            account: self.account(desired.database, &desired.namespace, &desired.name),
         }
+    }
+
+    /// The ServiceAccount of the pods of a cluster.
+    pub(crate) fn account(
+        &self,
+        database: &ManagedDatabase,
+        namespace: &str,
+        cluster: &str,
+    ) -> Option<ObjectMeta> {
+        let name = database.names.service_account(cluster);
+        let found = self.other(&ApiResource::erase::<ServiceAccount>(&()), namespace, &name)?;
+        Some(found.metadata.clone())
     }
 
     /// The pilot that leads the others of a cluster, as its LeaderLease names it.

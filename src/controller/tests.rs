@@ -10,7 +10,7 @@ mod term;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::{api::apps::v1::StatefulSet, jiff::Timestamp};
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
@@ -700,6 +700,45 @@ async fn only_pilots_that_could_have_been_heard_are_marked_silent() {
     assert_eq!(writes_after(&harness, &ctx, 31).await, ["PATCH pilots/ex-shop-a-0/status"]);
     let ready = &harness.object("pilots", "ex-shop-a-0")["status"]["conditions"][0];
     assert_eq!(ready["reason"], "PilotSilent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_deleted_account_are_told_and_made_anew_one_by_one_on_a_persons_word() {
+    let harness = Harness::new(3);
+    harness.settle().await;
+    let first = harness.pods();
+    let account = harness.api.server().of("serviceaccounts").next().cloned().unwrap();
+    {
+        let mut server = harness.api.server();
+        server.epoch = Timestamp::now();
+        server.delete(&id("serviceaccounts", account["metadata"]["name"].as_str().unwrap()));
+    }
+    harness.settle().await;
+    let ctx = harness.leading();
+    assert_eq!(writes_after(&harness, &ctx, 91).await.len(), 3);
+    let pilot = harness.object("pilots", "ex-shop-a-0");
+    assert_eq!(pilot["status"]["conditions"][0]["reason"], "PilotTurnedAway", "{pilot}");
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["reason"], "PilotTurnedAway");
+    assert_eq!(harness.object("exampleclusters", "shop")["status"]["health"], Value::Null);
+    assert_eq!(harness.pods(), first, "nobody asked for that");
+
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["updateStrategy"] = json!({"skipPredicates": ["TokenRenewal"]});
+    });
+    let old = || harness.pods().iter().filter(|pod| first.contains(pod)).count();
+    for left in (0..3).rev() {
+        harness.reconcile().await;
+        assert_eq!(harness.pods().len(), 2, "{:#?}", harness.condition("Ready"));
+        assert_eq!(old(), left);
+        // Not before the new pod's pilot was heard.
+        let deletes = harness.api.server().deletes.len();
+        harness.reconcile().await;
+        assert_eq!(harness.api.server().deletes.len(), deletes);
+        harness.kubelet();
+    }
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]

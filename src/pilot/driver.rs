@@ -382,6 +382,11 @@ pub trait Driver: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
+    /// Tells the others that the node stops and is to come back, ahead of [`Driver::flush`] and within
+    /// its time. What is not told costs work and no data.
+    fn announce_restart<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
     /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where that
     /// leaves time for it.
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {

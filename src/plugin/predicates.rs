@@ -40,6 +40,11 @@ pub const SHARED: &[Predicate] = &[
                    other nodes have copies of all of it",
     },
     Predicate {
+        name: RENEWAL,
+        sentence: "the API turns pilots away, since their ServiceAccount was deleted and made again; \
+                   kubelet renews their tokens within 50 minutes",
+    },
+    Predicate {
         name: "CanaryHeld",
         sentence: "updateStrategy.canary is reached: remove it to go on, or revert the spec",
     },
@@ -60,6 +65,7 @@ pub const SHARED: &[Predicate] = &[
 ];
 
 const OUTLIVES: &str = "DataOutlivesPod";
+const RENEWAL: &str = "TokenRenewal";
 
 /// A pilot reports at least this often.
 const SILENT_AFTER: i64 = 60;
@@ -79,7 +85,7 @@ impl Skip {
         match name {
             // Words of a person already, or nothing would come of it.
             "CanaryHeld" | "PhaseHeld" | "RestartHelps" | "VersionSettled" => Self::Never,
-            OUTLIVES => Self::ByName,
+            OUTLIVES | RENEWAL => Self::ByName,
             name if SKIPPABLE_PREDICATES.contains(&name) => Self::Yes,
             _ => Self::ByStar,
         }
@@ -144,7 +150,12 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
     for pilot in pilots {
         let node = Some(name_of(pilot));
         let intent = pilot.spec.phase.clone().unwrap_or_default();
+        let on_volume = keeps_data_on_volume(found, pilot);
         for blocker in &pilot.status.blockers {
+            // The pilot says whose copies there are, and not where they lie.
+            if blocker.predicate == OUTLIVES && on_volume {
+                continue;
+            }
             all.push(held(
                 &blocker.predicate,
                 node,
@@ -191,6 +202,18 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
         }
     }
     all
+}
+
+/// Is the node of a pool whose data lie on volumes, and outlive its pod? Of a pool that left the
+/// spec nobody says.
+fn keeps_data_on_volume(found: &Found, pilot: &Pilot) -> bool {
+    let pools = found.object.pointer("/spec/nodePools").and_then(Value::as_array);
+    let is_of = |pool: &&Value| pool["name"].as_str() == pilot.spec.node_pool.as_deref();
+    let pool = pools.into_iter().flatten().find(is_of);
+    pool.is_some_and(|pool| {
+        let persistence = &pool["persistence"];
+        persistence.is_object() && persistence["enabled"] != false
+    })
 }
 
 /// Seconds since then.

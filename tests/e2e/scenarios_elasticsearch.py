@@ -48,6 +48,20 @@ def made_again():
         SMALL.has_documents(range(DOCUMENTS))
 
 
+def new_account():
+    """The ServiceAccount of the pods is deleted and made again: their tokens are of the earlier one, and kubelet renews them in 48 minutes."""
+    before = set(SMALL.uids("pods"))
+    kubectl("delete", "serviceaccount", "es-" + SMALL.name, "-n", NS)
+    say(f"    {SMALL.tells('Ready', 'Unknown', 'PilotTurnedAway', 240)}")
+    claim("health is not known", "health" not in SMALL.status(), SMALL.status().get("health"))
+    claim("no pod goes unasked", set(SMALL.uids("pods")) == before)
+    SMALL.patch(updateStrategy={"skipPredicates": ["TokenRenewal"]})
+    SMALL.wait("other pods", lambda: not before & set(SMALL.uids("pods")) or "not yet", 600)
+    SMALL.ready()
+    SMALL.patch(updateStrategy=None)
+    SMALL.has_documents(range(DOCUMENTS))
+
+
 def red_is_not_ready():
     """An index that no node may hold."""
     SMALL.ask("PUT", "/nowhere?wait_for_active_shards=0", {"settings": {"number_of_shards": 1, "number_of_replicas": 0,
@@ -144,6 +158,8 @@ def job():
     SMALL.ignore_disk()
     SMALL.fill(DOCUMENTS, shards=3)
     made_again()
+    with step("its ServiceAccount is made anew"):
+        new_account()
     with step("Red is not Ready"):
         red_is_not_ready()
     with step("D4: the flood stage is told at the cluster"):

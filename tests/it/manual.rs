@@ -138,6 +138,37 @@ fn predicates_are_those_of_the_code() {
     assert!(judged.len() > 5 && unlisted.is_empty(), "not in docs/predicates.md: {unlisted:?}");
 }
 
+/// `kubectl explain` prints the description of a field and then that of its type.
+#[test]
+fn no_description_of_a_type_repeats_that_of_the_field() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/api/schema/v1beta1.json");
+    let types: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let words = |text: &str| -> Vec<String> {
+        let lower = text.trim_end_matches('.').to_lowercase();
+        let articles = ["a", "an", "the"];
+        let all =
+            lower.split_whitespace().map(|word| word.trim_matches([',', ';', '.']).to_owned());
+        all.filter(|word| !articles.contains(&word.as_str())).collect()
+    };
+    let repeated = |field: &Value| {
+        let list = field["allOf"].as_array().and_then(|all| all.first());
+        let reference = field["$ref"].as_str().or_else(|| list?["$ref"].as_str())?;
+        let of_type = types[reference.rsplit('/').next()?]["description"].as_str()?;
+        let (own, others) = (words(field["description"].as_str()?), words(of_type));
+        (own.starts_with(&others) || others.starts_with(&own)).then(|| of_type.to_owned())
+    };
+    let mut found = Vec::new();
+    for (name, schema) in types.as_object().unwrap() {
+        let fields = schema["properties"].as_object().into_iter().flatten();
+        found.extend(
+            fields.filter_map(|(field, schema)| {
+                Some(format!("{name} {field}: {}", repeated(schema)?))
+            }),
+        );
+    }
+    assert_eq!(found, [""; 0]);
+}
+
 #[test]
 fn every_sample_is_on_its_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples");

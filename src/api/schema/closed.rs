@@ -52,6 +52,7 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "DiskHeadroom",
     "HoldingsKnown",
     "DataOutlivesPod",
+    "TokenRenewal",
     "PreflightPassed",
 ];
 

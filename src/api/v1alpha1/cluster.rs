@@ -21,10 +21,10 @@ use crate::api::{
 pub struct Cluster<K: ClusterKind> {
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Written by people.
     #[serde(default)]
     pub spec: ClusterSpec<K>,
-    /// What was last observed.
+    /// Written by the controller.
     #[serde(default)]
     pub status: ClusterStatus,
 }

@@ -23,10 +23,10 @@ use crate::api::cluster_kind::ClusterKind;
 pub struct Cluster<K: ClusterKind> {
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Written by people.
     #[serde(default)]
     pub spec: ClusterSpec<K>,
-    /// What was last observed.
+    /// Written by the controller.
     #[serde(default, skip_serializing_if = "is_default")]
     pub status: ClusterStatus,
 }

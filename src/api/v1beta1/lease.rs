@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct LeaderLease {
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// Who holds the lease.
+    /// Written by pilots.
     #[serde(default)]
     pub spec: LeaderLeaseSpec,
 }

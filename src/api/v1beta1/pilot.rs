@@ -31,7 +31,7 @@ pub struct PilotSpec {
     /// The node pool that this node belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_pool: Option<String>,
-    /// What is wanted of the node. Defaults to Running.
+    /// Whether the node runs, and how it ends. Defaults to Running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PilotIntent>,
     /// Version of the database.
@@ -132,14 +132,14 @@ open_enum! {
     }
 }
 
-/// What a pilot reports. Only the pilot writes it; the controller marks a silent one.
+/// All that is known of a node. Only its pilot writes it; the controller marks a silent one.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotStatus {
     /// Generation of the spec that the pilot acts on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Where the node is in its life.
+    /// The conditions in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PilotPhase>,
     /// When the pilot last reported.
@@ -232,7 +232,7 @@ pub struct Blocker {
     pub observed_time: Option<Time>,
 }
 
-/// Which node of which database cluster.
+/// Ids of a node, its cluster and its ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
@@ -251,7 +251,7 @@ pub struct Identity {
     pub ring_id: Option<String>,
 }
 
-/// Where a pilot runs.
+/// A pod, or a process on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Instance {
@@ -280,7 +280,7 @@ pub struct Endpoint {
     pub port: i32,
 }
 
-/// A database process.
+/// A process, since when it runs and how often it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
@@ -295,7 +295,7 @@ pub struct Process {
     pub restarts: i32,
 }
 
-/// How a database process ended.
+/// The end of a process: code, reason, last lines of its log.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Termination {
@@ -323,7 +323,7 @@ pub struct Termination {
     pub log_tail: Vec<String>,
 }
 
-/// The data volume of a node.
+/// Place, size and use of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotStorage {

@@ -29,7 +29,7 @@ pub struct ImageSpec {
     pub pull_policy: Option<String>,
 }
 
-/// The user that the database runs as.
+/// As whom processes run.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityContext {
@@ -39,7 +39,7 @@ pub struct SecurityContext {
     pub run_as_user: Option<i64>,
 }
 
-/// Settings of the Java virtual machine.
+/// Heap and options of a Java virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Jvm {
@@ -53,7 +53,7 @@ pub struct Jvm {
     pub options: Vec<String>,
 }
 
-/// How a new version or configuration reaches running nodes.
+/// The pace of a new version or configuration, and what it does not wait for.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
@@ -75,7 +75,8 @@ pub struct UpdateStrategy {
     /// Hold the update after this many nodes. Remove it to promote, revert the spec to cancel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
-    /// Names of predicates that no step waits for; `*` for all. Overrides a safety rule.
+    /// Names of predicates that no step waits for; `*` for all but those that
+    /// must be named. Overrides a safety rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub skip_predicates: Vec<String>,
@@ -97,7 +98,7 @@ pub struct Canary {
     pub replicas: i32,
 }
 
-/// Services that clients use.
+/// What a user may say about generated Services.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Services {
@@ -106,7 +107,7 @@ pub struct Services {
     pub client: Option<ServiceTemplate>,
 }
 
-/// What a user may say about a generated Service.
+/// Type, labels and annotations of a generated Service.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceTemplate {
@@ -131,7 +132,7 @@ pub struct ServiceTemplate {
     pub external_traffic_policy: Option<String>,
 }
 
-/// The volume of each node of a pool.
+/// Size and class of volumes, and what becomes of their claims.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Persistence {
@@ -157,7 +158,7 @@ pub struct Persistence {
     pub retention: Option<Retention>,
 }
 
-/// What becomes of a node's claim.
+/// When a claim is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Retention {

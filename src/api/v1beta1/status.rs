@@ -113,7 +113,7 @@ pub struct NodePoolStatus {
     pub storage: Option<StorageStatus>,
 }
 
-/// Sizes of a pool's volumes.
+/// What claims ask for, and what there is.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageStatus {
@@ -184,7 +184,7 @@ pub struct OperationStep {
     pub completion_time: Option<Time>,
 }
 
-/// What an operation waits for.
+/// A predicate that holds, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockedBy {

@@ -196,7 +196,7 @@ pub(super) const PEERS_READY: &str = "PeersReady";
 
 /// Reported where no other node has a copy, whatever the volume is, by the pilots of databases
 /// that know.
-const OUTLIVES: &str = "DataOutlivesPod";
+pub(super) const OUTLIVES: &str = "DataOutlivesPod";
 
 /// Why this node's pod may not be deleted: data of which there is no copy, as far as anybody knows,
 /// would go with it.
@@ -252,7 +252,7 @@ pub(super) fn hint(predicate: &str) -> String {
 }
 
 /// The nodes that run, with what their pilots said.
-fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotFacts)> {
+pub(super) fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotFacts)> {
     let members = observed.pools.iter().flat_map(ObservedPool::running);
     let members = members.filter_map(|(_, member)| member);
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::*;
 use crate::controller::{
     heard::Hearing,
@@ -40,6 +42,20 @@ fn leaving(observed: &mut Observed, ordinal: u32) {
     let pilot = pilot(observed, 0, ordinal);
     pilot.spec.phase = Some(PilotIntent::Decommissioned);
     pilot.phase_ours = true;
+}
+
+/// The ServiceAccount was deleted and made again long ago: every pod that is there has a token of the
+/// earlier one, until `by`, and its pilot is marked.
+pub(in crate::controller) fn lose_account(observed: &mut Observed, by: Timestamp) {
+    for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
+        let Some(pod) = &mut member.pod else { continue };
+        pod.token_renewed_by = Some(by);
+        if let Some(pilot) = &mut member.pilot {
+            (pilot.ready, pilot.marked_unheard) = (false, true);
+            pilot.not_ready = Some("PilotTurnedAway: the pilot was last heard of at noon".into());
+            pilot.hearing = Hearing { ago: 2 * MINUTE, ..Hearing::STEADY };
+        }
+    }
 }
 
 #[test]
@@ -847,6 +863,39 @@ fn random_walks_keep_the_rules_and_converge() {
         let before = simulation.desired.status.clone();
         simulation.reconcile();
         assert_eq!(simulation.desired.status, before, "seed {seed}");
+    }
+}
+
+/// Walks on which the ServiceAccount is made anew: no pod goes until a person names that, then one at
+/// a time, and never two that are not ready; or kubelet renews the tokens, and no pod goes at all.
+#[test]
+fn pods_with_dead_tokens_are_made_anew_one_at_a_time_or_not_at_all() {
+    let named = "TokenRenewal".to_owned();
+    for (seed, pools) in (0..60).zip([[("a", 3), ("b", 1)], [("d", 2), ("m", 3)]].iter().cycle()) {
+        let mut simulation = Simulation::new(desired(pools, "first"), seed);
+        converge(&mut simulation);
+        lose_account(&mut simulation.observed, Timestamp::MAX);
+        let uids = |simulation: &Simulation| -> Vec<String> {
+            let members = simulation.observed.pools.iter().flat_map(|pool| pool.members.values());
+            members.filter_map(|member| Some(member.pod.as_ref()?.uid.clone())).collect()
+        };
+        let before = uids(&simulation);
+        for _ in 0..20 {
+            simulation.tick();
+            assert_eq!(simulation.reconcile().step, None, "seed {seed}");
+        }
+        assert_eq!(uids(&simulation), before);
+        if seed % 3 == 0 {
+            simulation.renew_tokens();
+            converge(&mut simulation);
+            assert_eq!(uids(&simulation), before, "seed {seed}");
+            continue;
+        }
+        simulation.desired.strategy.skip_predicates.insert(named.clone());
+        converge(&mut simulation);
+        let after = uids(&simulation);
+        assert_eq!(after.len(), before.len());
+        assert!(after.iter().all(|uid| !before.contains(uid)), "seed {seed}: {after:?}");
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) async fn from_server(
         pods: list::<Pod>(ctx, desired, &params).await?,
         pilots: list::<Pilot>(ctx, desired, &params).await?,
         claims: list::<PersistentVolumeClaim>(ctx, desired, &params).await?,
+        // It is only ever made later than a cache knows, and the pods are compared as they are now.
+        account: ctx.stores.account(desired.database, &desired.namespace, &desired.name),
     };
     Ok(observed(ctx, desired, &objects, now))
 }

@@ -12,8 +12,9 @@ use crate::{
     api::v1beta1::Health,
     controller::{
         desired::Desired,
-        observe::{SILENT, condition},
-        plan::Next,
+        heard::{SILENT, TURNED_AWAY},
+        observe::condition,
+        plan::{Next, waits_for_renewal},
     },
 };
 
@@ -106,6 +107,13 @@ fn ready(facts: &Facts<'_>) -> Finding {
     if desired.stopped {
         return finding("False", "ClusterStopped", doing(facts));
     }
+    if let Some(turned_away) = facts
+        .turned_away
+        .as_ref()
+        .filter(|_| waits_for_renewal(plan) || (plan.operation.is_none() && plan.waiting.is_none()))
+    {
+        return finding("Unknown", TURNED_AWAY, turned_away.clone());
+    }
     if let Some(operation) = plan.operation {
         let reason = if plan.blocked.is_empty() { operation.reason() } else { "PredicateBlocked" };
         return finding("False", reason, doing(facts));
@@ -130,6 +138,9 @@ fn ready(facts: &Facts<'_>) -> Finding {
 fn available(facts: &Facts<'_>) -> Finding {
     let counts = facts.counts;
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
+    if let Some(turned_away) = facts.turned_away.as_ref().filter(|_| facts.unheard) {
+        return finding("Unknown", TURNED_AWAY, format!("{message} for sure: {turned_away}"));
+    }
     if facts.unheard {
         let message = format!("{message} for sure: their pilots are not heard, and pods are ready");
         return finding("Unknown", SILENT, message);

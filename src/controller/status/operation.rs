@@ -11,7 +11,7 @@ use crate::{
     controller::{
         desired::{Desired, Stalled},
         observe::Observed,
-        plan::{Plan, Step},
+        plan::{Plan, Step, Waiting},
     },
 };
 
@@ -53,7 +53,13 @@ pub(super) fn operation(
         }
     };
     let blocked_by = blocked_by(&base, plan, now);
-    let phase = if blocked_by.is_empty() { "Running" } else { "Blocked" };
+    let awaited = plan.waiting.as_ref().is_some_and(Waiting::is_ahead_of_its_step);
+    let step_phase = match blocked_by.is_empty() {
+        true if awaited => PENDING,
+        true => "Running",
+        false => "Blocked",
+    };
+    let phase = if step_phase == PENDING { "Running" } else { step_phase };
     let message = format!(
         "{} of {} nodes serve, {} run the wanted spec",
         counts.serving, counts.wanted, counts.current
@@ -62,7 +68,7 @@ pub(super) fn operation(
         phase: phase.to_owned(),
         completion_time: None,
         message: Some(message),
-        steps: steps(&base, current(observed, plan), phase, now),
+        steps: steps(&base, current(observed, plan), step_phase, now),
         blocked_by,
         ..base
     };
@@ -109,7 +115,11 @@ fn current(observed: &Observed, plan: &Plan) -> Option<(String, Option<String>, 
     Some((step.to_owned(), pilot, Some(block.message.clone())))
 }
 
-/// Earlier steps are done once another one is current. Unfinished first, newest first.
+/// A step that has not begun, and may never.
+const PENDING: &str = "Pending";
+
+/// Earlier steps are over once another one is current: done, or skipped where they never began.
+/// Unfinished first, newest first.
 fn steps(
     before: &Operation,
     current: Option<(String, Option<String>, Option<String>)>,
@@ -138,7 +148,7 @@ fn steps(
         match step.completion_time {
             Some(_) => step,
             None => OperationStep {
-                phase: "Done".to_owned(),
+                phase: over(&step.phase).to_owned(),
                 message: None,
                 completion_time: Some(now.clone()),
                 ..step
@@ -147,6 +157,10 @@ fn steps(
     }));
     steps.truncate(STEPS_MAX);
     steps
+}
+
+fn over(phase: &str) -> &'static str {
+    if [PENDING, "Blocked"].contains(&phase) { "Skipped" } else { "Done" }
 }
 
 /// Progress is what moves the figures in a sentence: bytes, percents. Other words are none: a
@@ -188,7 +202,8 @@ pub(super) fn overdue(
     operation: Option<&Operation>,
     now: Timestamp,
 ) -> Option<Stalled> {
-    let step = operation?.steps.first().filter(|step| step.phase == "Running")?;
+    let unblocked = |step: &&OperationStep| ["Running", PENDING].contains(&&*step.phase);
+    let step = operation?.steps.first().filter(unblocked)?;
     let since = step.last_progress_time.as_ref().or(step.start_time.as_ref())?;
     let deadline = desired.strategy.progress_deadline;
     if now.duration_since(since.0).as_secs() < i64::try_from(deadline.as_secs()).ok()? {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::controller::{
     observe::{PilotFacts, Trouble, condition},
+    plan::tests::lose_account,
     plan::{OperationType, Step, plan},
     testing::sample::{desired, observed},
 };
@@ -182,6 +183,32 @@ fn steps_are_kept_with_their_times_and_blocks_say_since_when() {
 }
 
 #[test]
+fn a_step_that_was_held_up_and_never_taken_is_skipped_and_not_done() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 0);
+    let mut found = observed(&[("a", 2)], "old");
+    let blockers = vec![("PeersUp".to_owned(), "one is down".to_owned())];
+    found.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap().blockers = blockers;
+    let held = reconcile_status(&mut cluster, &found, 10).operation.unwrap();
+    assert_eq!(
+        (held.steps[0].name.as_str(), held.steps[0].phase.as_str()),
+        ("RecreatePod", "Blocked")
+    );
+    // Somebody else's outage is waited for instead.
+    found.pools[0].members.get_mut(&0).unwrap().pod.as_mut().unwrap().ready = false;
+    let waits = reconcile_status(&mut cluster, &found, 20).operation.unwrap();
+    let phases: Vec<_> = waits.steps.iter().map(|step| (&*step.name, &*step.phase)).collect();
+    assert_eq!(phases, [("WaitHealthy", "Running"), ("RecreatePod", "Skipped")]);
+    // Nor is one done that waited for a report.
+    let mut found = observed(&[("a", 2)], "old");
+    found.pools[0].members.get_mut(&0).unwrap().pilot.as_mut().unwrap().hearing.heard = false;
+    let unheard = reconcile_status(&mut cluster, &found, 30).operation.unwrap();
+    assert_eq!((unheard.phase.as_str(), unheard.steps[0].phase.as_str()), ("Running", "Pending"));
+    let late = reconcile_status(&mut cluster, &found, 30 + 1800);
+    assert_eq!(reason(&late, "Stalled"), "True/ProgressDeadlineExceeded");
+}
+
+#[test]
 fn versions_are_ordered_by_number() {
     assert_eq!(by_version("4.1.9", "4.1.10"), Ordering::Less);
     assert_eq!(by_version("5.0", "4.1.10"), Ordering::Greater);
@@ -233,6 +260,7 @@ fn health_is_unknown_and_not_red_while_pilots_alone_are_silent() {
             let pilot = member.pilot.as_mut().unwrap();
             pilot.ready = false;
             pilot.not_ready = Some("PilotSilent: no heartbeat".into());
+            pilot.marked_unheard = true;
         }
         observed
     };
@@ -243,6 +271,40 @@ fn health_is_unknown_and_not_red_while_pilots_alone_are_silent() {
     let down = reconcile_status(&mut cluster, &silent(false), 120);
     assert_eq!(down.health, Some(Health::Red));
     assert_eq!(reason(&down, "Available"), "False/NodesNotReady");
+}
+
+#[test]
+fn pilots_that_are_turned_away_are_said_to_be_and_health_is_unknown() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 0);
+    let mut away = observed(&[("a", 2)], "new");
+    lose_account(&mut away, at(3000));
+    let told = reconcile_status(&mut cluster, &away, 120);
+    assert_eq!((told.health.clone(), told.phase.as_deref()), (None, Some("Degraded")));
+    for type_ in ["Ready", "Available"] {
+        assert_eq!(reason(&told, type_), "Unknown/PilotTurnedAway", "{type_}");
+        let message = &condition(&told.conditions, type_).unwrap().message;
+        let by = at(3000).to_string();
+        for word in ["ex-demo-a-0, ex-demo-a-1", &by, "skipPredicates"] {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+    }
+    assert_eq!(told.operation.unwrap().blocked_by[0].predicate, "TokenRenewal");
+    assert_eq!(reconcile_status(&mut cluster, &away, 2900).phase.as_deref(), Some("Degraded"));
+    assert_eq!(reason(&cluster.status, "Stalled"), "", "that it waits is no lack of progress");
+    // A paused cluster does nothing, and says it.
+    cluster.paused = true;
+    assert_eq!(plan(&cluster, &away), Plan::default());
+    let paused = reconcile_status(&mut cluster, &away, 2910);
+    assert_eq!(reason(&paused, "Ready"), "Unknown/PilotTurnedAway");
+    cluster.paused = false;
+    // Nothing speaks for a node of which the kubelet says that it does not serve either.
+    for member in away.pools[0].members.values_mut() {
+        member.pod.as_mut().unwrap().ready = false;
+    }
+    assert_eq!(reconcile_status(&mut cluster, &away, 2920).health, Some(Health::Red));
+    let back = reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 3000);
+    assert_eq!(reason(&back, "Ready"), "True/AllNodesReady");
 }
 
 #[test]

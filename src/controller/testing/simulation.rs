@@ -140,6 +140,16 @@ impl Simulation {
                     let leaves = masters().any(|member| member.name == *pilot);
                     self.rule(!leaves || masters().count() > 1, "the last master stays");
                 }
+                let away = |member: &Member| member.pod.is_some() && member.turned_away().is_some();
+                let ready = |member: &Member| {
+                    member.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
+                };
+                if members().any(|member| member.name == *pilot && away(&member)) {
+                    let others = || members().filter(|member| member.name != *pilot);
+                    let well = |member: &Member| member.serving() || away(member) && ready(member);
+                    self.rule(others().all(|other| well(&other)), "one dead token at a time");
+                    return;
+                }
                 self.rule(others_serve(pilot), "only while every other node serves");
                 let leaving = members().any(|m| m.intends(&PilotIntent::Decommissioned));
                 self.rule(!leaving, "not while another node is decommissioned");
@@ -386,6 +396,16 @@ impl Simulation {
         masters().count() == 0 || masters().filter(up).count() * 2 > masters().count()
     }
 
+    /// kubelet gives every pod a token of its ServiceAccount.
+    pub(crate) fn renew_tokens(&mut self) {
+        self.note("tokens are renewed");
+        for member in self.observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
+            if let Some(pod) = &mut member.pod {
+                pod.token_renewed_by = None;
+            }
+        }
+    }
+
     /// A pod that fails, for a while.
     pub(crate) fn disturb(&mut self) {
         let mut pods: Vec<_> = self
@@ -590,13 +610,14 @@ fn taken_over(member: &Member) -> bool {
 fn live(member: &mut Member, quorum: bool) {
     let intent = member.intent();
     let (Some(pod), Some(pilot)) = (&mut member.pod, &mut member.pilot) else { return };
-    if pod.terminating {
+    // Whom the API turns away tells nothing.
+    if pod.terminating || pod.token_renewed_by.is_some() {
         return;
     }
     pod.started = true;
     pilot.instance = Some(pod.uid.clone());
     pilot.hearing = Hearing::STEADY;
-    pilot.checked = true;
+    (pilot.checked, pilot.marked_unheard, pilot.not_ready) = (true, false, None);
     let running = intent == PilotIntent::Running;
     if running && pilot.spec.config_hash.as_deref() == Some(BROKEN) {
         if pilot.ready {

@@ -14,6 +14,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -75,6 +76,8 @@ pub(super) struct Server {
     pub(super) refuses: BTreeMap<Id, u16>,
     /// The write before which the process died: it may arrive yet.
     late: Option<(Method, Id, bool, Value)>,
+    /// Objects are made so many seconds later than that as it had writes before them.
+    pub(super) epoch: Timestamp,
     /// Requests of every kind, events apart.
     pub(super) requests: usize,
     applied: BTreeMap<Id, Value>,
@@ -337,9 +340,9 @@ impl Server {
         *times += 1;
         body["metadata"]["uid"] = json!(format!("{}/{}#{times}", id.0, id.1));
         body["metadata"]["generation"] = json!(1);
-        let (minutes, seconds) = (self.version / 60, self.version % 60);
-        body["metadata"]["creationTimestamp"] =
-            json!(format!("2026-01-01T{:02}:{:02}:{seconds:02}Z", minutes / 60, minutes % 60));
+        let made = self.epoch.as_second() + i64::try_from(self.version).expect("it is small");
+        let made = Timestamp::from_second(made).expect("it is no other age");
+        body["metadata"]["creationTimestamp"] = json!(made);
         self.objects.insert(id.clone(), Value::Null);
         Ok(self.put(id, body))
     }

@@ -347,6 +347,7 @@ impl Harness {
             let up = !(fresh && rejected);
             let word = |yes: bool| if yes { "True" } else { "False" };
             let (installed, newest) = self.installed(&server.objects[&pod]["spec"]);
+            let turned_away = is_turned_away(server, &pod);
             server.edit(&pod, |pod| {
                 pod["status"] = json!({
                     "ephemeralContainerStatuses": installed,
@@ -357,7 +358,7 @@ impl Harness {
                     }],
                 });
             });
-            if told.is_null() {
+            if told.is_null() || turned_away {
                 continue;
             }
             let hash = if fresh { &spec["configHash"] } else { &before["configHash"] };
@@ -432,6 +433,15 @@ impl Harness {
         strip(&mut state);
         state
     }
+}
+
+/// Was the pod made before its ServiceAccount?
+fn is_turned_away(server: &super::api::Server, pod: &Id) -> bool {
+    let made = |object: &Value| -> Option<Timestamp> {
+        object["metadata"]["creationTimestamp"].as_str()?.parse().ok()
+    };
+    let account = server.of("serviceaccounts").next().and_then(made);
+    account.is_some_and(|account| made(&server.objects[pod]).is_some_and(|pod| pod < account))
 }
 
 fn strip(value: &mut Value) {

@@ -41,7 +41,7 @@ pub struct Rack {
 #[derive(Debug)]
 pub struct CassandraNode;
 
-/// What only Cassandra needs.
+/// Datacenter, rack and seeds of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotCassandraSpec {
@@ -63,7 +63,7 @@ pub struct PilotCassandraSpec {
     pub additional_seeds: Vec<String>,
 }
 
-/// What only Cassandra reports.
+/// A node as Cassandra sees it, and the ring as the node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotCassandraStatus {

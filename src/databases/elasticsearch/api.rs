@@ -47,6 +47,11 @@ const ROWS: Rows = Rows {
             "config",
             "Settings merged into elasticsearch.yml of every node.",
         ),
+        (
+            "ElasticsearchClusterSpec",
+            "nodePools",
+            "Groups of equal nodes, made in this order; those that can be elected master come first, whatever their place.",
+        ),
         ("ElasticsearchNodePool", "", "Nodes with the same roles."),
         (
             "ElasticsearchNodePool",

@@ -58,7 +58,7 @@ pub fn keeps_data(roles: &[String]) -> bool {
 #[derive(Debug)]
 pub struct ElasticsearchNode;
 
-/// What only Elasticsearch needs.
+/// Roles, zone and plugins of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotElasticsearchSpec {
@@ -78,7 +78,7 @@ pub struct PilotElasticsearchSpec {
     pub plugins: Vec<ElasticsearchPlugin>,
 }
 
-/// What only Elasticsearch reports.
+/// Version, documents and plugins of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotElasticsearchStatus {
@@ -97,7 +97,7 @@ pub struct PilotElasticsearchStatus {
     pub plugins: Vec<PluginStatus>,
 }
 
-/// A plugin and how it fared.
+/// What was installed, or why it was not.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginStatus {

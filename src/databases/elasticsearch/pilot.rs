@@ -10,6 +10,7 @@ mod lead_duties;
 mod observe;
 mod plugins;
 mod preflight;
+mod restart;
 mod seeds;
 mod state;
 mod stuck;
@@ -106,6 +107,7 @@ struct Seen {
     plugins: plugins::Plan,
     /// Most shards that this decommission found here; progress is counted from it.
     most_shards: usize,
+    restarts: restart::Watch,
 }
 
 impl Elasticsearch {
@@ -252,7 +254,12 @@ impl Driver for Elasticsearch {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let release = configure::release(node)?;
-            lead_duties::carry_out(&self.api()?, node, release, lead).await
+            let api = self.api()?;
+            let lists = lead_duties::carry_out(&api, node, release, lead).await;
+            let mut restarts = self.seen.lock().expect("no panic while held").restarts;
+            let taken_back = restart::take_back(&api, node, lead, &mut restarts).await;
+            self.seen.lock().expect("no panic while held").restarts = restarts;
+            lists.and(taken_back)
         })
     }
 
@@ -313,10 +320,22 @@ impl Driver for Elasticsearch {
         })
     }
 
+    fn announce_restart<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move { restart::announce(&self.api()?, node).await })
+    }
+
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(
             async move { self.api()?.change(Method::POST, "/_flush", None, FLUSH).await.map(drop) },
         )
+    }
+
+    fn forget_process(&self, detail: &mut Parts) {
+        let word = names::NAMES.word;
+        if let Some(mut part) = detail.get::<PilotElasticsearchStatus>(word) {
+            part.elected_master = None;
+            detail.set(word, &part);
+        }
     }
 
     fn stop_plan(&self) -> StopPlan {
@@ -354,6 +373,20 @@ mod tests {
         std::fs::write(&path, note.to_string()).unwrap();
         let answer = Elasticsearch::new(node.data.clone()).decommission(&node).await;
         assert!(answer.is_err(), "{answer:?}");
+    }
+
+    #[test]
+    fn a_node_whose_process_ended_is_no_elected_master() {
+        let word = names::NAMES.word;
+        let part = PilotElasticsearchStatus {
+            elected_master: Some(true),
+            documents: Some(7),
+            ..PilotElasticsearchStatus::default()
+        };
+        let mut detail = Parts::new(word, &part);
+        Elasticsearch::new(PathBuf::new()).forget_process(&mut detail);
+        let left: PilotElasticsearchStatus = detail.get(word).unwrap();
+        assert_eq!((left.elected_master, left.documents), (None, Some(7)));
     }
 
     pub(super) fn node() -> Node {

@@ -158,7 +158,18 @@ pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
     let masters = masters(cluster);
     // W7
     if masters > 0 && masters % 2 == 0 {
-        validator.warn(format!("spec.nodePools: an even number of master nodes ({masters}) tolerates no more failures than {}", masters - 1));
+        let survives = |masters: i64| match (masters - 1) / 2 {
+            0 => "no failure".to_owned(),
+            1 => "one failure".to_owned(),
+            more => format!("{more} failures"),
+        };
+        validator.warn(format!(
+            "spec.nodePools: {masters} master nodes survive {}, as {} would; {} survive {}",
+            survives(masters),
+            masters - 1,
+            masters + 1,
+            survives(masters + 1),
+        ));
     }
     // W8
     let data = nodes(cluster, |pool| pool.own.roles.iter().any(|role| role.starts_with("data")));

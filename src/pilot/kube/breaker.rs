@@ -5,7 +5,8 @@
 //! would try by itself, and pause by itself after the API is back. Here a request waits while
 //! the API is away; when the pause is over, one of those that wait is sent. Answered, it lets the
 //! others through at once; unanswered, they fail with it. Leaves to the loops what an answer
-//! means to them.
+//! means to them, but for one: that the API turns the pilot away (401), which no loop can mend, is
+//! said here, once for all.
 //!
 //! Invariant: while the API is away, two requests of one pilot are sent a pause apart.
 
@@ -17,7 +18,7 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::{error::chain, pilot::kube::backoff::Backoff};
 
@@ -25,6 +26,8 @@ use crate::{error::chain, pilot::kube::backoff::Backoff};
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long others have the turn to themselves.
 const COURTESY: Duration = Duration::from_millis(500);
+/// How often it is said again that the API turns the pilot away.
+const REMINDER: Duration = Duration::from_secs(600);
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +51,20 @@ struct State {
     backoff: Backoff,
     /// Requests that were not answered, ever.
     lost: u64,
+    refusal: Option<TokenRefusal>,
+}
+
+const REFUSED: &str = "The API turns the pilot away (401): it does not accept its token. Was the \
+    ServiceAccount deleted and made again? kubelet renews the token within 50 minutes; the database \
+    runs on";
+
+/// The API answers 401: the token is not, or no longer, of anybody.
+#[derive(Clone, Copy, Debug)]
+struct TokenRefusal {
+    since: Instant,
+    over: bool,
+    /// When it was said last, of this refusal or the one before.
+    said: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +124,10 @@ impl Breaker {
         let sent = Instant::now();
         let result = timeout(PATIENCE, answer).await;
         match &result {
-            Ok(Ok(response)) if !says_away(response.status()) => self.answered(),
+            Ok(Ok(response)) if !says_away(response.status()) => {
+                self.answered();
+                self.recognised(response.status() != StatusCode::UNAUTHORIZED);
+            }
             Ok(Ok(response)) => self.lost(sent, &response.status()),
             Ok(Err(error)) => self.lost(sent, &chain(error)),
             Err(_) => self.lost(sent, &Error::Late),
@@ -157,6 +177,45 @@ impl Breaker {
             info!(away = ?since.elapsed(), "API answers again");
             true
         });
+    }
+
+    /// Says that the API turns the pilot away, again from time to time, and when that is over.
+    fn recognised(&self, known: bool) {
+        let now = Instant::now();
+        self.0.send_if_modified(|state| {
+            match (&mut state.refusal, known) {
+                (None, true) => {}
+                (None, false) => {
+                    warn!("{REFUSED}");
+                    state.refusal = Some(TokenRefusal { since: now, said: now, over: false });
+                }
+                (Some(refusal), true) => {
+                    let told = !refusal.over && refusal.said >= refusal.since;
+                    if told {
+                        let turned_away = refusal.since.elapsed();
+                        info!(?turned_away, "The API accepts the pilot's token again");
+                    }
+                    refusal.over = true;
+                }
+                (Some(refusal), false) => {
+                    if std::mem::take(&mut refusal.over) {
+                        refusal.since = now;
+                    }
+                    if now - refusal.said >= REMINDER {
+                        refusal.said = now;
+                        let turned_away = refusal.since.elapsed();
+                        warn!(?turned_away, "{REFUSED}");
+                    }
+                }
+            }
+            // Nobody who waits for the API has to hear of it.
+            false
+        });
+    }
+
+    /// Does the API turn the pilot away, as far as the latest answer tells?
+    pub fn is_turned_away(&self) -> bool {
+        self.0.borrow().refusal.is_some_and(|refusal| !refusal.over)
     }
 
     fn lost(&self, sent: Instant, why: &impl std::fmt::Display) {

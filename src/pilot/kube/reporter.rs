@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::{Blocker, Pilot, PilotPhase, Process},
+        api::v1beta1::{Blocker, Health, Pilot, PilotPhase, Process},
         pilot::{database::EXAMPLE, kube::intent::Intent},
     };
 
@@ -392,6 +392,13 @@ mod tests {
         for rules in [&[][..], &["StreamsIdle"], &["PeersUp", "StreamsIdle"]] {
             assert!(!waits(&before, &status(rules, 2)), "{rules:?}");
         }
+    }
+
+    #[test]
+    fn health_does_not_wait_for_the_next_figures() {
+        let status = |health| PilotStatus { health: Some(health), ..PilotStatus::default() };
+        let (server, wanted) = (status(Health::Yellow), status(Health::Green));
+        assert!(!only_figures(&server, &wanted, &patch(&server, &wanted)));
     }
 
     #[test]

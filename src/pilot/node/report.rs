@@ -261,7 +261,7 @@ fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
         Life::Up(up) if up.serving => {
             let role = facts.observation.role.map(|role| format!(" and is a {}", role.name()));
             let role = role.unwrap_or_default();
-            (true, database.started, format!("{title} process has started{role}"))
+            (true, database.started, format!("{title} serves clients{role}"))
         }
         Life::Up(up) if up.served && facts.full.is_some() => {
             (false, "DiskFull", facts.full.clone().unwrap_or_default())
@@ -529,8 +529,8 @@ mod tests {
             let ready = told.conditions.into_iter().find(|found| found.type_ == "Ready").unwrap();
             ready.message
         };
-        assert_eq!(message(None), "Example process has started");
-        assert_eq!(message(Some(Role::Replica)), "Example process has started and is a replica");
+        assert_eq!(message(None), "Example serves clients");
+        assert_eq!(message(Some(Role::Replica)), "Example serves clients and is a replica");
     }
 
     #[test]

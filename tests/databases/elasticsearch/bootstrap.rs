@@ -1,7 +1,9 @@
 //! Three nodes started at once are always exactly one cluster.
 
+use std::collections::BTreeMap;
+
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     ensemble::{Ensemble, START, STOP},
@@ -73,12 +75,53 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     ensemble.green(0).await;
     told.claim(format!("{version}: a fresh node of the same name takes its place"));
 
+    let own = json!({DELAY: "2m"});
+    ensemble.ask(0, Method::PUT, "/single/_settings", Some(&own)).await;
     ensemble.stop(1).await;
+    let (delayed, announced) = announced(&ensemble).await;
+    told.claim(format!(
+        "{version}: while a member restarts, its {delayed} shard copies are not made anew: {announced}"
+    ));
     ensemble.start(1);
     assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
     ensemble.green(0).await;
     writer.check().await;
     told.claim(format!("{version}: a member that was stopped rejoins, and nothing is lost"));
+    let left = until("the announcement is taken back", START, async || {
+        let left = delays(&ensemble).await?;
+        if left.values().any(|delay| delay == OURS) { Err(format!("{left:?}")) } else { Ok(left) }
+    })
+    .await;
+    assert_eq!(left, BTreeMap::from([("single".to_owned(), "2m".to_owned())]));
+    told.claim(format!("{version}: that is taken back, and a person's own delay stands"));
+}
+
+const DELAY: &str = "index.unassigned.node_left.delayed_timeout";
+const OURS: &str = "300007ms";
+
+/// Indices with a delay, and which.
+async fn delays(ensemble: &Ensemble) -> Result<BTreeMap<String, String>, String> {
+    let path = format!("/_all/_settings/{DELAY}?flat_settings=true");
+    let all = ensemble.try_ask(0, Method::GET, &path, None).await?;
+    let delay = |index: &Value| Some(index["settings"][DELAY].as_str()?.to_owned());
+    let indices = all.as_object().into_iter().flatten();
+    Ok(indices.filter_map(|(name, index)| Some((name.clone(), delay(index)?))).collect())
+}
+
+/// How many copies wait for a member that is away, and what was announced of it.
+async fn announced(ensemble: &Ensemble) -> (u64, String) {
+    let found = delays(ensemble).await.unwrap();
+    assert_eq!(found["single"], "2m", "{found:?}");
+    assert!(found.values().any(|delay| delay == OURS), "{found:?}");
+    let delayed = until("copies wait for the member", START, async || {
+        let health = ensemble.try_ask(0, Method::GET, "/_cluster/health", None).await?;
+        match health["delayed_unassigned_shards"].as_u64() {
+            Some(count) if count > 0 => Ok(count),
+            _ => Err(health.to_string()),
+        }
+    })
+    .await;
+    (delayed, format!("{found:?}"))
 }
 
 /// At first one shard for each node: that of a node that leaves has nowhere to go.

@@ -48,6 +48,32 @@ async fn a_node_that_ran_before_starts_while_the_api_is_away() {
     assert_eq!(running.stop(PATIENCE).await, 0);
 }
 
+/// Its ServiceAccount is deleted and made again: the token is nobody's until kubelet renews it.
+#[tokio::test]
+async fn a_pilot_whose_token_is_dead_says_so_and_its_database_runs_on() {
+    let bed = Bed::start().await;
+    let ring = Ring::new(bed.world.folder.path(), "demo");
+    let seat = ring.seat("cass-demo-a-0", [127, 0, 69, 2]);
+    bed.create(&ring.pilot(&seat.name)).await;
+    let running = seat.start(&bed.credentials(&seat.name));
+    bed.phase(&seat.name, "Running", PATIENCE).await;
+    let database = running.database();
+    bed.world.kube.remove_token(&format!("token-{}", seat.name));
+    running.says("The API turns the pilot away (401)", PATIENCE).await;
+    seat.until(200, "Running; the API turns this pilot away (401)", PATIENCE).await;
+    let renewed = Timestamp::now();
+    bed.credentials(&seat.name);
+    running.says("The API accepts the pilot's token again", PATIENCE).await;
+    bed.shows(&seat.name, "a new heartbeat", PATIENCE, |pilot| {
+        (pilot.status.last_heartbeat_time.as_ref()?.0 > renewed).then_some(())
+    })
+    .await;
+    seat.until(200, "Running", PATIENCE).await;
+    assert_eq!(running.database(), database);
+    assert_eq!(ring::count(&seat, "start"), 1);
+    assert_eq!(running.stop(PATIENCE).await, 0);
+}
+
 /// How long the API is away: the pauses between tries have grown by then.
 const AWAY: Duration = Duration::from_secs(25);
 

@@ -16,7 +16,7 @@ use navigator::{
     },
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{golden, scheme};
 
@@ -99,6 +99,30 @@ fn predicates_are_listed_and_those_that_hold_are_found() {
         golden::check(&format!("plugin/holding-{name}.txt"), &text);
         assert_eq!(held.is_empty(), name == "ready", "{name}");
     }
+}
+
+#[test]
+fn only_data_that_would_go_with_a_pod_are_said_to() {
+    let mut picture = picture("ready");
+    let mut named = |persistence: &Value| {
+        for pool in picture.found.object["spec"]["nodePools"].as_array_mut().unwrap() {
+            pool["persistence"] = persistence.clone();
+        }
+        for pilot in &mut picture.pilots {
+            let blocker = json!({"predicate": "DataOutlivesPod", "message": "index a"});
+            pilot.status.blockers = vec![serde_json::from_value(blocker).unwrap()];
+        }
+        let held = holding(&picture.found, &picture.pilots[..1], noon());
+        held.iter().any(|one| one.name == "DataOutlivesPod")
+    };
+    assert!(named(&Value::Null));
+    assert!(named(&json!({"enabled": false})));
+    assert!(!named(&json!({"size": "1Gi"})));
+    let mut gone = self::picture("ready");
+    gone.found.object["spec"]["nodePools"] = json!([]);
+    let blocker = json!({"predicate": "DataOutlivesPod", "message": "index a"});
+    gone.pilots[0].status.blockers = vec![serde_json::from_value(blocker).unwrap()];
+    assert!(!holding(&gone.found, &gone.pilots[..1], noon()).is_empty(), "nobody says where");
 }
 
 /// What the controller and the databases judge, as it stands in their sources.

@@ -35,18 +35,18 @@ use crate::{
 /// Elasticsearch itself waits 30 s for the voting configuration to change.
 const VOTE: Duration = Duration::from_secs(35);
 const VOTING: &str = "/_cluster/voting_config_exclusions";
-const NODES: &str = "/_cluster/state/master_node,nodes?master_timeout=2s\
+pub(super) const NODES: &str = "/_cluster/state/master_node,nodes?master_timeout=2s\
                      &filter_path=master_node,nodes.*.name";
 
 #[derive(Debug, Deserialize)]
-struct NodesAnswer {
-    master_node: Option<String>,
-    nodes: BTreeMap<String, NamedNode>,
+pub(super) struct NodesAnswer {
+    pub(super) master_node: Option<String>,
+    pub(super) nodes: BTreeMap<String, NamedNode>,
 }
 
 #[derive(Debug, Deserialize)]
-struct NamedNode {
-    name: String,
+pub(super) struct NamedNode {
+    pub(super) name: String,
 }
 
 /// The cluster's lists, and its nodes.
@@ -193,7 +193,7 @@ fn is_empty(pilot: &Pilot) -> bool {
     left.is_some_and(|left| left.shards_left == Some(0) && left.documents_left == Some(0))
 }
 
-fn node_id(pilot: &Pilot) -> Option<&str> {
+pub(super) fn node_id(pilot: &Pilot) -> Option<&str> {
     pilot.status.identity.as_ref()?.node_id.as_deref()
 }
 
@@ -202,7 +202,7 @@ fn is_master(pilot: &Pilot) -> bool {
 }
 
 /// Nodes are called like their Pilots.
-fn name(pilot: &Pilot) -> &str {
+pub(super) fn name(pilot: &Pilot) -> &str {
     pilot.metadata.name.as_deref().unwrap_or_default()
 }
 

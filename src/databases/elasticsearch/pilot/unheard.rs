@@ -7,9 +7,9 @@ use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::{Elasticsearch, state::NodeState, tests::node_in};
+use super::{Elasticsearch, restart, state::NodeState, tests::node_in};
 use crate::{
-    api::v1beta1::{Decommission, Identity, Pilot, PilotIntent},
+    api::v1beta1::{Decommission, Identity, Pilot, PilotIntent, PilotPhase},
     databases::elasticsearch::{
         kind::{ElasticsearchNode, PilotElasticsearchSpec},
         names::port,
@@ -35,6 +35,10 @@ struct Cluster {
     /// From shards.
     excluded: &'static str,
     leaves: bool,
+    /// The delay of its one index, where that has one of its own.
+    delay: Option<&'static str>,
+    /// Reasons of the records that the node shutdown API keeps of `n1`, where it is there.
+    records: Option<&'static [&'static str]>,
 }
 
 const SETTLED: Cluster = Cluster {
@@ -47,6 +51,8 @@ const SETTLED: Cluster = Cluster {
     voters: &["n1", "n2", "n3"],
     excluded: "",
     leaves: false,
+    delay: None,
+    records: None,
 };
 
 const STAGES: &[Cluster] = &[
@@ -56,6 +62,12 @@ const STAGES: &[Cluster] = &[
         what: "has the only copy of a red cluster",
         health: "red",
         copies: &[("n1", "STARTED"), ("", "UNASSIGNED")],
+        ..SETTLED
+    },
+    Cluster { what: "was restarted", delay: Some("300007ms"), ..SETTLED },
+    Cluster {
+        what: "was restarted, and keeps records",
+        records: Some(&["navigator: the node restarts"]),
         ..SETTLED
     },
     Cluster { what: "another voter is down", nodes: &["n1", "n2"], ..SETTLED },
@@ -127,6 +139,13 @@ impl Server {
 impl Cluster {
     fn answer(&self, path: &str) -> Value {
         let &Self { health, moving, nodes, copies, documents, voters, excluded, .. } = self;
+        let reasons = self.records.map(|reasons| {
+            let record = |reason| json!({"node_id": "n1", "type": "RESTART", "reason": reason});
+            reasons.iter().map(record).collect::<Value>()
+        });
+        let delays = self.delay.map(|delay| {
+            json!({"logs": {"settings": {"index.unassigned.node_left.delayed_timeout": delay}}})
+        });
         let each = |value: &dyn Fn(&str) -> Value| -> Value {
             nodes.iter().map(|id| ((*id).to_owned(), value(id))).collect()
         };
@@ -170,6 +189,10 @@ impl Cluster {
                 "persistent": {"cluster.routing.allocation.exclude._id": excluded},
                 "transient": {},
             }),
+            "/_nodes/shutdown" => json!({"nodes": reasons.unwrap_or_else(|| json!({}))}),
+            "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout" => {
+                delays.unwrap_or_else(|| json!({}))
+            }
             _ => json!({"acknowledged": true}),
         }
     }
@@ -192,6 +215,7 @@ fn driven(server: &Server, place: &Path) -> (Elasticsearch, Node) {
     NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
     let driver = Elasticsearch::new(node.data.clone());
     driver.recall();
+    driver.seen.lock().unwrap().restarts = restart::Watch::of_old();
     (driver, node)
 }
 
@@ -205,6 +229,7 @@ fn pilot(id: &str, leaves: bool) -> Pilot {
         roles: vec!["master".to_owned(), "data".to_owned()],
         ..PilotElasticsearchSpec::default()
     });
+    pilot.status.phase = Some(PilotPhase::Running);
     pilot.status.identity = Some(Identity { node_id: Some(id.to_owned()), ..Identity::default() });
     pilot
 }
@@ -244,6 +269,13 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
     server.script.set(None);
     driver.lead_duties(&node, &alone).await.unwrap();
     let changes = server.changes();
+    server.script.set(None);
+    driver.announce_restart(&node).await.unwrap();
+    let mut announcement = server.changes();
+    if !announcement.is_empty() {
+        // Where a record is refused.
+        announcement.insert(DELAY_ALL.to_owned());
+    }
 
     // A pilot that knows nothing yet, and one that has heard it all once.
     let (newcomer, _) = driven(server, place);
@@ -267,7 +299,13 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
     drop(newcomer.lead_duties(&node, &alone).await);
     let done = server.changes();
     assert!(done.is_subset(&changes), "{what}: {done:?} and not {changes:?}");
+    server.script.set(Some(fault.clone()));
+    drop(newcomer.announce_restart(&node).await);
+    let done = server.changes();
+    assert!(done.is_subset(&announcement), "{what}: {done:?} and not {announcement:?}");
 }
+
+const DELAY_ALL: &str = "PUT /*,-.*/_settings";
 
 async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
     server.script.set(None);
@@ -277,6 +315,7 @@ async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
         driver.decommission(&node).await.unwrap();
     }
     driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    driver.announce_restart(&node).await.unwrap();
     server.script.asked()
 }
 
@@ -334,6 +373,8 @@ async fn each_stage_is_what_it_is_called() {
         seen.extend(server.changes().iter().map(|change| match change.as_str() {
             "PUT /_cluster/settings" => "excludes",
             "POST /_cluster/voting_config_exclusions" => "takes the vote",
+            "PUT /logs/_settings" => "takes its delay back",
+            "DELETE /_nodes/n1/shutdown" => "takes its record back",
             other => panic!("{}: {other}", stage.what),
         }));
     }
@@ -347,6 +388,8 @@ async fn each_stage_is_what_it_is_called() {
         "excludes",
         "moves",
         "refused",
+        "takes its delay back",
+        "takes its record back",
         "takes the vote",
     ];
     assert_eq!(seen, all.into());
@@ -362,4 +405,62 @@ async fn a_node_serves_on_for_two_looks_without_a_master() {
     let looks: Vec<bool> = (0..4).map(|_| driver.serves(false)).collect();
     assert_eq!(looks, [true, true, false, false]);
     assert!(!Elasticsearch::new(place.path().to_owned()).serves(false), "it never served");
+}
+
+#[tokio::test]
+async fn a_restart_is_announced_in_the_way_that_the_cluster_knows_and_to_nobody_where_nobody_is() {
+    const RECORD: &str = "PUT /_nodes/n1/shutdown";
+    let bare = SETTLED;
+    let records = Cluster { records: Some(&[]), ..SETTLED };
+    for (cluster, announced) in [
+        (bare.clone(), &[DELAY_ALL][..]),
+        (Cluster { nodes: &["n1"], ..bare.clone() }, &[]),
+        (Cluster { leaves: true, ..bare }, &[]),
+        (records.clone(), &[RECORD]),
+        (Cluster { records: Some(&["new disks"]), ..records }, &[]),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(cluster).await;
+        let (driver, node) = driven(&server, place.path());
+        driver.announce_restart(&node).await.unwrap();
+        let changes = server.changes();
+        assert_eq!(changes.iter().collect::<Vec<_>>(), announced, "{:?}", server.cluster);
+        // Releases that know no such delay.
+        let failure = Failure::Status(400);
+        let refused = Fault { request: RECORD.to_owned(), from_there_on: false, failure };
+        server.script.set(Some(refused));
+        driver.announce_restart(&node).await.unwrap();
+        let falls_back = announced.contains(&RECORD);
+        let both = server.changes().contains(DELAY_ALL);
+        assert_eq!(both, falls_back || announced.contains(&DELAY_ALL));
+    }
+}
+
+#[tokio::test]
+async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(Cluster { delay: Some("300007ms"), ..SETTLED }).await;
+    let (driver, mut node) = driven(&server, place.path());
+    node.peers[0].status.phase = Some(PilotPhase::Stopping);
+    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    assert_eq!(server.changes(), BTreeSet::new(), "one is about to be away");
+    node.peers[0].status.phase = Some(PilotPhase::Running);
+    // Of whoever leads next, and was not told.
+    let driver = Elasticsearch::new(node.data.clone());
+    driver.recall();
+    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    assert_eq!(server.changes(), BTreeSet::new(), "the first look");
+    driver.seen.lock().unwrap().restarts = restart::Watch::of_old();
+    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    assert_eq!(server.changes(), ["PUT /logs/_settings".to_owned()].into());
+}
+
+#[tokio::test]
+async fn what_people_set_is_never_taken_back() {
+    let theirs = Cluster { delay: Some("5m"), records: Some(&["new disks"]), ..SETTLED };
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(theirs).await;
+    let (driver, node) = driven(&server, place.path());
+    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    assert_eq!(server.changes(), BTreeSet::new());
 }

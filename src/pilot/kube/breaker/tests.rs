@@ -16,6 +16,7 @@ enum Way {
     Answers,
     Refuses,
     Hangs,
+    TurnsAway,
 }
 
 /// Notes when it was asked.
@@ -36,6 +37,10 @@ impl Server {
             Way::Answers => Ok(Response::new(())),
             Way::Refuses => Err(kube::Error::Service("connection refused".into())),
             Way::Hangs => pending().await,
+            Way::TurnsAway => {
+                let answer = Response::builder().status(StatusCode::UNAUTHORIZED);
+                Ok(answer.body(()).expect("a status is all of it"))
+            }
         }
     }
 
@@ -153,4 +158,30 @@ async fn one_answer_lets_all_that_wait_through_and_one_refusal_fails_them() {
     *server.way.borrow_mut() = Way::Answers;
     assert!(all(7).await.iter().all(Result::is_ok));
     assert!(!breaker.is_away());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_that_turns_the_pilot_away_is_not_away_and_that_is_said_once_in_ten_minutes() {
+    let (breaker, server) = (Breaker::default(), Server::new(Way::Answers));
+    let said = || breaker.0.borrow().refusal.map(|refusal| refusal.said);
+    let ask = async |way| {
+        *server.way.borrow_mut() = way;
+        breaker.pass(Part::Tries, server.ask()).await.unwrap();
+        assert!(!breaker.is_away());
+        breaker.is_turned_away()
+    };
+    assert!(!ask(Way::Answers).await);
+    assert!(ask(Way::TurnsAway).await);
+    let first = said();
+    // Some answers of a server may be others than the rest.
+    for _ in 0..19 {
+        sleep(Duration::from_secs(30)).await;
+        assert!(!ask(Way::Answers).await);
+        assert!(ask(Way::TurnsAway).await);
+    }
+    assert_eq!(said(), first);
+    sleep(Duration::from_secs(30)).await;
+    assert!(ask(Way::TurnsAway).await);
+    assert_eq!(said(), Some(Instant::now()));
+    assert!(!ask(Way::Answers).await);
 }

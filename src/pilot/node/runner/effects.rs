@@ -56,7 +56,7 @@ impl Runner {
                 info!(pid, signal = %signal_name(dump.signal), "Asking for a thread dump");
                 self.ctx.supervisor.signal_named(pid, dump.children, dump.signal);
             }
-            Effect::Flush => self.running.flush(&self.ctx),
+            Effect::Flush => self.running.flush(&self.ctx, self.node()),
             Effect::Decommission => {
                 let node = self.node()?;
                 self.running.decommission(&self.ctx, node);

@@ -136,7 +136,11 @@ impl Reporting {
             .collect();
         let message = match holder {
             Holder::Theirs(why) => why.clone(),
-            Holder::Open | Holder::Ours => report::phase(state, facts).to_string(),
+            Holder::Open | Holder::Ours => {
+                let turned = ctx.cluster.as_ref().is_some_and(|it| it.breaker().is_turned_away());
+                let why = if turned { "; the API turns this pilot away (401)" } else { "" };
+                format!("{}{why}", report::phase(state, facts))
+            }
         };
         self.answers.send_if_modified(|answers| {
             let changed = answers.ready != ready || answers.message != message;

@@ -134,10 +134,16 @@ impl Running {
         });
     }
 
-    pub(super) fn flush(&self, ctx: &Context) {
+    /// `node`, where its Pilot has been seen.
+    pub(super) fn flush(&self, ctx: &Context, node: Option<Box<Node>>) {
         info!("Flushing the database");
         let context = ctx.clone();
         self.follow(ctx, "flush", async move {
+            if let Some(node) = node
+                && let Err(error) = context.driver.announce_restart(&node).await
+            {
+                warn!(error = %chain(&error), "The restart was not announced");
+            }
             match context.driver.flush().await {
                 Ok(()) => info!("Flushed the database"),
                 Err(error) => warn!(error = %chain(&error), "Flush failed; stopping without"),

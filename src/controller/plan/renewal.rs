@@ -1,0 +1,254 @@
+//! Makes the pods anew whose pilots the API turns away, because their ServiceAccount was deleted and
+//! made again: on a person's word, and one at a time.
+//!
+//! Nobody can judge meanwhile what speaks against a stop, and kubelet ends it by itself within the
+//! hour. So this waits for a person who names it; and each next pod waits until the one before
+//! serves, is heard, and says that nothing speaks against a stop.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{
+    Block, OperationType, Plan, Step,
+    roll::{self, OUTLIVES, PEERS_READY},
+};
+use crate::controller::{
+    desired::Desired,
+    observe::{Member, Observed, ObservedPool},
+};
+
+const TOKEN_RENEWAL: &str = "TokenRenewal";
+
+/// Nodes whose pilots are turned away, and when the last of them has a token again.
+struct TurnedAway<'a> {
+    members: Vec<&'a Member>,
+    renewed_by: Timestamp,
+}
+
+impl<'a> TurnedAway<'a> {
+    fn among(observed: &'a Observed) -> Option<Self> {
+        let running = observed.pools.iter().flat_map(ObservedPool::running);
+        let turned = running.filter_map(|(_, member)| member?.turned_away().zip(member));
+        let (times, members): (Vec<_>, Vec<_>) = turned.unzip();
+        Some(Self { members, renewed_by: times.into_iter().max()? })
+    }
+
+    fn sentence(&self) -> String {
+        let names: Vec<&str> = self.members.iter().map(|member| &*member.name).collect();
+        format!(
+            "the API turns the pilots of {} away: their tokens are of a ServiceAccount that was \
+             deleted and made again; kubelet renews them by {}",
+            names.join(", "),
+            self.renewed_by
+        )
+    }
+
+    /// A pod that is not ready first, since it serves nobody; then as in a roll.
+    fn next(&self) -> Option<&'a Member> {
+        let order = |member: &&&Member| {
+            let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
+            let elected = member.pilot.as_ref().is_some_and(|pilot| pilot.elected);
+            (ready, elected, member.eligible())
+        };
+        self.members.iter().rev().min_by_key(order).copied()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.members.iter().any(|member| member.name == name)
+    }
+}
+
+/// Whose pilots are turned away and until when, in a sentence, and what a person can do.
+pub(crate) fn turned_away(observed: &Observed) -> Option<String> {
+    let turned = TurnedAway::among(observed)?;
+    Some(format!("{}; {}", turned.sentence(), hint()))
+}
+
+/// Is this what the plan waits for?
+pub(crate) fn waits_for_renewal(plan: &Plan) -> bool {
+    plan.blocked.iter().any(|block| block.predicate == TOKEN_RENEWAL)
+}
+
+fn hint() -> String {
+    format!(
+        "wait, or have one pod after the other made anew: add {TOKEN_RENEWAL} to \
+         spec.updateStrategy.skipPredicates"
+    )
+}
+
+/// Every node serves, but for those whose pilots are turned away.
+pub(super) fn renew(
+    desired: &Desired,
+    observed: &Observed,
+    begun: Option<OperationType>,
+) -> Option<Plan> {
+    let turned = TurnedAway::among(observed)?;
+    let member = turned.next()?;
+    let operation = begun.unwrap_or(OperationType::Replace);
+    let block = |predicate: &str, message: String, hint: String| Block {
+        predicate: predicate.to_owned().into(),
+        step: format!("RecreatePod/{}", member.name),
+        message,
+        hint,
+    };
+    if !desired.strategy.skips_by_name(TOKEN_RENEWAL) {
+        let block = block(TOKEN_RENEWAL, turned.sentence(), hint());
+        return Plan::blocked(operation, vec![block]);
+    }
+    let mut blocked: Vec<Block> = roll::lost_with_pod(desired, member).into_iter().collect();
+    for (other, pilot) in roll::spoken(observed).filter(|(name, _)| !turned.has(name)) {
+        if !pilot.hearing.is_fresh() && !desired.strategy.skips(PEERS_READY) {
+            let message = format!("waits for a report of {other}");
+            return Plan::wait(operation, "RecreatePod", &member.name, message);
+        }
+        // What speaks against stopping a node that is heard may be said of this one as well.
+        let held = pilot
+            .blockers
+            .iter()
+            .filter(|(predicate, _)| predicate != OUTLIVES && !desired.strategy.skips(predicate));
+        blocked.extend(held.map(|(predicate, message)| {
+            block(predicate, format!("{other}: {message}"), roll::hint(predicate))
+        }));
+    }
+    if !blocked.is_empty() {
+        return Plan::blocked(operation, blocked);
+    }
+    let (pilot, pod) = (member.name.clone(), member.pod.as_ref()?.uid.clone());
+    Plan::act(operation, Step::Restart { pilot, pod })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{
+        super::{plan, tests::lose_account},
+        *,
+    };
+    use crate::controller::{
+        heard::Hearing,
+        testing::sample::{desired, observed},
+    };
+
+    const POOLS: [(&str, u32); 2] = [("a", 2), ("m", 1)];
+
+    /// The plan for three nodes whose pilots are turned away, on a person's word or without it.
+    fn planned(skipped: &[&str], change: impl FnOnce(&mut Observed)) -> Plan {
+        let (mut desired, mut observed) = (desired(&POOLS, "new"), observed(&POOLS, "new"));
+        desired.strategy.skip_predicates.extend(skipped.iter().map(|name| (*name).to_owned()));
+        lose_account(&mut observed, Timestamp::UNIX_EPOCH);
+        observed.pools[1].members.get_mut(&0).unwrap().pilot.as_mut().unwrap().eligible = true;
+        change(&mut observed);
+        plan(&desired, &observed)
+    }
+
+    fn remade(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut Member {
+        let member = observed.pools[pool].members.get_mut(&ordinal).unwrap();
+        let pod = member.pod.as_mut().unwrap();
+        (pod.uid, pod.token_renewed_by) = ("new".into(), None);
+        member
+    }
+
+    /// The same, of a node that has reported since.
+    fn heard(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut Member {
+        let member = remade(observed, pool, ordinal);
+        let pilot = member.pilot.as_mut().unwrap();
+        (pilot.ready, pilot.marked_unheard) = (true, false);
+        (pilot.instance, pilot.hearing) = (Some("new".into()), Hearing::STEADY);
+        member
+    }
+
+    fn restarted(plan: &Plan) -> Option<&str> {
+        plan.step.as_ref().map(|step| match step {
+            Step::Restart { pilot, .. } => pilot.as_str(),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn pods_with_dead_tokens_wait_for_a_person_who_names_that() {
+        for skipped in [&[][..], &["*"]] {
+            let waits = planned(skipped, |_| ());
+            assert_eq!((&waits.step, &*waits.blocked[0].predicate), (&None, "TokenRenewal"));
+            assert_eq!(waits.blocked.len(), 1);
+            let message = &waits.blocked[0].message;
+            for told in ["ex-demo-a-0, ex-demo-a-1, ex-demo-m-0", "by 1970-01-01T00:00:00Z"] {
+                assert!(message.contains(told), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn masters_are_last_and_what_does_not_serve_is_first() {
+        let named = &["TokenRenewal"][..];
+        assert_eq!(restarted(&planned(named, |_| ())), Some("ex-demo-a-1"));
+        let down = planned(named, |observed| {
+            observed.pools[1].members.get_mut(&0).unwrap().pod.as_mut().unwrap().ready = false;
+        });
+        assert_eq!(restarted(&down), Some("ex-demo-m-0"));
+    }
+
+    #[test]
+    fn the_next_pod_waits_until_the_last_one_serves_is_heard_and_judges_well() {
+        let named = &["TokenRenewal"][..];
+        let starts = planned(named, |observed| {
+            remade(observed, 0, 1).pod.as_mut().unwrap().ready = false;
+        });
+        assert_eq!(
+            (&starts.step, starts.waiting.unwrap().message.as_str()),
+            (&None, "ex-demo-a-1 is starting")
+        );
+        let unheard = planned(named, |observed| drop(remade(observed, 0, 1).clone()));
+        assert_eq!((&unheard.step, unheard.waiting.is_some()), (&None, true));
+        let late = planned(named, |observed| {
+            let pilot = heard(observed, 0, 1).pilot.as_mut().unwrap();
+            pilot.hearing.ago = Duration::from_secs(60);
+        });
+        assert_eq!(late.waiting.unwrap().message, "waits for a report of ex-demo-a-1");
+        let moving = |skipped: &[&str]| {
+            planned(skipped, |observed| {
+                let pilot = heard(observed, 0, 1).pilot.as_mut().unwrap();
+                pilot.blockers = vec![("NoShardMovement".into(), "2 shards recover".into())];
+            })
+        };
+        let held = moving(named);
+        assert_eq!((&held.step, &*held.blocked[0].predicate), (&None, "NoShardMovement"));
+        assert_eq!(held.blocked[0].message, "ex-demo-a-1: 2 shards recover");
+        let both = moving(&["TokenRenewal", "NoShardMovement"]);
+        assert_eq!(restarted(&both), Some("ex-demo-a-0"));
+        let next = planned(named, |observed| drop(heard(observed, 0, 1).clone()));
+        assert_eq!(restarted(&next), Some("ex-demo-a-0"));
+    }
+
+    #[test]
+    fn data_that_would_go_with_a_pod_are_named_apart() {
+        let in_pods = |observed: &mut Observed| {
+            for member in observed.pools[0].members.values_mut() {
+                member.pod.as_mut().unwrap().holds_data = true;
+            }
+        };
+        let held = planned(&["TokenRenewal", "*"], in_pods);
+        assert_eq!((&held.step, &*held.blocked[0].predicate), (&None, "DataOutlivesPod"));
+        let named = planned(&["TokenRenewal", "DataOutlivesPod"], in_pods);
+        assert_eq!(restarted(&named), Some("ex-demo-a-1"));
+    }
+
+    #[test]
+    fn another_node_that_does_not_serve_comes_first() {
+        let plan = planned(&["TokenRenewal"], |observed| {
+            let member = heard(observed, 1, 0);
+            member.pod.as_mut().unwrap().ready = false;
+            member.pilot.as_mut().unwrap().ready = false;
+        });
+        assert_eq!((&plan.step, plan.waiting.unwrap().pilot.as_str()), (&None, "ex-demo-m-0"));
+    }
+
+    #[test]
+    fn nothing_is_waited_for_once_the_tokens_are_renewed_and_the_pilots_heard() {
+        let plan = planned(&[], |observed| {
+            for (pool, ordinal) in [(0, 0), (0, 1), (1, 0)] {
+                heard(observed, pool, ordinal);
+            }
+        });
+        assert_eq!(plan, Plan::default());
+    }
+}

@@ -1,0 +1,53 @@
+//! When the token of a pod is of a ServiceAccount that is no more.
+//!
+//! A token is bound to the uid of its ServiceAccount. Where that is deleted and made again, every
+//! request with the old one is answered 401 until kubelet puts a new one into the pod, which it
+//! does by the clock alone. Owns how that is recognised and when it is over; decides nothing.
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    jiff::{SignedDuration, Timestamp},
+};
+
+/// kubelet renews a token of 3607 s at 80 % of that, and writes it into the pod with its next look at
+/// the volume, a minute or two later. No token is issued while its account is away, so this is the
+/// longest that an earlier one stays, counted from the making of the later account.
+const RENEWAL: SignedDuration = SignedDuration::from_mins(50);
+
+/// When a pod that was made before its ServiceAccount has a token of it at the latest; `None` for a
+/// pod that was made later, and when that time is over. Both were made by one server, whose clock
+/// orders them; of ours only the end depends.
+pub(super) fn renewed_by(
+    pod: &ObjectMeta,
+    account: Option<&ObjectMeta>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
+    let later = made(account?)?;
+    let by = later.checked_add(RENEWAL).ok()?;
+    (made(pod)? < later && now < by).then_some(by)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_dead_from_the_making_of_a_later_account_until_kubelet_has_renewed_it() {
+        let at = |minutes: i64| Timestamp::from_second(1_000_000 + minutes * 60).unwrap();
+        let made = |minutes| ObjectMeta {
+            creation_timestamp: Some(Time(at(minutes))),
+            ..ObjectMeta::default()
+        };
+        let by = |pod, account, now| renewed_by(&made(pod), Some(&made(account)), at(now));
+        assert_eq!(by(0, 10, 11), Some(at(60)));
+        assert_eq!(by(0, 10, 59), Some(at(60)));
+        assert_eq!(by(0, 10, 60), None, "it is renewed by now");
+        assert_eq!(by(10, 10, 11), None, "an account is made before the pods that use it");
+        assert_eq!(by(11, 10, 12), None);
+        assert_eq!(renewed_by(&made(0), None, at(1)), None);
+        assert_eq!(renewed_by(&ObjectMeta::default(), Some(&made(10)), at(11)), None);
+    }
+}
