@@ -178,7 +178,8 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
             let certificates = follow_certificates(&config, files, serving, &client, &rt);
             let install = Box::pin(async {
                 let (installed, mut guard, store) =
-                    install(&config, scheme, &client, &metrics, &rt, &closing, &chain).await?;
+                    Box::pin(install(&config, scheme, &client, &metrics, &rt, &closing, &chain))
+                        .await?;
                 chain.install(installed);
                 drop(starting);
                 info!("Serving");

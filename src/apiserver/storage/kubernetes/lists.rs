@@ -325,7 +325,7 @@ mod tests {
         }
         assert!(most <= KEPT + 2 * size || gathered.request.limit.is_none(), "{most}");
         let page = gathered.page(Revision(7));
-        let name = |entry: &Entry| entry.key.as_str()[9..].parse().unwrap();
+        let name = |entry: &Entry| entry.key.as_str()[7..].parse().unwrap();
         (page.entries.iter().map(name).collect(), page.remaining, page.more)
     }
 

@@ -1,14 +1,22 @@
 //! A store that somebody fills as far as that goes, in a container's memory: others go on, and so
 //! does every next process.
 
-use futures::future::join_all;
-use navigator::apiserver::capacity::Bounds;
-use serde_json::Value;
+use std::time::Instant;
 
-use super::*;
+use futures::future::join_all;
+use http::Request;
+use navigator::apiserver::capacity::Bounds;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{ANSWER, MEMORY, PILOTS, Siege, as_user, report};
 use crate::{
     storage::{etcd_server, kube_apiserver},
-    support::{client::Reply, server::run_to_end},
+    support::{
+        cgroup::Cgroup,
+        client::Reply,
+        server::{brief, run_to_end},
+    },
 };
 
 const API: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces";
@@ -145,9 +153,8 @@ async fn is_filled_and_served_by_each_next_server(kept: Kept) {
         siege = siege.restart(&flags).await;
         let took = began.elapsed();
         siege.goes_on(round).await;
-        let list =
-            siege.ask("mallory", "GET", &format!("{API}/db/cassandraclusters"), &Value::Null);
-        let list = list.await;
+        let clusters = format!("{API}/db/cassandraclusters");
+        let list = siege.ask("mallory", "GET", &clusters, &Value::Null).await;
         assert!(list.status == 200 && list.body.len() > 10 << 20, "{}", list.body.len());
         eprintln!("{name}: start {round}: {took:.1?}, {} MiB", siege.group.memory() >> 20);
     }
