@@ -9,7 +9,7 @@ use navigator::apiserver::capacity::Bounds;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{ANSWER, MEMORY, PILOTS, Siege, as_user, report};
+use super::{ANSWER, MEMORY, PILOT, PILOTS, Siege, as_user};
 use crate::{
     storage::{etcd_server, kube_apiserver},
     support::{
@@ -87,7 +87,17 @@ impl Siege {
         let a = format!("{PILOTS}/a");
         let reply = self.ask("jane", "GET", &a, &Value::Null).await;
         assert_eq!(reply.status, 200, "{}", brief(&reply));
-        let reply = self.client().send(report(round)).await.unwrap();
+        let told = json!({"status": {"pilotVersion": format!("v{round}")}});
+        let request = as_user(Request::patch(format!("{a}/status")), PILOT)
+            .header("X-Remote-Extra-authentication.kubernetes.io%2Fpod-name", "a")
+            .header("content-type", "application/merge-patch+json");
+        let reply = self.client().send(request.body(told.to_string()).unwrap()).await.unwrap();
+        assert_eq!(
+            reply.json()["status"]["pilotVersion"],
+            format!("v{round}"),
+            "{}",
+            brief(&reply)
+        );
         assert_eq!(reply.status, 200, "{}", brief(&reply));
         let lease = json!({"spec": {"holderIdentity": format!("pilot {round}")}});
         let reply = self.ask("mallory", "PATCH", &format!("{API}/db/leaderleases/l"), &lease).await;
