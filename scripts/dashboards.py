@@ -74,6 +74,10 @@ APISERVER = [
         ("Answers", "ops", [("sum by (operation) (rate(navigator_apiserver_store_request_duration_seconds_count[$__rate_interval]))", "{{operation}}")], ""),
         ("How long 99 % take", "s", [("histogram_quantile(0.99, sum by (le, operation) (rate(navigator_apiserver_store_request_duration_seconds_bucket[$__rate_interval])))", "{{operation}}")], ""),
         ("Errors", "ops", [("sum by (operation) (rate(navigator_apiserver_store_errors_total[$__rate_interval]))", "{{operation}}")], ""),
+        ("How full", "percentunit", [
+            ("max(navigator_apiserver_stored_bytes / navigator_apiserver_stored_limit_bytes)", "all"),
+            ("max(navigator_apiserver_stored_fullest_namespace_bytes / navigator_apiserver_stored_namespace_limit_bytes)", "fullest namespace"),
+        ], ""),
     ]),
 ]
 PILOTS = [

@@ -8,6 +8,7 @@ pub mod authn;
 pub mod authz;
 mod body;
 pub mod cache;
+pub mod capacity;
 pub mod certs;
 pub mod delegate;
 mod discovery;
@@ -56,6 +57,8 @@ pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
     collectors.push(build::collector());
     collectors.push(Box::new(Process::new()));
     collectors.push(Box::new(account::Figures::default()));
+    let capacity = capacity::Capacity::new(capacity::Bounds::own());
+    collectors.push(Box::new(capacity::Figures::new(capacity)));
     let mut all = handlers::metrics::catalogue(scheme);
     all.extend(described(&collectors));
     all

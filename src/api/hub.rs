@@ -33,6 +33,8 @@ pub struct Names {
     pub cells: fn(&Value, i64) -> Vec<Value>,
     /// Bytes of a stored object.
     pub largest: usize,
+    /// Small, and databases wait for it.
+    pub is_vital: bool,
     /// The LeaderLease of the cluster whose pods run as this ServiceAccount.
     pub lease_of: fn(&str) -> Option<String>,
 }
@@ -99,6 +101,7 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         columns: K::COLUMNS,
         cells: K::cells,
         largest: usize::MAX,
+        is_vital: false,
         lease_of: |account| K::NAMES.lease_of(account),
     };
 
@@ -178,6 +181,7 @@ impl Hub for Pilot {
         cells: printer::pilot,
         // A node's intent and report, and their owners: some 4 KiB.
         largest: 256 * 1024,
+        is_vital: false,
         lease_of: |_| None,
     };
 
@@ -267,6 +271,7 @@ impl Hub for LeaderLease {
         cells: printer::lease,
         // Who leads, who founded, and the marks of what was decided: some 1 KiB.
         largest: 16 * 1024,
+        is_vital: true,
         lease_of: |_| None,
     };
 

@@ -228,6 +228,11 @@ pub trait Kind: Send + Sync {
         usize::MAX
     }
 
+    /// Do databases wait for objects of this kind? Then they are stored when little else may be.
+    fn is_vital(&self) -> bool {
+        false
+    }
+
     /// The LeaderLease of the cluster of this kind whose pods run as this ServiceAccount.
     fn lease_of(&self, _account: &str) -> Option<String> {
         None

@@ -8,6 +8,7 @@
 //! A consistent read is [`Cache::catch_up`] followed by a read.
 
 mod feed;
+mod forms;
 mod now;
 mod object;
 mod offers;
@@ -28,7 +29,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, Semaphore, watch},
     time,
 };
 
@@ -50,6 +51,7 @@ pub use self::{
 };
 use super::{
     account::{self, Share, Use},
+    capacity::Sums,
     load,
     status::ApiError,
     storage::{self, Entry, Key, PageRequest, Prefix, Revision, Storage},
@@ -127,6 +129,8 @@ pub struct Cache {
     storage: Arc<dyn Storage>,
     prefix: Prefix,
     decode: Box<Decode>,
+    /// Pages of first lists that are read at one time, by all caches of a server.
+    turns: Arc<Semaphore>,
     state: RwLock<State>,
     /// A watch of the store is open: what it wrote comes here.
     follows: AtomicBool,
@@ -146,11 +150,17 @@ pub struct Cache {
 }
 
 impl Cache {
-    pub fn new(storage: Arc<dyn Storage>, prefix: Prefix, decode: Box<Decode>) -> Arc<Self> {
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        prefix: Prefix,
+        decode: Box<Decode>,
+        turns: Arc<Semaphore>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             storage,
             prefix,
             decode,
+            turns,
             state: RwLock::default(),
             follows: AtomicBool::new(false),
             unknown: watch::Sender::default(),
@@ -182,6 +192,11 @@ impl Cache {
         let state = self.read();
         let (lists, changes) = state.version();
         Figures { objects: state.len(), revision: state.revision().0, lists, changes }
+    }
+
+    /// Lets somebody look at how much it shows.
+    pub fn with_sums<T>(&self, look: impl FnOnce(&Sums) -> T) -> T {
+        look(self.read().sums())
     }
 
     /// How it was read. Who lists says what became of the objects.

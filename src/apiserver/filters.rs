@@ -14,7 +14,7 @@ mod warnings;
 use std::{
     mem,
     panic::AssertUnwindSafe,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -57,6 +57,9 @@ const LONGEST_ID: usize = 64;
 /// Seconds after which a client may try again while the server starts.
 const STARTING_RETRY: u32 = 5;
 
+/// And while a person has to act.
+const HELD_UP_RETRY: u32 = 30;
+
 /// What a server needs before it can answer.
 pub struct Installed {
     pub authenticator: Authenticator,
@@ -86,6 +89,8 @@ struct Found {
 /// The filters around a router.
 pub struct Chain {
     installed: OnceLock<Installed>,
+    /// Why it cannot be installed before a person acts.
+    obstacle: RwLock<Option<String>>,
     readiness: Readiness,
     drain: Shutdown,
     inflight: Inflight,
@@ -111,6 +116,7 @@ impl Chain {
         let inflight = Inflight::new(limits, Arc::clone(&metrics));
         Self {
             installed: OnceLock::new(),
+            obstacle: RwLock::default(),
             readiness,
             drain,
             inflight,
@@ -138,6 +144,11 @@ impl Chain {
     /// Begins to serve. The first call counts.
     pub fn install(&self, installed: Installed) {
         drop(self.installed.set(installed));
+    }
+
+    /// Says what keeps the server from being installed until a person acts.
+    pub fn hold_up(&self, why: Option<String>) {
+        *self.obstacle.write().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     /// Does anybody vouch for whoever presented these? While nobody can judge yet, everybody does.
@@ -370,8 +381,14 @@ impl Chain {
 
     /// Answers before everything is installed: never 404, which clients take for "gone".
     fn starting(&self, info: &RequestInfo) -> Result<Response<Body>, ApiError> {
+        if info.path == "/livez" {
+            return Ok((StatusCode::OK, "ok").into_response());
+        }
+        let obstacle = self.obstacle.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(why) = obstacle {
+            return Err(ApiError::unavailable(why, HELD_UP_RETRY));
+        }
         match info.path.as_str() {
-            "/livez" => Ok((StatusCode::OK, "ok").into_response()),
             "/readyz" | "/healthz" => {
                 let waiting = self.readiness.waiting_for();
                 let waiting = if waiting.is_empty() { vec!["start"] } else { waiting };

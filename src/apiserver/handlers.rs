@@ -22,6 +22,7 @@ use super::{
     audit::Subject,
     authn::User,
     authz::Authorizer,
+    capacity::{self, Bounds, Capacity},
     discovery::Discovery,
     filters::Warnings,
     health::{self, Health},
@@ -65,24 +66,29 @@ struct State {
 }
 
 impl AppState {
-    /// Serves every kind of the scheme out of `storage`, and starts to fill the caches.
+    /// Serves every kind of the scheme out of `storage`, within these bounds, and starts to fill the
+    /// caches.
     /// Watches end with `closing`, before what they read from does.
     pub fn start(
         scheme: &'static Scheme,
-        storage: &Arc<dyn Storage>,
+        (storage, bounds): (&Arc<dyn Storage>, Bounds),
         admission: &Arc<dyn Admit>,
         guard: Guard,
         counted: &Metrics,
         rt: &Runtime,
         closing: &Shutdown,
     ) -> Self {
+        let capacity = Capacity::new(bounds);
         let mut registries = BTreeMap::new();
         for kind in scheme.kinds() {
-            let registry = Registry::new(*kind, Arc::clone(storage), Arc::clone(admission));
+            let (store, admission) = (Arc::clone(storage), Arc::clone(admission));
+            let registry = Registry::new(*kind, store, admission, &capacity);
             let ready = rt.readiness().add("informer-sync");
             rt.tasks().spawn_vital("cache", Arc::clone(registry.cache()).run(rt.shutdown(), ready));
             registries.insert((kind.group(), kind.plural()), Arc::new(registry));
         }
+        let figures = Box::new(capacity::Figures::new(capacity));
+        rt.metrics().register(figures).expect("every metric has a name of its own");
         let objects = Objects::new(registries.values().cloned().collect());
         rt.metrics().register(Box::new(objects)).expect("every metric has a name of its own");
         let readiness = rt.readiness().clone();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{
     admission::{Admit, Plugins},
+    capacity::{Bounds, Capacity},
     registry::{Migrated, Registry},
     run::Store,
     storage::{self, Storage, embedded, etcd, kubernetes},
@@ -35,9 +36,10 @@ pub async fn run(
     let store = open(store).await?;
     // A migration asks nobody's leave: it changes no object, only how it is written.
     let admission: Arc<dyn Admit> = Arc::new(Plugins::default());
+    let capacity = Capacity::new(Bounds::own());
     let mut found = Vec::new();
     for &kind in scheme.kinds() {
-        let registry = Registry::new(kind, Arc::clone(&store), Arc::clone(&admission));
+        let registry = Registry::new(kind, Arc::clone(&store), Arc::clone(&admission), &capacity);
         let resource = kind.plural();
         let migrated = registry.migrate().await;
         found.push((resource, migrated.map_err(|source| Error::Store { resource, source })?));

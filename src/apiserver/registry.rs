@@ -15,6 +15,7 @@ mod migrate;
 mod owners;
 mod patch;
 mod read;
+mod room;
 mod strategic;
 mod update;
 mod watch;
@@ -37,6 +38,7 @@ use super::{
     admission::{Admit, Remarks},
     authn::User,
     cache::{self, Cache, Cached, Form},
+    capacity::Capacity,
     load,
     options::{FieldValidation, WriteOptions},
     status::{ApiError, Resource, Result},
@@ -60,6 +62,7 @@ pub struct Registry {
     store: Arc<dyn Storage>,
     cache: Arc<Cache>,
     admission: Arc<dyn Admit>,
+    capacity: Arc<Capacity>,
 }
 
 /// On whose behalf, in which version and where something is done.
@@ -96,11 +99,13 @@ pub struct Object {
 }
 
 impl Registry {
-    /// A registry whose cache is empty until [`Registry::cache`] is run.
+    /// A registry whose cache is empty until [`Registry::cache`] is run. What it may store is
+    /// bounded together with all that draw on this capacity.
     pub fn new(
         kind: &'static dyn Kind,
         store: Arc<dyn Storage>,
         admission: Arc<dyn Admit>,
+        capacity: &Arc<Capacity>,
     ) -> Self {
         let range = whole(kind);
         let decode = move |bytes: &[u8]| {
@@ -108,8 +113,9 @@ impl Registry {
             let hub = kind.decode_stored(stored).map_err(|error| error.to_string())?;
             form(kind, &hub, owners.as_ref())
         };
-        let cache = Cache::new(Arc::clone(&store), range, Box::new(decode));
-        Self { kind, store, cache, admission }
+        let cache = Cache::new(Arc::clone(&store), range, Box::new(decode), capacity.turns());
+        capacity.count(&cache);
+        Self { kind, store, cache, admission, capacity: Arc::clone(capacity) }
     }
 
     pub fn cache(&self) -> &Arc<Cache> {
@@ -257,7 +263,7 @@ impl Registry {
         let cached = self.cache.known(key)?;
         let small = cached.whole && cached.json().len() <= load::SMALL;
         small.then(|| {
-            let ((hub, owners), size) = (cached.apart(), cached.json().len());
+            let ((hub, owners), size) = (cached.apart(), cached.stored_len());
             let (key, revision) = (key.clone(), cached.revision);
             Object { key, hub, owners, revision, size, share: Share::NONE, shown: Some(cached) }
         })
@@ -284,15 +290,6 @@ impl Registry {
         let read = || self.read_stored(&entry.key, &entry.value, entry.revision);
         let object = load::work(entry.value.len(), read)?;
         Ok(Object { share, ..object })
-    }
-
-    /// Fails for what is larger than its kind may be, unless it was larger before.
-    fn check_size(&self, stored: &Bytes, before: usize) -> storage::Result<()> {
-        let size = stored.len();
-        if size > self.kind.largest().max(before) {
-            return Err(storage::Error::TooLarge { size });
-        }
-        Ok(())
     }
 
     /// A store's answer to a write in a client's words. Where nobody knows whether it happened,

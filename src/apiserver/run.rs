@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{net::TcpListener, sync::oneshot};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     account,
@@ -21,6 +21,7 @@ use super::{
     audit::{self, Trail},
     authn::{self, Authenticator, TokenReviews},
     authz::{AccessReviews, Authorizer},
+    capacity::{Bounds, survey},
     certs::{
         Serving,
         files::{Contents, Files, FilesError},
@@ -50,6 +51,9 @@ const DRAIN: Duration = Duration::from_secs(25);
 const WRITES: Duration = Duration::from_secs(3);
 /// Between tries to reach etcd.
 const STORE_RETRY: Duration = Duration::from_secs(2);
+
+/// Between looks at a store that holds more than this process may load.
+const SURVEY_RETRY: Duration = Duration::from_secs(30);
 
 /// What the flags mean.
 #[derive(Clone, Debug)]
@@ -174,7 +178,8 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
             let certificates = follow_certificates(&config, files, serving, &client, &rt);
             let install = Box::pin(async {
                 let (installed, mut guard, store) =
-                    install(&config, scheme, &client, &metrics, &rt, &closing).await?;
+                    Box::pin(install(&config, scheme, &client, &metrics, &rt, &closing, &chain))
+                        .await?;
                 chain.install(installed);
                 drop(starting);
                 info!("Serving");
@@ -253,6 +258,7 @@ async fn install(
     metrics: &Arc<Metrics>,
     rt: &Runtime,
     closing: &Shutdown,
+    chain: &Chain,
 ) -> Result<(Installed, Guard, Arc<dyn Storage>), Error> {
     let (trust, (store, compacted)) = tokio::try_join!(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
@@ -273,10 +279,12 @@ async fn install(
         });
     }
     guard.until_decided().await;
+    until_it_fits(&*store, chain, rt).await;
     let admission = admission(config, scheme, client, rt);
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
-    let state = AppState::start(scheme, &store, &admission, guard.clone(), metrics, rt, closing)
+    let stored = (&store, Bounds::own());
+    let state = AppState::start(scheme, stored, &admission, guard.clone(), metrics, rt, closing)
         .watching_at_least(config.least_watch);
     let installed = Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
@@ -284,6 +292,34 @@ async fn install(
         router: handlers::router(state),
     };
     Ok((installed, guard, store))
+}
+
+/// Waits until the memory of this process holds what is stored. Until then nothing of it is
+/// loaded, and every request is told what is needed.
+async fn until_it_fits(store: &dyn Storage, chain: &Chain, rt: &Runtime) {
+    let _waiting = rt.readiness().add("memory");
+    let mut told = None;
+    loop {
+        let pause = match survey(store).await {
+            Ok(survey) => match survey.too_much(Bounds::own()) {
+                None => break,
+                Some(why) => {
+                    if told.as_ref() != Some(&why) {
+                        error!(explanation = why, "Serving nothing: too much is stored");
+                    }
+                    chain.hold_up(Some(why.clone()));
+                    told = Some(why);
+                    SURVEY_RETRY
+                }
+            },
+            Err(error) => {
+                warn!(error = %crate::error::chain(&error), "Failed to see how much is stored");
+                STORE_RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+    chain.hold_up(None);
 }
 
 /// Who has a say about writes, in the order in which they are asked.

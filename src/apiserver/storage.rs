@@ -14,7 +14,7 @@ mod wanted;
 use std::{fmt, pin::Pin};
 
 use bytes::Bytes;
-use futures::{Stream, future::BoxFuture};
+use futures::{Stream, future::BoxFuture, stream};
 
 /// Position in a store's history. Grows with every write of any key and is never reused.
 /// Revision 0 comes before everything.
@@ -74,6 +74,10 @@ impl Key {
     /// Group and resource.
     pub fn kind(&self) -> [&str; 2] {
         kind(&self.0)
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.0.split('/').nth(2).unwrap_or_default()
     }
 
     /// `<resource>/<namespace>/<name>`, as people name an object to a tool.
@@ -189,6 +193,14 @@ impl Event {
 /// were written, at the latest after [`Storage::request_progress`].
 pub type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Error>> + Send>>;
 
+/// All of a range as of one revision, a page at a time.
+pub type Scan<'a> = Pin<Box<dyn Stream<Item = Result<Page>> + Send + 'a>>;
+
+/// Objects of a page of a [`Scan`], and their bytes: whoever reads them has them in memory beside
+/// what is made of them.
+const SCANNED: usize = 500;
+const SCANNED_BYTES: usize = 4 << 20;
+
 /// Why a store did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -268,6 +280,20 @@ pub trait Storage: Send + Sync + 'static {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
     /// A page of a prefix, consistent as of `page.revision`.
     fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>>;
+    /// All of a prefix, as of this revision or the latest, by pages of some MiB, which may come in
+    /// any order. For those who want everything and hold no more than a page at a time.
+    fn scan<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+        let (limit, bytes) = (Some(SCANNED), Some(SCANNED_BYTES));
+        let first = PageRequest { at, limit, bytes, ..PageRequest::default() };
+        Box::pin(stream::try_unfold(Some(first), move |request| async move {
+            let Some(request) = request else { return Ok(None) };
+            let page = self.list(prefix, request.clone()).await?;
+            let after = page.entries.last().map(|entry| entry.key.clone());
+            let next = PageRequest { at: Some(page.revision), after, ..request };
+            let more = page.more;
+            Ok(Some((page, more.then_some(next))))
+        }))
+    }
     /// Fails with [`Error::Exists`].
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>>;
     /// Fails with [`Error::Conflict`] or [`Error::NotFound`].

@@ -9,6 +9,7 @@ mod import;
 
 use std::sync::Arc;
 
+use futures::TryStreamExt as _;
 use serde_json::Value;
 
 pub use self::{
@@ -17,12 +18,9 @@ pub use self::{
 };
 use super::{
     run::Store,
-    storage::{self, Entry, Key, PageRequest, Prefix, Storage, embedded, etcd, kubernetes},
+    storage::{self, Entry, Key, Prefix, Storage, embedded, etcd, kubernetes},
 };
 use crate::api::{GROUP, scheme::Scheme};
-
-/// Objects that one request to the store reads.
-const PAGE: usize = 500;
 
 /// Why a task was not done, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +59,10 @@ pub enum Error {
     Name(String),
     #[error("there is no object {0:?} in the store")]
     NotFound(String),
-    #[error("{0:?} can be read; delete it with kubectl")]
+    #[error(
+        "{0:?} can be read; delete it with kubectl, so that what belongs to it goes, too. Where no \
+         server can start, add --even-readable: its database then runs on without it"
+    )]
     Readable(String),
 }
 
@@ -92,23 +93,43 @@ pub async fn identity(store: &Store, scheme: &Scheme) -> Result<Identity, Error>
     Ok(found)
 }
 
-/// Removes an object that cannot be read, for which every list that covers it fails. Returns its
-/// line of an export.
-pub async fn forget(store: &Store, scheme: &Scheme, name: &str) -> Result<String, Error> {
-    let name_of = |name: &str| Error::Name(name.to_owned());
+/// Removes objects that cannot be read, for which every list that covers them fails; those that
+/// can be read only when that is said, too. Returns their lines of an export. Nothing is removed
+/// unless all may be.
+pub async fn forget(
+    store: &Store,
+    scheme: &Scheme,
+    names: &[String],
+    even_readable: bool,
+) -> Result<Vec<String>, Error> {
+    let keys = names.iter().map(|name| key(name)).collect::<Result<Vec<_>, _>>()?;
+    let store = open(store).await?;
+    let mut found = Vec::new();
+    for key in keys {
+        let Some(entry) = store.get(&key).await? else {
+            return Err(Error::NotFound(key.as_str().to_owned()));
+        };
+        if !even_readable && unreadable(scheme, &entry).is_none() {
+            return Err(Error::Readable(key.as_str().to_owned()));
+        }
+        found.push(entry);
+    }
+    let mut lines = Vec::new();
+    for entry in found {
+        store.delete(&entry.key, entry.revision).await?;
+        lines.push(export::line(&entry));
+    }
+    Ok(lines)
+}
+
+/// The key of an object as people name it.
+fn key(name: &str) -> Result<Key, Error> {
+    let invalid = || Error::Name(name.to_owned());
     let path = name.strip_prefix(GROUP).map_or(name, |rest| rest.trim_start_matches('/'));
     let [resource, namespace, object] = path.split('/').collect::<Vec<_>>()[..] else {
-        return Err(name_of(name));
+        return Err(invalid());
     };
-    let key = Key::new(GROUP, resource, namespace, object).map_err(|_| name_of(name))?;
-    let store = open(store).await?;
-    let entry = store.get(&key).await?.ok_or_else(|| Error::NotFound(key.as_str().to_owned()))?;
-    if unreadable(scheme, &entry).is_none() {
-        return Err(Error::Readable(key.as_str().to_owned()));
-    }
-    let line = export::line(&entry);
-    store.delete(&key, entry.revision).await?;
-    Ok(line)
+    Key::new(GROUP, resource, namespace, object).map_err(|_| invalid())
 }
 
 async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
@@ -122,24 +143,19 @@ async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
     })
 }
 
-/// Every object as of one revision, which is returned.
+/// Every object as of one revision, which is returned; in order, unless the store has none.
 async fn each(
     store: &dyn Storage,
     mut visit: impl FnMut(Entry) -> Result<(), Error>,
 ) -> Result<storage::Revision, Error> {
     let all = Prefix::group(GROUP).expect("our group is a valid part of a key");
-    let mut request = PageRequest { limit: Some(PAGE), ..PageRequest::default() };
-    loop {
-        let page = store.list(&all, request.clone()).await?;
-        request.at = Some(page.revision);
-        request.after = page.entries.last().map(|entry| entry.key.clone());
-        for entry in page.entries {
-            visit(entry)?;
-        }
-        if !page.more {
-            return Ok(page.revision);
-        }
+    let mut pages = store.scan(&all, None);
+    let mut revision = storage::Revision::default();
+    while let Some(page) = pages.try_next().await? {
+        revision = page.revision;
+        page.entries.into_iter().try_for_each(&mut visit)?;
     }
+    Ok(revision)
 }
 
 /// Why this binary cannot read an object.

@@ -140,12 +140,12 @@ impl Viewer {
         }
     }
 
-    /// An object as JSON, made once for all who want it so; absent when it differs from one
+    /// An object as JSON, shared by all who want it so; absent when it differs from one
     /// reader to the next, as rows of Tables do.
-    pub fn shared<'a>(&self, object: &'a Cached) -> Option<&'a Encoded> {
+    pub fn shared(&self, object: &Cached) -> Option<Encoded> {
         let newest = self.version == self.kind.versions()[0];
         match self.view {
-            View::Object if newest => Some(object.shown()),
+            View::Object if newest => Some(object.shown().clone()),
             View::Object => Some(object.older(|tree| self.kind.encode(self.version, tree))),
             View::PartialObjectMetadata | View::PartialObjectMetadataList => {
                 let shared = newest && self.view_version != "v1beta1";
@@ -153,6 +153,11 @@ impl Viewer {
             }
             View::Table => None,
         }
+    }
+
+    /// Does the cache always hold objects as this reader wants them?
+    pub fn is_kept(&self) -> bool {
+        self.view == View::Object && self.version == self.kind.versions()[0]
     }
 
     /// Metadata alone, out of what was made for others where there is that.

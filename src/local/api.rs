@@ -37,6 +37,7 @@ use crate::{
         admission::{Admit, Plugins, pilot_status::PilotStatus},
         authn::{Authenticator, Trust},
         authz::Authorizer,
+        capacity::Bounds,
         certs::Serving,
         filters::{Chain, Deadlines, Installed, Limits},
         handlers::{self, AppState},
@@ -152,7 +153,8 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
         Arc::new(Namespaces::new(Arc::clone(&store))),
         Arc::new(PilotStatus::new(names::NAMESPACE)),
     ]));
-    let state = AppState::start(scheme, &store, &admission, Guard::open(), &metrics, rt, &closing);
+    let stored = (&store, Bounds::own());
+    let state = AppState::start(scheme, stored, &admission, Guard::open(), &metrics, rt, &closing);
     let router = protobuf::before(scale::before(handlers::router(state)));
     let installed = Installed {
         authenticator: Authenticator::new(

@@ -13,6 +13,7 @@ use navigator::{
         },
         authn::{self, Authenticator, TokenReviews},
         authz::{AccessReviews, Authorizer},
+        capacity::Bounds,
         certs::Serving,
         filters::{Chain, Deadlines, Installed, Limits},
         handlers::{self, AppState},
@@ -72,7 +73,8 @@ pub(crate) async fn serve(arguments: &[String]) {
     ]));
     let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(&metrics)));
     let reviews = Arc::new(AccessReviews::new(client, Arc::clone(&metrics)));
-    let state = AppState::start(scheme, &store, &admission, guard, &metrics, &rt, &closing);
+    let stored = (&store, Bounds::own());
+    let state = AppState::start(scheme, stored, &admission, guard, &metrics, &rt, &closing);
     chain.install(Installed {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(&metrics))),

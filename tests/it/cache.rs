@@ -21,7 +21,10 @@ use navigator::{
     runtime::{Readiness, Shutdown, Tasks},
 };
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
 
 use self::faulty::Faulty;
 use crate::storage::{Scratch, connect, etcd_server, kube_apiserver};
@@ -53,8 +56,12 @@ impl Drop for Running {
     }
 }
 
+fn turns() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
+}
+
 fn stopped(store: Arc<dyn Storage>) -> Arc<Cache> {
-    Cache::new(store, pilots(), Box::new(decode))
+    Cache::new(store, pilots(), Box::new(decode), turns())
 }
 
 fn decode(bytes: &[u8]) -> Result<Form, String> {
@@ -541,7 +548,7 @@ async fn a_page_decodes_nothing_that_the_cache_holds() {
         counted.fetch_add(1, Ordering::SeqCst);
         decode(bytes)
     };
-    let cache = Cache::new(Arc::clone(&store), pilots(), Box::new(counting));
+    let cache = Cache::new(Arc::clone(&store), pilots(), Box::new(counting), turns());
     let running = Running::with(cache);
     running.until_ready().await;
     for name in ["b", "c"] {

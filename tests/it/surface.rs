@@ -2,6 +2,7 @@
 //! embedded store in a folder of its own, without network or other processes.
 
 mod apply;
+mod capacity;
 mod deletion;
 mod discovery;
 mod faults;
@@ -35,6 +36,7 @@ use navigator::{
         admission::{Admit, Attributes},
         authn::User,
         authz::{Authorizer, Decision, ReviewAccess},
+        capacity::Bounds,
         delegate::CallError,
         filters::Warnings,
         handlers::{AppState, router},
@@ -149,13 +151,25 @@ impl Server {
         Self::over(Arc::new(store.unwrap()), Some(folder)).await
     }
 
+    /// The same, with other bounds of what may be stored.
+    async fn bounded(bounds: Bounds) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Embedded::open(&folder.path().join("store"), History::default()).await;
+        Self::begin_within(bounds, Arc::new(store.unwrap()), Some(folder)).filled().await
+    }
+
     /// Another server over the same store.
     async fn restarted(&self) -> Self {
         Self::over(Arc::clone(&self.store), None).await
     }
 
     async fn over(store: Arc<dyn Storage>, folder: Option<tempfile::TempDir>) -> Self {
-        let server = Self::begin(store, folder);
+        Self::begin(store, folder).filled().await
+    }
+
+    /// Waits until its caches are.
+    async fn filled(self) -> Self {
+        let server = self;
         let begun = Instant::now();
         loop {
             let waiting = server.rt.readiness().waiting_for();
@@ -168,6 +182,14 @@ impl Server {
     }
 
     fn begin(store: Arc<dyn Storage>, folder: Option<tempfile::TempDir>) -> Self {
+        Self::begin_within(Bounds::own(), store, folder)
+    }
+
+    fn begin_within(
+        bounds: Bounds,
+        store: Arc<dyn Storage>,
+        folder: Option<tempfile::TempDir>,
+    ) -> Self {
         let rt = Runtime::new();
         let closing = Shutdown::new();
         let (verdict, verdicts) = watch::channel(Verdict::Ours);
@@ -176,8 +198,9 @@ impl Server {
         let guard = Guard::following(verdicts);
         let metrics = Metrics::new();
         metrics.register(rt.metrics());
+        let stored = (&store, bounds);
         let state =
-            AppState::start(crate::scheme(), &store, &admission, guard, &metrics, &rt, &closing);
+            AppState::start(crate::scheme(), stored, &admission, guard, &metrics, &rt, &closing);
         let rules = Arc::new(Rules::default());
         Self {
             rules,

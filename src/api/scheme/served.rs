@@ -115,6 +115,10 @@ impl<T: Hub> Kind for Served<T> {
         Self::NAMES.largest
     }
 
+    fn is_vital(&self) -> bool {
+        Self::NAMES.is_vital
+    }
+
     fn lease_of(&self, account: &str) -> Option<String> {
         (Self::NAMES.lease_of)(account)
     }

@@ -86,7 +86,7 @@ async fn session(
 
 /// Lists the store and opens a watch from there.
 async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error> {
-    let state = list(cache, None, |entry| read_entry(cache, entry, EventType::Added)).await?;
+    let state = list(cache, None, |entry| read_listed(cache, entry)).await?;
     let (objects, revision) = (state.len(), state.revision());
     let events = cache.storage.watch(&cache.prefix, revision).await?;
     // Said before anybody can ask for it.
@@ -94,6 +94,12 @@ async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error>
     cache.update(|current| current.start_over(state));
     info!(resource = cache.prefix.as_str(), objects, revision = revision.0, "Listed the store");
     Ok((revision, events))
+}
+
+/// What is known already is not made again: what is shown stands beside what is listed anew.
+fn read_listed(cache: &Cache, entry: &Entry) -> Shared {
+    let known = cache.read().known(&entry.key, entry.revision);
+    known.map_or_else(|| read_entry(cache, entry, EventType::Added), Ok)
 }
 
 fn read_entry(cache: &Cache, entry: &Entry, event: EventType) -> Shared {

@@ -1,14 +1,18 @@
 //! An object of the cache: its JSON, made once and shared by all who read it, and beside it what
 //! selectors look at. No tree is kept: that would be eight times as large.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::super::{
-    selector::Facets,
-    storage::{Key, Revision},
+use super::{
+    super::{
+        capacity,
+        selector::Facets,
+        storage::{Key, Revision},
+    },
+    forms,
 };
 use crate::api::{
     decode::weight,
@@ -63,8 +67,8 @@ pub struct Cached {
     shown: Encoded,
     /// Where the revision stands in it.
     gap: Gap,
-    older: OnceLock<Encoded>,
-    partial: OnceLock<Encoded>,
+    older: forms::Form,
+    partial: forms::Form,
 }
 
 /// What happened to an object, as a watch calls it.
@@ -126,6 +130,10 @@ impl Encoded {
         self.line.slice(self.type_.begin().len()..self.line.len() - END.len())
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.line.len()
+    }
+
     pub fn tree(&self) -> Value {
         whole(self.bytes()).expect("it was written by serde_json")
     }
@@ -154,7 +162,7 @@ impl Cached {
     pub fn new(key: Key, form: Form, revision: Revision, event: EventType) -> Self {
         let Form { json, gap, facets, weight, whole } = form;
         let shown = Encoded::filled(event, json.split_at(gap.at), gap, revision);
-        let (older, partial) = (OnceLock::new(), OnceLock::new());
+        let (older, partial) = (forms::Form::default(), forms::Form::default());
         Self { key, revision, facets, weight, whole, event, shown, gap, older, partial }
     }
 
@@ -186,8 +194,8 @@ impl Cached {
             event: EventType::Deleted,
             shown,
             gap: self.gap,
-            older: OnceLock::new(),
-            partial: OnceLock::new(),
+            older: forms::Form::default(),
+            partial: forms::Form::default(),
         }
     }
 
@@ -216,14 +224,14 @@ impl Cached {
         Encoded::new(self.event, &show(&object), owners.as_ref())
     }
 
-    /// The object in the kind's older version, made by whoever asks first.
-    pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> &Encoded {
-        self.older.get_or_init(|| self.encoded(show))
+    /// The object in the kind's older version.
+    pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> Encoded {
+        self.older.get(|| self.encoded(show))
     }
 
-    /// The object's metadata in the kind's first version, made by whoever asks first.
-    pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> &Encoded {
-        self.partial.get_or_init(|| self.encoded(show))
+    /// The object's metadata in the kind's first version.
+    pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> Encoded {
+        self.partial.get(|| self.encoded(show))
     }
 
     pub fn name(&self) -> &str {
@@ -232,8 +240,17 @@ impl Cached {
 
     /// Bytes that it keeps.
     pub(super) fn size(&self) -> usize {
-        let made = |form: &OnceLock<Encoded>| form.get().map_or(0, |form| form.line.len());
-        OVERHEAD + self.shown.line.len() + made(&self.older) + made(&self.partial)
+        OVERHEAD + self.shown.line.len()
+    }
+
+    /// Bytes of the JSON without its revision.
+    pub fn stored_len(&self) -> usize {
+        self.json().len() - self.gap.filling(self.revision.0).len()
+    }
+
+    /// Bytes that it counts of what may be stored.
+    pub(super) fn counted(&self) -> usize {
+        capacity::counted(self.stored_len())
     }
 }
 

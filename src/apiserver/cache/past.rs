@@ -20,7 +20,7 @@ use super::{
     Cache, Cached, EventType,
     object::Shared,
     source::{self, Change},
-    state::{State, WINDOW},
+    state::{State, window},
 };
 use crate::error::chain;
 
@@ -153,7 +153,7 @@ impl Past {
             }
             kept += size(&event);
             events.push_back(event);
-            while kept > WINDOW
+            while kept > window()
                 && let Some(gone) = events.pop_front()
             {
                 kept -= size(&gone);

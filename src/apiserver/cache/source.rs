@@ -1,42 +1,38 @@
 //! What a store tells, as a state takes it.
 
+use futures::TryStreamExt as _;
 use tokio::task;
 
 use super::{
-    super::storage::{self, Entry, Event, Key, PageRequest, Revision},
+    super::storage::{self, Entry, Event, Key, Revision},
     Cache, EventType,
     object::Shared,
     state::State,
 };
 
-/// Objects that one request to the store reads, and their bytes: when a server starts, they stand
-/// beside what is made of them.
-const PAGE: usize = 500;
-const PAGE_BYTES: usize = 4 << 20;
-
-/// All that there is, or was at that revision, by pages.
+/// All that there is, or was at that revision, by pages. Caches take turns: one page at a time
+/// stands beside what is made of it.
 pub(super) async fn list(
     cache: &Cache,
     at: Option<Revision>,
     reading: impl Fn(&Entry) -> Shared,
 ) -> Result<State, storage::Error> {
     let mut read = Vec::new();
-    let mut request =
-        PageRequest { at, limit: Some(PAGE), bytes: Some(PAGE_BYTES), ..PageRequest::default() };
+    let mut pages = cache.storage.scan(&cache.prefix, at);
+    let mut revision = at.unwrap_or_default();
     loop {
-        let page = cache.storage.list(&cache.prefix, request.clone()).await?;
-        request.at = Some(page.revision);
-        request.after = page.entries.last().map(|entry| entry.key.clone());
+        let turn = cache.turns.acquire().await;
+        let Some(page) = pages.try_next().await? else { break };
+        revision = page.revision;
         for entry in page.entries {
             let reading = reading(&entry);
             read.push((entry.key, reading));
             // A page takes long to read, and others wait for an answer.
             task::yield_now().await;
         }
-        if !page.more {
-            return Ok(State::listed(read, page.revision));
-        }
+        drop(turn);
     }
+    Ok(State::listed(read, revision))
 }
 
 /// An event of the store, decoded: what is left to do takes no time.

@@ -12,6 +12,7 @@ use std::{
 use super::{
     super::{
         account::Share,
+        capacity::{Bounds, Sums},
         storage::{Key, PageRequest, Prefix, Revision},
     },
     Cached, Error, Listing,
@@ -20,8 +21,10 @@ use super::{
 };
 
 /// Bytes of changes that are kept for watchers. A hundred pilots that write a heartbeat of 3 KiB
-/// every 10 s fill them in nine minutes.
-pub(super) const WINDOW: usize = 16 << 20;
+/// every 10 s fill 4 MiB in two minutes.
+pub(super) fn window() -> usize {
+    Bounds::own().window
+}
 
 /// One change of one object.
 #[derive(Clone, Debug)]
@@ -45,6 +48,16 @@ impl Event {
             Self::Put { object, .. } | Self::Deleted { object, .. } => object,
         }
     }
+
+    /// Bytes that it may be the only one to keep: what is there now the cache has anyway.
+    fn size(&self) -> usize {
+        match self {
+            Self::Put { object, previous } => {
+                object.size().max(previous.as_ref().map_or(0, |previous| previous.size()))
+            }
+            Self::Deleted { object, previous } => object.size() + previous.size(),
+        }
+    }
 }
 
 /// A line of the window.
@@ -59,6 +72,8 @@ struct Change {
 #[derive(Default)]
 pub(super) struct State {
     objects: BTreeMap<Key, Arc<Cached>>,
+    /// What they count.
+    sums: Sums,
     /// Objects that cannot be read, and why.
     broken: BTreeMap<Key, String>,
     window: VecDeque<Change>,
@@ -99,6 +114,23 @@ impl State {
 
     pub(super) fn objects(&self) -> &BTreeMap<Key, Arc<Cached>> {
         &self.objects
+    }
+
+    pub(super) fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    fn insert(&mut self, key: Key, object: Arc<Cached>) -> Option<Arc<Cached>> {
+        self.sums.add(&key, object.counted());
+        let previous = self.objects.insert(key, object)?;
+        self.sums.remove(&previous.key, previous.counted());
+        Some(previous)
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Arc<Cached>> {
+        let gone = self.objects.remove(key)?;
+        self.sums.remove(key, gone.counted());
+        Some(gone)
     }
 
     pub(super) fn lists(&self) -> u64 {
@@ -249,7 +281,7 @@ impl State {
         let mut state = Self { oldest: revision, revision, ..Self::default() };
         for (key, reading) in read {
             match reading {
-                Ok(object) => drop(state.objects.insert(key, object)),
+                Ok(object) => drop(state.insert(key, object)),
                 Err(reason) => drop(state.broken.insert(key, reason)),
             }
         }
@@ -268,7 +300,7 @@ impl State {
             return;
         }
         while let Some(change) = past.window.pop_back() {
-            if self.kept + change.size > WINDOW {
+            if self.kept + change.size > window() {
                 self.oldest = change.revision;
                 return;
             }
@@ -286,11 +318,11 @@ impl State {
         let event = match reading {
             Ok(object) => {
                 self.broken.remove(&key);
-                let previous = self.objects.insert(key.clone(), Arc::clone(&object));
+                let previous = self.insert(key.clone(), Arc::clone(&object));
                 Ok(Event::Put { object, previous })
             }
             Err(reason) => {
-                self.objects.remove(&key);
+                self.remove(&key);
                 self.broken.insert(key.clone(), reason.clone());
                 Err(reason)
             }
@@ -301,7 +333,7 @@ impl State {
     pub(super) fn delete(&mut self, key: Key, revision: Revision) {
         self.broken.remove(&key);
         // An object that could not be read was shown to nobody, so nobody misses its deletion.
-        if let Some(object) = self.objects.remove(&key) {
+        if let Some(object) = self.remove(&key) {
             let (previous, object) = (Arc::clone(&object), Arc::new(object.last_seen(revision)));
             self.record(key, revision, Ok(Event::Deleted { object, previous }));
         }
@@ -315,11 +347,11 @@ impl State {
     fn record(&mut self, key: Key, revision: Revision, event: Result<Event, String>) {
         self.progress(revision);
         self.changes += 1;
-        let size = event.as_ref().map_or(0, |event| event.object().size());
+        let size = event.as_ref().map_or(0, Event::size);
         self.kept += size;
         self.window.push_back(Change { key, revision, size, event });
         // The last one stays, however large it is: those who wait for it are only now told.
-        while self.kept > WINDOW
+        while self.kept > window()
             && self.window.len() > 1
             && let Some(gone) = self.window.pop_front()
         {

@@ -61,8 +61,8 @@ pub(super) async fn list(target: &Target<'_>, options: &ListOptions) -> Result<R
 /// What a list may weigh that is made as one tree.
 const SHORT: usize = 1 << 20;
 
-/// A list as the client wants it. JSON is sent out of what was encoded before, item by item, so
-/// that its readers share the memory; in every other form a long list is written item by item.
+/// A list as the client wants it. JSON is sent out of what the cache holds, item by item, so that
+/// its readers share the memory; in every other form a long list is written item by item.
 pub(super) async fn respond_page(
     output: &Output,
     viewer: &Viewer,
@@ -74,12 +74,19 @@ pub(super) async fn respond_page(
 }
 
 async fn respond_items(output: &Output, viewer: &Viewer, page: Page) -> Result<Response<Body>> {
-    let bytes = page.items.iter().map(|object| object.json().len()).sum();
+    let bytes: usize = page.items.iter().map(|object| object.json().len()).sum();
+    let is_shared = page.items.first().is_none_or(|object| viewer.shared(object).is_some());
     if output.is_compact_json()
+        && is_shared
         && let Some(head) = viewer.list_head(&page.meta)?
-        && let Some(parts) = load::work(bytes, || list_parts(head.to_string(), viewer, &page))
     {
-        return output.respond_parts(StatusCode::OK, parts);
+        let pieces = list_pieces(head.to_string(), *viewer, page);
+        // What is made for this list alone is not there before it is sent.
+        if viewer.is_kept() || bytes <= SHORT {
+            let parts = load::work(bytes, || pieces.collect());
+            return output.respond_parts(StatusCode::OK, parts);
+        }
+        return output.respond_pieces(StatusCode::OK, pieces);
     }
     // The tree of an object, and what is made of it.
     let weight = page.items.iter().map(|object| 3 * object.weight).sum();
@@ -133,21 +140,21 @@ fn long_protobuf(
     output.respond_pieces(StatusCode::OK, pieces)
 }
 
-/// Absent where items are not shared.
-fn list_parts(mut head: String, viewer: &Viewer, page: &Page) -> Option<Vec<Bytes>> {
+/// Compact JSON, out of items that are shared.
+fn list_pieces(
+    mut head: String,
+    viewer: Viewer,
+    page: Page,
+) -> impl Iterator<Item = Bytes> + Send + Unpin + 'static {
     // The head goes on behind its closing brace.
     head.pop();
     head.push_str(",\"items\":[");
-    let mut parts = Vec::with_capacity(2 * page.items.len() + 2);
-    parts.push(head.into());
-    for (at, object) in page.items.iter().enumerate() {
-        if at > 0 {
-            parts.push(Bytes::from_static(b","));
-        }
-        parts.push(viewer.shared(object)?.json());
-    }
-    parts.push(Bytes::from_static(b"]}\n"));
-    Some(parts)
+    let items = page.items.into_iter().enumerate().flat_map(move |(at, object)| {
+        let between = if at == 0 { Bytes::new() } else { Bytes::from_static(b",") };
+        [between, viewer.shared(&object).map_or_else(Bytes::new, |encoded| encoded.json())]
+    });
+    let behind = iter::once(Bytes::from_static(b"]}\n"));
+    iter::once(Bytes::from(head)).chain(items).chain(behind)
 }
 
 pub(super) fn view(target: &Target<'_>) -> Result<(Output, Viewer)> {

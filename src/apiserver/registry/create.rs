@@ -9,6 +9,7 @@ use super::{
     admitted::{Options, Write},
     apply, meta,
     owners::Owners,
+    room::Refused,
 };
 use crate::{
     api::{
@@ -116,24 +117,41 @@ impl Registry {
         self.confirm(call, write, Some((&hub, owners.as_ref()))).await?;
         let key = self.key(call.namespace, &name)?;
         drop(meta::take(&mut hub, "resourceVersion"));
+        let mut ready = self.made_ready(&hub, owners.as_ref())?;
+        let mut room = self.room(&key, Part::Main, None, (&ready, owners.as_ref()));
+        if room.is_err() && managed.is_none() {
+            // Nobody asked for the owners, so the object comes first.
+            owners = None;
+            ready = self.made_ready(&hub, None)?;
+            room = self.room(&key, Part::Main, None, (&ready, None));
+        }
         if options.dry_run {
             let taken = self.store.get(&key).await.map_err(|e| self.store_error(&name, &e))?;
             if taken.is_some() {
                 return Err(ApiError::already_exists(self.resource(), &name));
             }
+            drop(room.map_err(|refused| self.refused(&name, refused))?);
             // Nothing was stored, so there is no revision to show.
             let revision = Revision(0);
             let share = Share::NONE;
             return Ok(Object { key, hub, owners, revision, size: weight, share, shown: None });
         }
-        let mut created = self.store_new(&key, &hub, owners.as_ref()).await?;
-        if matches!(created, Err(storage::Error::TooLarge { .. })) && managed.is_none() {
-            // Nobody asked for the owners, so the object comes first.
-            owners = None;
-            created = self.store_new(&key, &hub, None).await?;
+        let room = match room {
+            Ok(room) => room,
+            // Whoever may not have the name hears of that.
+            Err(refused) => return Err(self.not_created(&key, &name, refused).await),
+        };
+        let mut created = self.store_new(&key, ready).await;
+        if matches!(created, Err(storage::Error::TooLarge { .. }))
+            && managed.is_none()
+            && owners.take().is_some()
+        {
+            ready = self.made_ready(&hub, None)?;
+            created = self.store_new(&key, ready).await;
         }
         match created {
             Ok((revision, shown)) => {
+                room.written(revision);
                 Ok(Object { shown, ..Object::new(key, (hub, owners), revision) })
             }
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
@@ -141,20 +159,29 @@ impl Registry {
         }
     }
 
+    fn made_ready(&self, hub: &Value, owners: Option<&Entries>) -> Result<Ready> {
+        load::work(weight::of(hub), || self.ready(hub, owners))
+    }
+
     /// Hands it to the store and the cache.
     async fn store_new(
         &self,
         key: &storage::Key,
-        hub: &Value,
-        owners: Option<&Entries>,
-    ) -> Result<storage::Result<(Revision, Option<Arc<Cached>>)>> {
-        let Ready { form, stored } = load::work(weight::of(hub), || self.ready(hub, owners))?;
-        if let Err(too_large) = self.check_size(&stored, 0) {
-            return Ok(Err(too_large));
-        }
+        ready: Ready,
+    ) -> storage::Result<(Revision, Option<Arc<Cached>>)> {
+        let Ready { form, stored } = ready;
         let offered = self.cache.offer(key, form, stored.clone(), EventType::Added);
-        let created = self.store.create(key, stored).await;
-        Ok(created.map(|revision| (revision, self.cache.written(offered, revision))))
+        let revision = self.store.create(key, stored).await?;
+        Ok((revision, self.cache.written(offered, revision)))
+    }
+
+    /// Why nothing was stored for which there is no room: a name that is taken comes first.
+    async fn not_created(&self, key: &storage::Key, name: &str, refused: Refused) -> ApiError {
+        match self.store.get(key).await {
+            Ok(Some(_)) => self.taken(key, name).await,
+            Ok(None) => self.refused(name, refused),
+            Err(error) => self.store_error(name, &error),
+        }
     }
 
     /// Why a name cannot be had.

@@ -12,6 +12,7 @@ use super::{
     apply::{self, Merged},
     meta, not_understood,
     owners::{self, Owners},
+    room::Refused,
 };
 use crate::{
     api::{
@@ -24,6 +25,7 @@ use crate::{
     apiserver::{
         admission::Operation,
         cache::{Cached, EventType},
+        capacity::Claim,
         load,
         options::WriteOptions,
         status::{ApiError, Result},
@@ -108,6 +110,19 @@ impl Registry {
                     None => continue,
                 }
             }
+            let mut room = self.room_for(&key, part, &current, ends, (&new, owners.as_ref()));
+            if room.is_err() && !change.is_apply() {
+                // Nobody asked for the owners, so the object comes first.
+                owners = None;
+                new = ready(None)?;
+                room = self.room_for(&key, part, &current, ends, (&new, None));
+            }
+            let room = match room {
+                Ok(room) => room,
+                Err(refused) if stored.is_some() => return Err(self.refused(name, refused)),
+                // It may be smaller than the object that is there now.
+                Err(_) => continue,
+            };
             if options.dry_run {
                 return Ok(Object {
                     share: current.share,
@@ -118,16 +133,20 @@ impl Registry {
             let mut written = if ends {
                 self.store.delete(&key, read).await.map(|revision| (revision, None))
             } else {
-                self.store_changed(&key, (read, current.size), new).await
+                self.store_changed(&key, read, new).await
             };
-            if matches!(written, Err(storage::Error::TooLarge { .. })) && !change.is_apply() {
-                // Nobody asked for the owners, so the object comes first.
-                owners = None;
+            if matches!(written, Err(storage::Error::TooLarge { .. }))
+                && !change.is_apply()
+                && owners.take().is_some()
+            {
                 new = ready(None)?;
-                written = self.store_changed(&key, (read, current.size), new).await;
+                written = self.store_changed(&key, read, new).await;
             }
             match written {
                 Ok((revision, shown)) => {
+                    if let Some(room) = room {
+                        room.written(revision);
+                    }
                     let share = current.share;
                     return Ok(Object {
                         share,
@@ -147,15 +166,26 @@ impl Registry {
         }
     }
 
+    /// The right to store a change; none is needed for one that ends the object.
+    fn room_for(
+        &self,
+        key: &Key,
+        part: Part,
+        current: &Object,
+        ends: bool,
+        new: (&Ready, Option<&Entries>),
+    ) -> Result<Option<Claim<'_>>, Refused> {
+        (!ends).then(|| self.room(key, part, Some(current), new)).transpose()
+    }
+
     /// Hands it to the store and the cache.
     async fn store_changed(
         &self,
         key: &Key,
-        (read, size): (Revision, usize),
+        read: Revision,
         new: Ready,
     ) -> storage::Result<(Revision, Option<Arc<Cached>>)> {
         let Ready { form, stored } = new;
-        self.check_size(&stored, size)?;
         let offered = self.cache.offer(key, form, stored.clone(), EventType::Modified);
         let revision = self.store.update(key, read, stored).await?;
         Ok((revision, self.cache.written(offered, revision)))

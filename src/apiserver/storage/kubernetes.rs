@@ -31,7 +31,7 @@ use tracing::debug;
 pub use self::connect::{Config, ConnectError};
 use self::{ask::unavailable, lists::Listing, object::Stored};
 use super::{
-    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Storage,
+    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Scan, Sight, Storage,
     WatchStream, standing::Standing, wanted::Wanted,
 };
 use crate::{
@@ -194,6 +194,10 @@ impl Storage for Kubernetes {
 
     fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
         Box::pin(self.list_page(prefix, request))
+    }
+
+    fn scan<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+        self.scan_pages(prefix, at)
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {

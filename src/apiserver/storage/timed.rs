@@ -6,12 +6,12 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{TryStreamExt as _, future::BoxFuture, stream};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use super::{
-    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
-    WatchStream,
+    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Scan, Sight, Size,
+    Storage, WatchStream,
 };
 use crate::apiserver::latency::{self, Layer};
 
@@ -185,6 +185,14 @@ impl Storage for Timed {
 
     fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
         Box::pin(self.metrics.timed("list", prefix.kind(), self.store.list(prefix, request)))
+    }
+
+    fn scan<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+        let pages = self.store.scan(prefix, at);
+        Box::pin(stream::try_unfold(pages, move |mut pages| async move {
+            let next = self.metrics.timed("list", prefix.kind(), pages.try_next()).await?;
+            Ok(next.map(|page| (page, pages)))
+        }))
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {

@@ -49,10 +49,15 @@ enum Task {
     },
     /// Shows the store's id and revision, how many objects it holds, and which cannot be read.
     Identity(Flags),
-    /// Removes one object that cannot be read and writes what it was to standard output.
+    /// Removes objects that cannot be read and writes what they were to standard output.
     Forget {
         /// RESOURCE/NAMESPACE/NAME, for example pilots/db/a.
-        name: String,
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+        /// Also those that can be read: of a store that holds too much for a server to start. What
+        /// belongs to them stays behind.
+        #[arg(long)]
+        even_readable: bool,
         #[command(flatten)]
         flags: Flags,
     },
@@ -130,6 +135,9 @@ async fn perform(task: &Task, store: &Store, scheme: &Scheme) -> Result<(), Erro
             }
             Ok(())
         }
-        Task::Forget { name, .. } => say(store_tools::forget(store, scheme, name).await?),
+        Task::Forget { names, even_readable, .. } => {
+            let forgotten = store_tools::forget(store, scheme, names, *even_readable).await?;
+            forgotten.into_iter().try_for_each(say)
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Hostile load on the real binary in a container's memory: every row of the table is what
 //! somebody with few rights can send. Meanwhile a second client gets its answers.
 
+mod full;
 mod readers;
 mod strangers;
 

@@ -172,6 +172,7 @@ async fn one_unreadable_object_is_shown_and_forgotten() {
 
     for (name, code, why) in [
         ("pilots/db/a", 1, "can be read; delete it with kubectl"),
+        ("pilots/db/a", 1, "add --even-readable"),
         ("pilots/db/never", 1, "there is no object"),
         ("pilots/broken", 64, "RESOURCE/NAMESPACE/NAME"),
         ("../db/broken", 64, "RESOURCE/NAMESPACE/NAME"),
@@ -186,6 +187,34 @@ async fn one_unreadable_object_is_shown_and_forgotten() {
     assert_eq!(line["base64"], "eyJhCg==", "what it was is not lost");
     let shown = run(&["identity", &store], "");
     assert!(shown.stdout.ends_with("objects: 2\n"), "{}", shown.stdout);
+}
+
+#[tokio::test]
+async fn what_can_be_read_is_forgotten_when_that_is_said_too() {
+    let folders = folders().await;
+    let store = flag(&folders.store);
+    let before = run(&["identity", &store], "").stdout;
+    // All or nothing.
+    for (names, why) in [
+        (["pilots/db/broken", "pilots/db/a"], "add --even-readable"),
+        (["pilots/db/broken", "pilots/db/never"], "there is no object"),
+    ] {
+        let refused = run(&["forget", names[0], names[1], &store], "");
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
+        assert_eq!(run(&["identity", &store], "").stdout, before);
+    }
+    let names = ["pilots/db/a", "pilots/db/broken"];
+    let forgotten = run(&["forget", "--even-readable", names[0], names[1], &store], "");
+    assert_eq!(forgotten.code, Some(0), "{}", forgotten.stderr);
+    let lines: Vec<Value> =
+        forgotten.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["value"]["metadata"]["uid"], "uid-a", "what it was is not lost");
+    assert_eq!(lines.len(), 2);
+    let store = open(&folders.store).await;
+    let left = contents(&store).await;
+    assert_eq!(left.len(), 1);
+    assert!(left[0].0.ends_with("pilots/db/b"), "{left:?}");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use navigator::{
         audit::{self, LogConfig, Target, Trail},
         authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
         authz::{Authorizer, Decision, ReviewAccess},
+        capacity::Bounds,
         delegate::CallError,
         filters::{Chain, Deadlines, Installed, Limits},
         handlers::{AppState, router},
@@ -124,7 +125,7 @@ impl Whole {
         let admission: Arc<dyn Admit> = rules();
         let state = AppState::start(
             crate::scheme(),
-            &store,
+            (&store, Bounds::own()),
             &admission,
             Guard::open(),
             &metrics,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use navigator::apiserver::{
     admission::Plugins,
+    capacity::{Bounds, Capacity},
     registry::{Migrated, Registry},
     storage::{Key, Storage},
 };
@@ -38,7 +39,8 @@ async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
     }
     store.create(&key("c"), Bytes::from("{")).await.unwrap();
     let kind = scheme().by_plural("pilots").unwrap();
-    let registry = Registry::new(kind, Arc::clone(&store), Arc::new(Plugins::default()));
+    let capacity = Capacity::new(Bounds::own());
+    let registry = Registry::new(kind, Arc::clone(&store), Arc::new(Plugins::default()), &capacity);
 
     let first = registry.migrate().await.unwrap();
     assert_eq!((first.rewritten, first.current), (2, 0));

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use navigator::apiserver::{admission::Plugins, registry::Registry, storage::Key};
+use navigator::apiserver::{
+    admission::Plugins,
+    capacity::{Bounds, Capacity},
+    registry::Registry,
+    storage::Key,
+};
 use serde_json::{Value, json};
 
 use super::{ALPHA, BETA, Server, pilots};
@@ -76,7 +81,9 @@ async fn what_upstream_stored_is_served_and_migrated_once() {
     assert_eq!(before["spec"]["phase"], "Decommissioned");
 
     let kind = scheme().by_plural("pilots").unwrap();
-    let registry = Registry::new(kind, Arc::clone(&server.store), Arc::new(Plugins::default()));
+    let capacity = Capacity::new(Bounds::own());
+    let registry =
+        Registry::new(kind, Arc::clone(&server.store), Arc::new(Plugins::default()), &capacity);
     let migrated = registry.migrate().await.unwrap();
     assert_eq!((migrated.current, migrated.rewritten), (1, 1));
     assert_eq!(stored(&server, "old").await["apiVersion"], "navigator.jetstack.io/v1beta1");

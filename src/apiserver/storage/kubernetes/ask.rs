@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
@@ -90,6 +90,16 @@ impl Kubernetes {
         self.ask(Method::GET, path, JSON, None, limit).await
     }
 
+    /// The same, given up as soon as the answer turns out to have more bytes.
+    pub(super) async fn read_at_most(
+        &self,
+        path: &str,
+        limit: Duration,
+        most: Option<usize>,
+    ) -> Result<Option<Answer>> {
+        self.ask_at_most((Method::GET, path), JSON, None, limit, most).await
+    }
+
     pub(super) async fn write(&self, method: Method, path: &str, object: &Value) -> Result<Answer> {
         let limit = super::ANSWER_WITHIN;
         self.ask(method, path, METADATA, Some(object.to_string().into()), limit).await
@@ -104,6 +114,18 @@ impl Kubernetes {
         body: Option<Bytes>,
         limit: Duration,
     ) -> Result<Answer> {
+        let answer = self.ask_at_most((method, path), accept, body, limit, None).await?;
+        answer.ok_or_else(|| unavailable("kube-apiserver's answer has no end"))
+    }
+
+    async fn ask_at_most(
+        &self,
+        (method, path): (Method, &str),
+        accept: &str,
+        body: Option<Bytes>,
+        limit: Duration,
+        most: Option<usize>,
+    ) -> Result<Option<Answer>> {
         let until = Instant::now() + limit;
         let late = || unavailable(format!("kube-apiserver did not answer within {limit:?}"));
         loop {
@@ -113,12 +135,18 @@ impl Kubernetes {
                 let response = self.client.send(request).await.map_err(unavailable)?;
                 let pause = response.headers().get(header::RETRY_AFTER).cloned();
                 let status = response.status();
-                let body = response.into_body().collect().await.map_err(unavailable)?.to_bytes();
-                Ok((Answer { status, body }, pause))
+                let body = Limited::new(response.into_body(), most.unwrap_or(usize::MAX));
+                let body = match body.collect().await {
+                    Ok(body) => Some(body.to_bytes()),
+                    Err(error) if error.is::<LengthLimitError>() => None,
+                    Err(error) => return Err(unavailable(error)),
+                };
+                Ok((body.map(|body| Answer { status, body }), pause))
             };
             let (answer, pause) = timeout_at(until, asked).await.map_err(|_| late())??;
+            let Some(answer) = answer else { return Ok(None) };
             if answer.status != StatusCode::TOO_MANY_REQUESTS {
-                return Ok(answer);
+                return Ok(Some(answer));
             }
             let pause = pause.and_then(|text| text.to_str().ok()?.parse().ok());
             let pause = pause.map_or(LONGEST_PAUSE, Duration::from_secs).min(LONGEST_PAUSE);

@@ -1,21 +1,35 @@
-//! Lists: whole from kube-apiserver, in pages from us.
+//! Lists: by pages from kube-apiserver, in pages from us.
 //!
 //! kube-apiserver orders objects by their names, which are hashes here, and its `continue` is for
-//! nobody else to write. So a range is read whole as of one revision, put in order of keys, and
-//! kept as long as somebody reads on in it.
+//! nobody else to write. So a range is read as of one revision, a page at a time, and of all that
+//! comes the first keys are kept that are asked for. A short range is kept whole as long as
+//! somebody reads on in it.
+//!
+//! kube-apiserver's pages are cut by a count, and ours by bytes: a page that turns out to be too
+//! long is given up and asked for again with fewer objects.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    super::{Entry, Error, Page, PageRequest, Prefix, Result, Revision},
+    super::{Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Scan},
     ANSWER_WITHIN, Kubernetes,
     ask::escaped,
-    object::{self, List, selector},
+    object::{self, List, Mark, selector},
     watch,
 };
 
-/// Objects that one request reads. With objects of a few KiB, an answer stays at a few MiB.
-const PAGE: usize = 500;
+/// Objects of kube-apiserver's first page, and of one of small objects.
+const FEW: usize = 32;
+const MANY: usize = 500;
+/// Bytes of its answer, base64 and all. One object has at most 1.5 MiB.
+const ANSWER_BYTES: usize = 6 << 20;
+/// Bytes of a range that is kept for whoever reads on.
+const KEPT: usize = 4 << 20;
 /// Lists of the present that end in the middle because it has gone.
 const TRIES: usize = 3;
 
@@ -23,26 +37,109 @@ const TRIES: usize = 3;
 pub(super) struct Listing {
     prefix: Prefix,
     pub(super) revision: Revision,
-    /// Ordered by key.
-    pub(super) entries: Vec<Entry>,
+    entries: BTreeMap<Key, Entry>,
+}
+
+/// The first entries of a range that a page wants, out of all that come.
+struct Gathered {
+    request: PageRequest,
+    entries: BTreeMap<Key, Entry>,
+    bytes: usize,
+    /// That come after the place where the page begins.
+    seen: usize,
+    /// Only what the page wants is there.
+    cut: bool,
+}
+
+/// Where the reading of a range stands.
+struct Reading {
+    /// What every request begins with.
+    base: String,
+    at: Option<Revision>,
+    /// How far the store had come when it was begun.
+    asked: Revision,
+    few: usize,
+    /// Where kube-apiserver goes on.
+    more: Option<String>,
+    mark: Option<Mark>,
+}
+
+impl Gathered {
+    fn new(request: PageRequest) -> Self {
+        Self { request, entries: BTreeMap::new(), bytes: 0, seen: 0, cut: false }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let wanted = self.request.after.as_ref().is_none_or(|after| entry.key > *after);
+        self.seen += usize::from(wanted);
+        if self.cut && !wanted {
+            return;
+        }
+        self.bytes += entry.value.len();
+        self.entries.insert(entry.key.clone(), entry);
+        if !self.cut && self.bytes > KEPT {
+            self.cut = true;
+            if let Some(after) = &self.request.after {
+                self.entries.retain(|key, _| key > after);
+                self.bytes = self.entries.values().map(|entry| entry.value.len()).sum();
+            }
+        }
+        if self.cut {
+            self.trim();
+        }
+    }
+
+    /// Lets go of the last entries that the page has no place for.
+    fn trim(&mut self) {
+        let limit = self.request.limit.unwrap_or(usize::MAX);
+        while let Some(last) = self.entries.last_entry() {
+            let before = self.bytes - last.get().value.len();
+            let full = self.request.bytes.is_some_and(|most| before >= most);
+            let stays = self.entries.len() <= limit && !(full && self.entries.len() > 1);
+            if stays {
+                return;
+            }
+            self.bytes = before;
+            self.entries.pop_last();
+        }
+    }
+
+    fn page(mut self, revision: Revision) -> Page {
+        if let Some(after) = &self.request.after {
+            self.entries.retain(|key, _| key > after);
+        }
+        self.bytes = self.entries.values().map(|entry| entry.value.len()).sum();
+        self.trim();
+        let remaining = self.seen - self.entries.len();
+        let entries = self.entries.into_values().collect();
+        Page { entries, revision, more: remaining > 0, remaining }
+    }
 }
 
 impl Kubernetes {
     pub(super) async fn list_page(&self, prefix: &Prefix, request: PageRequest) -> Result<Page> {
-        let listing = self.listing(prefix, request.at).await?;
-        let after = request.after.as_ref();
-        let from = after.map_or(0, |a| listing.entries.partition_point(|entry| entry.key <= *a));
-        let rest = &listing.entries[from..];
-        let shown = rest.len().min(request.limit.unwrap_or(usize::MAX));
-        let remaining = rest.len() - shown;
-        let page = Page {
-            entries: rest[..shown].to_vec(),
-            revision: listing.revision,
-            more: remaining > 0,
-            remaining,
+        if let Some(at) = request.at {
+            self.reachable(at).await?;
+        }
+        let kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = kept.filter(|kept| kept.prefix == *prefix && Some(kept.revision) == request.at);
+        let listing = match kept {
+            Some(kept) => kept,
+            None => match self.gathered(prefix, request.clone()).await? {
+                (gathered, revision) if gathered.cut => return Ok(gathered.page(revision)),
+                (gathered, revision) => {
+                    let (prefix, entries) = (prefix.clone(), gathered.entries);
+                    Arc::new(Listing { prefix, revision, entries })
+                }
+            },
         };
+        let mut gathered = Gathered::new(request);
+        for entry in listing.entries.values() {
+            gathered.add(entry.clone());
+        }
+        let page = gathered.page(listing.revision);
         // A list of one object asks whether there is any; nobody reads on there.
-        let reads_on = page.more && shown > 1;
+        let reads_on = page.more && page.entries.len() > 1;
         let mut kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if reads_on {
             *kept = Some(listing);
@@ -53,14 +150,33 @@ impl Kubernetes {
         Ok(page)
     }
 
-    async fn listing(&self, prefix: &Prefix, at: Option<Revision>) -> Result<Arc<Listing>> {
-        let Some(at) = at else { return self.present(prefix).await };
-        self.reachable(at).await?;
-        let kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(kept) = kept.filter(|kept| kept.prefix == *prefix && kept.revision == at) {
-            return Ok(kept);
+    /// What a page wants of a range. That of the present begins anew when it has gone meanwhile.
+    async fn gathered(
+        &self,
+        prefix: &Prefix,
+        request: PageRequest,
+    ) -> Result<(Gathered, Revision)> {
+        for _ in 0..TRIES {
+            let mut gathered = Gathered::new(request.clone());
+            let mut pages = self.pages(prefix, request.at);
+            let mut revision = request.at.unwrap_or_default();
+            let read = async {
+                while let Some(page) = pages.try_next().await? {
+                    revision = page.revision;
+                    page.entries.into_iter().for_each(|entry| gathered.add(entry));
+                }
+                Ok::<_, Error>(())
+            };
+            match read.await {
+                Ok(()) => return Ok((gathered, revision)),
+                Err(Error::Compacted { .. }) if request.at.is_none() => {}
+                Err(Error::Compacted { .. }) => {
+                    return Err(self.compacted(request.at.unwrap_or_default()).await);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        self.past(prefix, at).await
+        Err(super::ask::unavailable("the list took longer than Kubernetes keeps its history"))
     }
 
     /// Is `at` a revision that this store has reached and still tells of?
@@ -77,22 +193,24 @@ impl Kubernetes {
         Ok(())
     }
 
-    async fn present(&self, prefix: &Prefix) -> Result<Arc<Listing>> {
-        for _ in 0..TRIES {
-            match self.whole(prefix, None).await {
-                Err(Error::Compacted { .. }) => {}
-                listed => return listed,
+    /// All of a range, as of a revision that this store has reached or the latest.
+    pub(super) fn scan_pages<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+        let reachable = async move {
+            match at {
+                Some(at) => self.reachable(at).await,
+                None => Ok(()),
             }
-        }
-        Err(super::ask::unavailable("the list took longer than Kubernetes keeps its history"))
-    }
-
-    /// A range as it was; `at` is one that this store has reached.
-    pub(super) async fn past(&self, prefix: &Prefix, at: Revision) -> Result<Arc<Listing>> {
-        match self.whole(prefix, Some(at)).await {
-            Err(Error::Compacted { .. }) => Err(self.compacted(at).await),
-            listed => listed,
-        }
+        };
+        let pages = stream::once(reachable)
+            .map_ok(move |()| self.pages(prefix, at))
+            .try_flatten()
+            .or_else(move |error| async move {
+                match (error, at) {
+                    (Error::Compacted { .. }, Some(at)) => Err(self.compacted(at).await),
+                    (error, _) => Err(error),
+                }
+            });
+        Box::pin(pages)
     }
 
     /// The error for a revision that kube-apiserver forgot. From now on this process asks for
@@ -111,44 +229,126 @@ impl Kubernetes {
         Error::Compacted { asked, oldest: self.floor() }
     }
 
-    /// Reads a range to its end.
-    async fn whole(&self, prefix: &Prefix, at: Option<Revision>) -> Result<Arc<Listing>> {
+    /// Reads a range to its end. What has come is good only when the end has come, too.
+    pub(super) fn pages<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+        let base = format!("labelSelector={}", escaped(&selector(prefix)));
         let asked = self.standing.latest();
-        let base = format!("?limit={PAGE}&labelSelector={}", escaped(&selector(prefix)));
-        let mut path = match at {
-            Some(at) => format!("{base}&resourceVersion={at}&resourceVersionMatch=Exact"),
-            None => base.clone(),
+        let few = FEW;
+        let first = Reading { base, at, asked, few, more: None, mark: None };
+        let pages = stream::try_unfold(Some(first), move |reading| async move {
+            let Some(mut reading) = reading else { return Ok(None) };
+            let page = self.read_page(prefix, &mut reading).await?;
+            let more = page.more;
+            if !more {
+                self.is_whole(&reading, page.revision)?;
+            }
+            Ok(Some((page, more.then_some(reading))))
+        });
+        pages.boxed()
+    }
+
+    async fn read_page(&self, prefix: &Prefix, reading: &mut Reading) -> Result<Page> {
+        let (list, bytes) = loop {
+            let path = reading.path();
+            let most = (reading.few > 1).then_some(ANSWER_BYTES);
+            match self.read_at_most(&path, ANSWER_WITHIN, most).await? {
+                Some(answer) => break (answer.read::<List>()?, answer.body.len()),
+                None => reading.few = (reading.few / 4).max(1),
+            }
         };
-        let (mut entries, mut mark, mut shown) = (Vec::new(), None, at);
-        loop {
-            let list: List = self.read(&path, ANSWER_WITHIN).await?.read()?;
-            shown = Some(match shown {
-                Some(shown) => shown,
-                None => object::revision(&list.metadata.resource_version)?,
-            });
-            for stored in list.items {
-                if stored.is_store() {
-                    mark = stored.store;
-                } else if !stored.deleted {
-                    let entry = stored.entry()?;
-                    if prefix.contains(&entry.key) {
-                        entries.push(entry);
-                    }
+        if bytes < ANSWER_BYTES / 4 {
+            reading.few = (2 * reading.few).min(MANY);
+        }
+        let revision = match reading.at {
+            Some(at) => at,
+            None => object::revision(&list.metadata.resource_version)?,
+        };
+        // The pages that follow are of the same revision.
+        reading.more = Some(list.metadata.more).filter(|more| !more.is_empty());
+        let mut entries = Vec::with_capacity(list.items.len());
+        for stored in list.items {
+            if stored.is_store() {
+                reading.mark = stored.store;
+            } else if !stored.deleted {
+                let entry = stored.entry()?;
+                if prefix.contains(&entry.key) {
+                    entries.push(entry);
                 }
             }
-            if list.metadata.more.is_empty() {
-                break;
-            }
-            path = format!("{base}&continue={}", escaped(&list.metadata.more));
         }
-        let revision = shown.unwrap_or_default();
+        Ok(Page { entries, revision, more: reading.more.is_some(), remaining: 0 })
+    }
+
+    /// Is what was read to its end this store, as far as it had come?
+    fn is_whole(&self, reading: &Reading, revision: Revision) -> Result<()> {
         // What it was at an earlier revision is no sign of going back.
-        let sight =
-            self.judged(mark.as_ref(), if at.is_some() { Revision(0) } else { asked }, revision);
-        if let Some(reason) = sight.other.or(self.standing.lost(None).map(|lost| lost.why)) {
-            return Err(self.standing.replaced(reason));
+        let asked = if reading.at.is_some() { Revision(0) } else { reading.asked };
+        let sight = self.judged(reading.mark.as_ref(), asked, revision);
+        match sight.other.or(self.standing.lost(None).map(|lost| lost.why)) {
+            Some(reason) => Err(self.standing.replaced(reason)),
+            None => Ok(()),
         }
-        entries.sort_unstable_by(|one, next| one.key.cmp(&next.key));
-        Ok(Arc::new(Listing { prefix: prefix.clone(), revision, entries }))
+    }
+}
+
+impl Reading {
+    fn path(&self) -> String {
+        let Self { base, at, few, more, .. } = self;
+        match (more, at) {
+            (Some(more), _) => format!("?limit={few}&{base}&continue={}", escaped(more)),
+            (None, Some(at)) => {
+                format!("?limit={few}&{base}&resourceVersion={at}&resourceVersionMatch=Exact")
+            }
+            (None, None) => format!("?limit={few}&{base}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn entry(at: usize, bytes: usize) -> Entry {
+        let key = Key::new("g", "r", "ns", &format!("{at:03}")).unwrap();
+        Entry { key, value: Bytes::from(vec![b'x'; bytes]), revision: Revision(1) }
+    }
+
+    /// What a page has of a hundred entries, which come in the order of their hashes.
+    fn page(size: usize, request: PageRequest) -> (Vec<usize>, usize, bool) {
+        let mut gathered = Gathered::new(request);
+        let mut most = 0;
+        for at in 0..100 {
+            gathered.add(entry(at * 37 % 100, size));
+            most = most.max(gathered.bytes);
+        }
+        assert!(most <= KEPT + 2 * size || gathered.request.limit.is_none(), "{most}");
+        let page = gathered.page(Revision(7));
+        let name = |entry: &Entry| entry.key.as_str()[7..].parse().unwrap();
+        (page.entries.iter().map(name).collect(), page.remaining, page.more)
+    }
+
+    #[test]
+    fn a_page_is_the_first_keys_whatever_the_order_in_which_they_come() {
+        // Kept whole, and cut.
+        for size in [1, 1 << 20] {
+            let after = Some(entry(49, 1).key);
+            let request = PageRequest { after, limit: Some(3), ..PageRequest::default() };
+            assert_eq!(page(size, request), (vec![50, 51, 52], 47, true), "{size}");
+            let after = Some(entry(97, 1).key);
+            let request = PageRequest { after, limit: Some(3), ..PageRequest::default() };
+            assert_eq!(page(size, request), (vec![98, 99], 0, false), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_page_by_bytes_has_at_least_one_entry_and_ends_when_there_are_enough() {
+        for (size, bytes, shown) in [(1, 3, 3), (1 << 20, 5 << 19, 3), (1 << 20, 1, 1)] {
+            let request = PageRequest { bytes: Some(bytes), ..PageRequest::default() };
+            let (found, remaining, more) = page(size, request);
+            assert_eq!((found, remaining), ((0..shown).collect(), 100 - shown), "{size}");
+            assert!(more);
+        }
     }
 }

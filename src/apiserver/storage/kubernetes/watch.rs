@@ -66,8 +66,12 @@ pub(super) async fn events(
     prefix: &Prefix,
     from: Revision,
 ) -> Result<WatchStream> {
-    let begin = store.past(prefix, from).await?;
-    let present = begin.entries.iter().map(|entry| entry.key.clone()).collect();
+    let mut pages = store.scan_pages(prefix, Some(from));
+    let mut present = HashSet::new();
+    while let Some(page) = pages.try_next().await? {
+        present.extend(page.entries.into_iter().map(|entry| entry.key));
+    }
+    drop(pages);
     let lines = match open(store, &selector(prefix), from).await {
         Err(Error::Compacted { .. }) => return Err(store.compacted(from).await),
         lines => lines?,

@@ -1,0 +1,125 @@
+//! Forms of objects beside the one that is always there: the older version, metadata alone. They
+//! are made for whoever asks first, and the latest of all objects are kept for the next.
+//!
+//! Owns how many: without a bound one list in each form would keep every object thrice, for ever.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+};
+
+use super::{super::capacity::Bounds, object::Encoded};
+
+static LATEST: LazyLock<Latest> = LazyLock::new(|| Latest::new(Bounds::own().forms));
+
+/// The forms that are kept, oldest first.
+struct Latest {
+    most: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: usize,
+    forms: VecDeque<(Weak<Held>, usize)>,
+}
+
+/// A form, while it is kept.
+type Held = Mutex<Option<Encoded>>;
+
+/// One form of one object.
+#[derive(Debug, Default)]
+pub(super) struct Form(OnceLock<Arc<Held>>);
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Form {
+    /// The form, made by whoever asks first, while others wait.
+    pub(super) fn get(&self, make: impl FnOnce() -> Encoded) -> Encoded {
+        self.get_of(&LATEST, make)
+    }
+
+    fn get_of(&self, latest: &Latest, make: impl FnOnce() -> Encoded) -> Encoded {
+        let held = self.0.get_or_init(Arc::default);
+        let mut form = locked(held);
+        if let Some(form) = &*form {
+            return form.clone();
+        }
+        let made = make();
+        *form = Some(made.clone());
+        drop(form);
+        latest.keep(held, made.len());
+        made
+    }
+}
+
+impl Latest {
+    fn new(most: usize) -> Self {
+        Self { most, kept: Mutex::default() }
+    }
+
+    /// Keeps it, and lets go of the oldest that do not fit beside it.
+    fn keep(&self, held: &Arc<Held>, bytes: usize) {
+        let bytes = bytes + size_of::<(Weak<Held>, usize)>() + size_of::<Held>();
+        let mut gone = Vec::new();
+        let mut kept = locked(&self.kept);
+        kept.bytes += bytes;
+        kept.forms.push_back((Arc::downgrade(held), bytes));
+        while kept.bytes > self.most
+            && let Some((oldest, bytes)) = kept.forms.pop_front()
+        {
+            kept.bytes -= bytes;
+            gone.push(oldest);
+        }
+        drop(kept);
+        for held in gone.iter().filter_map(Weak::upgrade) {
+            drop(locked(&held).take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::EventType, *};
+
+    fn form(text: &str) -> Encoded {
+        Encoded::new(EventType::Added, &json!(text), None)
+    }
+
+    fn is_kept(form: &Form) -> bool {
+        form.0.get().is_some_and(|held| locked(held).is_some())
+    }
+
+    #[test]
+    fn the_latest_forms_are_kept_and_made_once() {
+        let latest = Latest::new(10_000);
+        let forms: Vec<_> = (0..10).map(|_| Form::default()).collect();
+        for one in &forms {
+            for _ in 0..2 {
+                let mut made = 0;
+                one.get_of(&latest, || {
+                    made += 1;
+                    form(&"x".repeat(2000))
+                });
+                assert!(made <= 1);
+            }
+            one.get_of(&latest, || panic!("it is kept"));
+        }
+        let kept: Vec<_> = forms.iter().map(is_kept).collect();
+        assert_eq!(kept.iter().filter(|kept| **kept).count(), 4, "{kept:?}");
+        assert!(kept.ends_with(&[true; 4]), "{kept:?}");
+        assert!(locked(&latest.kept).bytes <= 10_000);
+    }
+
+    #[test]
+    fn what_does_not_fit_at_all_is_made_and_not_kept() {
+        let latest = Latest::new(1000);
+        let large = Form::default();
+        assert!(large.get_of(&latest, || form(&"x".repeat(2000))).json().len() > 2000);
+        assert!(!is_kept(&large));
+    }
+}

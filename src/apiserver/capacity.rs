@@ -1,0 +1,467 @@
+//! How much may be stored: all stored objects are held in memory, so their sum has a bound that
+//! the memory limit of the process gives, and that of one namespace has one of its own.
+//!
+//! Owns the bounds, the sum, and who may still write. What grows an object draws on it before the
+//! store is asked, and counts as on its way until the cache shows it. Up to [`Bounds::all`] anybody
+//! may write. Beyond that there is a reserve for what an operation or a deletion needs to come to
+//! its end ([`Growth::Reserved`]). What makes an object no larger always passes.
+//!
+//! Each server counts what its caches show and what it has under way itself. Several servers over
+//! one store may together exceed the bound by what the others have under way at that moment, and
+//! each goes by its own memory limit: the smallest should be that of all.
+
+mod figures;
+mod survey;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::Semaphore;
+
+pub use self::{
+    figures::Figures,
+    survey::{Survey, survey},
+};
+use super::{
+    cache::Cache,
+    storage::{Key, Revision},
+};
+use crate::runtime::cgroup;
+
+/// The memory limit where there is none: the manifest's.
+pub const DEFAULT_LIMIT: usize = 256 << 20;
+
+/// As those of the account: 8 MiB of the manifest's limit.
+const PARTS: usize = 32;
+/// Of these, what may be stored in all.
+const ALL: usize = 6;
+/// And what operations and deletions may add.
+const RESERVE: usize = 1;
+/// What several servers, and deletions, may have added before a server still starts.
+const EXCESS: usize = 1;
+/// And forms of objects that somebody asked for lately.
+const FORMS: usize = 1;
+/// One namespace may have one in so many of all, and of the reserve.
+const NAMESPACES: usize = 2;
+/// Of the limit, a kind's changes that are kept for watchers; of no more use above the most.
+const WINDOWS: usize = 64;
+const LARGEST_WINDOW: usize = 16 << 20;
+
+/// What an object takes beside its JSON: key, labels, counts, and its place in the cache.
+pub const BESIDE: usize = 1024;
+
+/// How many bytes may be stored. What they are counted by is [`counted`]'s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The memory limit that they are made of.
+    pub limit: usize,
+    pub all: usize,
+    pub namespace: usize,
+    /// Above `all`.
+    reserve: usize,
+    namespace_reserve: usize,
+    /// With more than this no server starts to serve.
+    pub startable: usize,
+    /// Changes of one kind that are kept for watchers.
+    pub window: usize,
+    /// Forms of objects beside the one that is always there, of all kinds.
+    pub forms: usize,
+}
+
+static OWN: LazyLock<Bounds> = LazyLock::new(|| {
+    let limit = cgroup::memory_limit().and_then(|limit| usize::try_from(limit).ok());
+    Bounds::new(limit.unwrap_or(DEFAULT_LIMIT))
+});
+
+impl Bounds {
+    /// Those of this process.
+    pub fn own() -> Self {
+        *OWN
+    }
+
+    /// Those of a process that may have so many bytes of memory in all.
+    pub fn new(limit: usize) -> Self {
+        let part = limit / PARTS;
+        let (all, reserve) = (part * ALL, part * RESERVE);
+        Self {
+            limit,
+            all,
+            namespace: all / NAMESPACES,
+            reserve,
+            namespace_reserve: reserve / NAMESPACES,
+            startable: all + reserve + part * EXCESS,
+            window: LARGEST_WINDOW.min(limit / WINDOWS),
+            forms: part * FORMS,
+        }
+    }
+
+    /// The least memory limit with which a server starts on so much.
+    pub fn limit_for(stored: usize) -> usize {
+        const MIB: usize = 1 << 20;
+        (stored.div_ceil(ALL + RESERVE + EXCESS) * PARTS).next_multiple_of(MIB)
+    }
+
+    fn ceiling(&self, scope: Scope, growth: Growth) -> usize {
+        let (bound, reserve) = match scope {
+            Scope::All => (self.all, self.reserve),
+            Scope::Namespace => (self.namespace, self.namespace_reserve),
+        };
+        match growth {
+            Growth::Ordinary => bound,
+            Growth::Reserved => bound + reserve,
+        }
+    }
+}
+
+/// What an object counts that is stored in so many bytes.
+pub fn counted(stored: usize) -> usize {
+    stored + BESIDE
+}
+
+/// What a write is that makes an object larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// A new object, or more of a spec.
+    Ordinary,
+    /// Status, leases, and what a finalizer or an operation adds to an object: they draw on a
+    /// reserve, so that what was begun can end.
+    Reserved,
+}
+
+/// What is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    Namespace,
+}
+
+impl Scope {
+    const EACH: [Self; 2] = [Self::Namespace, Self::All];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Namespace => "namespace",
+        }
+    }
+}
+
+/// Why a write may not grow an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Full {
+    scope: Scope,
+    namespace: String,
+    stored: usize,
+    added: usize,
+    ceiling: usize,
+    limit: usize,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scope, namespace, stored, added, ceiling, limit } = self;
+        let (whose, of) = match scope {
+            Scope::All => ("all objects".to_owned(), "in all"),
+            Scope::Namespace => (format!("objects of namespace {namespace:?}"), "of one namespace"),
+        };
+        write!(
+            f,
+            "exceeded what may be stored: {whose} count {stored} bytes, this adds {added}, and \
+             {ceiling} may be stored {of}, a part of the API server's memory limit of {limit}. \
+             Delete objects or make them smaller, which is always allowed, or raise the limit"
+        )
+    }
+}
+
+/// Bytes of objects, in all and by namespace.
+#[derive(Debug, Default)]
+pub struct Sums {
+    all: usize,
+    namespaces: HashMap<Box<str>, usize>,
+}
+
+impl Sums {
+    pub fn add(&mut self, key: &Key, bytes: usize) {
+        self.all += bytes;
+        match self.namespaces.get_mut(key.namespace()) {
+            Some(sum) => *sum += bytes,
+            None => drop(self.namespaces.insert(key.namespace().into(), bytes)),
+        }
+    }
+
+    pub fn remove(&mut self, key: &Key, bytes: usize) {
+        self.all = self.all.saturating_sub(bytes);
+        let Some(sum) = self.namespaces.get_mut(key.namespace()) else { return };
+        *sum = sum.saturating_sub(bytes);
+        if *sum == 0 {
+            self.namespaces.remove(key.namespace());
+        }
+    }
+
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    pub fn of(&self, namespace: &str) -> usize {
+        self.namespaces.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// Adds what is in another one.
+    fn merge(&mut self, other: &Self) {
+        self.all += other.all;
+        for (namespace, bytes) in &other.namespaces {
+            *self.namespaces.entry(namespace.clone()).or_default() += bytes;
+        }
+    }
+}
+
+/// The capacity of one server.
+pub struct Capacity {
+    bounds: Bounds,
+    /// Of all kinds.
+    caches: RwLock<Vec<Arc<Cache>>>,
+    claims: Mutex<Claims>,
+    /// Of caches that read all there is.
+    turns: Arc<Semaphore>,
+    refused: [AtomicU64; Scope::EACH.len()],
+}
+
+/// Growth that no cache shows yet.
+#[derive(Default)]
+struct Claims {
+    given: u64,
+    open: HashMap<u64, Open>,
+}
+
+struct Open {
+    cache: Arc<Cache>,
+    namespace: Box<str>,
+    bytes: usize,
+    /// When it was written.
+    at: Option<Revision>,
+}
+
+impl fmt::Debug for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capacity").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+/// The right to store more bytes: given back unless they were written.
+#[must_use = "the bytes are counted as long as this lives"]
+pub struct Claim<'a> {
+    capacity: &'a Capacity,
+    /// Absent when nothing grows.
+    number: Option<u64>,
+}
+
+impl Capacity {
+    pub fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self {
+            bounds,
+            caches: RwLock::default(),
+            claims: Mutex::default(),
+            turns: Arc::new(Semaphore::new(1)),
+            refused: Default::default(),
+        })
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Whose turn it is to read a page of all there is.
+    pub fn turns(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.turns)
+    }
+
+    /// Counts what this cache shows, too.
+    pub fn count(&self, cache: &Arc<Cache>) {
+        self.caches.write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(cache));
+    }
+
+    /// Sums of what the caches show.
+    fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
+            cache.with_sums(|own| sums.merge(own));
+        }
+        sums
+    }
+
+    /// What is counted in all and of a namespace, with what is on its way. A claim that the cache
+    /// shows goes first: seen twice for a moment it refuses too much, never too little.
+    fn stored(&self, claims: &mut Claims, namespace: &str) -> [usize; Scope::EACH.len()] {
+        claims.open.retain(|_, open| open.at.is_none_or(|at| at > open.cache.revision()));
+        let (mut of_one, mut all) = (0, 0);
+        for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
+            cache.with_sums(|sums| {
+                of_one += sums.of(namespace);
+                all += sums.all();
+            });
+        }
+        for open in claims.open.values() {
+            all += open.bytes;
+            of_one += if *open.namespace == *namespace { open.bytes } else { 0 };
+        }
+        [of_one, all]
+    }
+
+    /// The right to store so many bytes more under this key.
+    pub fn claim(
+        &self,
+        cache: &Arc<Cache>,
+        key: &Key,
+        growth: Growth,
+        bytes: usize,
+    ) -> Result<Claim<'_>, Full> {
+        if bytes == 0 {
+            return Ok(Claim { capacity: self, number: None });
+        }
+        let namespace = key.namespace();
+        let mut claims = self.claims();
+        let stored = self.stored(&mut claims, namespace);
+        for (scope, stored) in Scope::EACH.into_iter().zip(stored) {
+            let ceiling = self.bounds.ceiling(scope, growth);
+            if stored + bytes > ceiling {
+                self.refused[scope as usize].fetch_add(1, Ordering::Relaxed);
+                return Err(Full {
+                    scope,
+                    namespace: namespace.to_owned(),
+                    stored,
+                    added: bytes,
+                    ceiling,
+                    limit: self.bounds.limit,
+                });
+            }
+        }
+        claims.given += 1;
+        let number = claims.given;
+        let (cache, namespace) = (Arc::clone(cache), namespace.into());
+        claims.open.insert(number, Open { cache, namespace, bytes, at: None });
+        Ok(Claim { capacity: self, number: Some(number) })
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Claim<'_> {
+    /// It is stored, and counts as on its way until the cache has come so far.
+    pub fn written(mut self, at: Revision) {
+        let Some(number) = self.number.take() else { return };
+        if let Some(open) = self.capacity.claims().open.get_mut(&number) {
+            open.at = Some(at);
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.capacity.claims().open.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+    use crate::apiserver::storage::{
+        Prefix,
+        embedded::{Embedded, History},
+    };
+
+    const KIB: usize = 1024;
+
+    /// With 192 KiB in all, 96 in a namespace, and reserves of 32 and 16 KiB.
+    fn capacity() -> (Arc<Capacity>, Arc<Cache>) {
+        let capacity = Capacity::new(Bounds::new(32 * 32 * KIB));
+        let store = Embedded::on(InMemoryBackend::new(), History::default()).unwrap();
+        let decode = |_: &[u8]| Err("nobody reads".to_owned());
+        let range = Prefix::resource("g", "r").unwrap();
+        let cache = Cache::new(Arc::new(store), range, Box::new(decode), capacity.turns());
+        capacity.count(&cache);
+        (capacity, cache)
+    }
+
+    fn key(namespace: &str) -> Key {
+        Key::new("g", "r", namespace, "a").unwrap()
+    }
+
+    #[test]
+    fn what_is_on_its_way_counts_until_it_is_given_up_or_shown() {
+        let (capacity, cache) = capacity();
+        let claim = |namespace: &str, growth, kib: usize| {
+            capacity.claim(&cache, &key(namespace), growth, kib * KIB)
+        };
+        let first = claim("a", Growth::Ordinary, 96).unwrap();
+        let full = claim("a", Growth::Ordinary, 1).err().unwrap();
+        assert_eq!((full.scope, full.stored, full.ceiling), (Scope::Namespace, 96 * KIB, 96 * KIB));
+        // What was begun goes on, as far as the reserve goes.
+        let reserved = claim("a", Growth::Reserved, 16).unwrap();
+        assert_eq!(claim("a", Growth::Reserved, 1).err().unwrap().scope, Scope::Namespace);
+        drop(reserved);
+        claim("b", Growth::Ordinary, 96).unwrap().written(Revision(7));
+        let full = claim("c", Growth::Ordinary, 1).err().unwrap();
+        assert_eq!((full.scope, full.stored, full.ceiling), (Scope::All, 192 * KIB, 192 * KIB));
+        assert_eq!(claim("c", Growth::Ordinary, 0).unwrap().number, None, "nothing grows");
+        drop(first);
+        drop(claim("c", Growth::Ordinary, 1).unwrap());
+        // One that was written stands, although its request has ended.
+        assert_eq!(claim("b", Growth::Ordinary, 1).err().unwrap().stored, 96 * KIB);
+        // It is not counted any more when the cache has come so far.
+        assert_eq!(capacity.claims().open.len(), 1);
+        capacity.claims().open.values_mut().for_each(|open| open.at = Some(Revision(0)));
+        drop(claim("b", Growth::Ordinary, 96).unwrap());
+        assert_eq!(capacity.claims().open.len(), 0);
+    }
+
+    #[test]
+    fn sums_are_of_all_and_of_each_namespace() {
+        let mut sums = Sums::default();
+        sums.add(&key("a"), 5);
+        sums.add(&key("a"), 2);
+        sums.add(&key("b"), 3);
+        sums.remove(&key("a"), 5);
+        assert_eq!((sums.all(), sums.of("a"), sums.of("b"), sums.of("c")), (5, 2, 3, 0));
+        sums.remove(&key("b"), 3);
+        assert_eq!(sums.namespaces.len(), 1);
+        let mut both = Sums::default();
+        both.merge(&sums);
+        both.merge(&sums);
+        assert_eq!((both.all(), both.of("a")), (4, 4));
+    }
+
+    #[test]
+    fn the_limit_that_is_named_is_enough() {
+        for stored in [1, 100 << 20, 123_456_789] {
+            let limit = Bounds::limit_for(stored);
+            assert!(Bounds::new(limit).startable >= stored, "{stored}: {limit}");
+        }
+        let survey = Survey { objects: 3, bytes: Bounds::new(DEFAULT_LIMIT).startable };
+        assert_eq!(survey.too_much(Bounds::new(DEFAULT_LIMIT)), None);
+        let why = survey.too_much(Bounds::new(DEFAULT_LIMIT / 2)).unwrap();
+        assert!(why.contains("268435456 bytes (256 MiB) or more"), "{why}");
+    }
+
+    /// What the account of requests has, what is stored with what is kept beside it, and the
+    /// process itself.
+    #[test]
+    fn all_shares_of_the_memory_limit_leave_room_for_the_process() {
+        const ACCOUNT: usize = 12;
+        const PROCESS: usize = 5;
+        let kinds = 4 * PARTS / WINDOWS;
+        let shares = ACCOUNT + ALL + RESERVE + EXCESS + FORMS + kinds;
+        assert!(shares + PROCESS <= PARTS, "{shares}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Numbers about what is stored, taken when somebody scrapes.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use prometheus::{
+    IntCounterVec, IntGauge, Opts,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+
+use super::{Bounds, Capacity, Scope};
+
+/// How full a server is.
+pub struct Figures {
+    capacity: Arc<Capacity>,
+    bytes: IntGauge,
+    limit: IntGauge,
+    fullest: IntGauge,
+    namespace_limit: IntGauge,
+    refused: IntCounterVec,
+}
+
+fn gauge(name: &str, help: &str) -> IntGauge {
+    IntGauge::new(name, help).expect("the metric's name is valid")
+}
+
+impl Figures {
+    pub fn new(capacity: Arc<Capacity>) -> Self {
+        let refused = Opts::new(
+            "navigator_apiserver_stored_refused_total",
+            "Writes that were refused because as much is stored as may be, by what is full: all, \
+             namespace.",
+        );
+        Self {
+            capacity,
+            bytes: gauge(
+                "navigator_apiserver_stored_bytes",
+                "Bytes of all stored objects, with 1 KiB more for each.",
+            ),
+            limit: gauge(
+                "navigator_apiserver_stored_limit_bytes",
+                "Bytes that may be stored in all, a share of the memory limit.",
+            ),
+            fullest: gauge(
+                "navigator_apiserver_stored_fullest_namespace_bytes",
+                "Bytes of the stored objects of the namespace that has most of them.",
+            ),
+            namespace_limit: gauge(
+                "navigator_apiserver_stored_namespace_limit_bytes",
+                "Bytes that may be stored in one namespace.",
+            ),
+            refused: IntCounterVec::new(refused, &["scope"])
+                .expect("the metric's name and labels are valid"),
+        }
+    }
+
+    fn all(&self) -> [&dyn Collector; 5] {
+        let Self { capacity: _, bytes, limit, fullest, namespace_limit, refused } = self;
+        [bytes, limit, fullest, namespace_limit, refused]
+    }
+}
+
+impl Collector for Figures {
+    fn desc(&self) -> Vec<&Desc> {
+        self.all().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let number = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let Bounds { all, namespace, .. } = self.capacity.bounds;
+        let sums = self.capacity.sums();
+        self.bytes.set(number(sums.all));
+        self.limit.set(number(all));
+        self.namespace_limit.set(number(namespace));
+        // A series of each namespace would be without end.
+        self.fullest.set(number(sums.namespaces.values().copied().max().unwrap_or_default()));
+        self.refused.reset();
+        for scope in Scope::EACH {
+            let refused = self.capacity.refused[scope as usize].load(Ordering::Relaxed);
+            self.refused.with_label_values(&[scope.name()]).inc_by(refused);
+        }
+        self.all().into_iter().flat_map(Collector::collect).collect()
+    }
+}

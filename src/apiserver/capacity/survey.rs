@@ -1,0 +1,48 @@
+//! What is stored, counted before anything of it is kept.
+
+use futures::TryStreamExt as _;
+
+use super::{Bounds, counted};
+use crate::{
+    api::GROUP,
+    apiserver::storage::{self, Prefix, Storage},
+};
+
+/// How much a store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    pub objects: usize,
+    /// As [`counted`].
+    pub bytes: usize,
+}
+
+/// Reads everything once, page by page, and keeps nothing of it.
+pub async fn survey(store: &dyn Storage) -> Result<Survey, storage::Error> {
+    let all = Prefix::group(GROUP).expect("our group is a valid part of a key");
+    let mut pages = store.scan(&all, None);
+    let mut survey = Survey::default();
+    while let Some(page) = pages.try_next().await? {
+        survey.objects += page.entries.len();
+        survey.bytes += page.entries.iter().map(|entry| counted(entry.value.len())).sum::<usize>();
+    }
+    Ok(survey)
+}
+
+impl Survey {
+    /// Why a process with these bounds serves none of it.
+    pub fn too_much(&self, bounds: Bounds) -> Option<String> {
+        let Self { objects, bytes } = self;
+        let Bounds { limit, startable, .. } = bounds;
+        (*bytes > startable).then(|| {
+            let needed = Bounds::limit_for(*bytes);
+            format!(
+                "the {objects} objects in the store count {bytes} bytes, and a memory limit of \
+                 {limit} holds {startable}: nothing was loaded, and nothing is served. Raise the \
+                 memory limit of the API server to {needed} bytes ({} MiB) or more; or stop it and \
+                 remove objects with: navigator apiserver store forget --even-readable \
+                 (docs/store.md)",
+                needed >> 20
+            )
+        })
+    }
+}
