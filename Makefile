@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -161,6 +161,9 @@ bench-pilot: deps ## prints what a pilot costs, beside tini, dumb-init and no in
 
 kill-store: deps ## kills the embedded store 1000 times under load, and lets the power fail 200 times
 	$(TESTED) --test it storage::kill:: -- --ignored --nocapture --test-threads 1
+
+full-stores: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## fills each store to its bound; ten servers in a row serve it in the manifest's memory
+	$(TESTED) --test it serve::load::full:: -- --ignored --nocapture --test-threads 1
 
 golden: deps ## rewrites expected outputs; read the diff
 	UPDATE_GOLDEN=1 $(TESTED)

@@ -27,6 +27,7 @@ PARTS = {
     "databases": ("every scenario of pilots and real databases, old and new versions", "make test-databases-full", 360, REST),
     "histories": ("100 histories of API servers that break", "make test-history HISTORY_SEED=1..100", 120, REST),
     "kill-store": ("the embedded store, killed 1000 times and without power 200 times", "make kill-store", 120, REST),
+    "full-stores": ("each store, full to its bound, is served by ten servers in a row in 256 MiB", "make full-stores", 60, REST),
     "fuzz": ("decoding of damaged manifests for 10 minutes", "make fuzz FUZZ=600", 30, REST),
     "monitoring": ("alerts and dashboards by promtool of the newest Prometheus", "make test-monitoring-newest", 60, REST),
     # (its build takes the place of the program of the tests)

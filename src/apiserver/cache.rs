@@ -7,6 +7,7 @@
 //!
 //! A consistent read is [`Cache::catch_up`] followed by a read.
 
+mod encoded;
 mod feed;
 mod forms;
 mod now;
@@ -33,6 +34,15 @@ use tokio::{
     time,
 };
 
+pub use self::{
+    encoded::{Encoded, EventType},
+    object::{Cached, Form},
+    offers::Offered,
+    range::Range,
+    state::Event,
+    tally::{Consistent, Listed, Tally, WAITS},
+    watcher::Watcher,
+};
 use self::{
     now::Now,
     object::{Reading, Shared},
@@ -41,17 +51,9 @@ use self::{
     range::Waiting,
     state::State,
 };
-pub use self::{
-    object::{Cached, Encoded, EventType, Form},
-    offers::Offered,
-    range::Range,
-    state::Event,
-    tally::{Consistent, Listed, Tally, WAITS},
-    watcher::Watcher,
-};
 use super::{
     account::{self, Share, Use},
-    capacity::Sums,
+    capacity::{Shown, Sums},
     load,
     status::ApiError,
     storage::{self, Entry, Key, PageRequest, Prefix, Revision, Storage},
@@ -149,6 +151,16 @@ pub struct Cache {
     tally: Tally,
 }
 
+impl Shown for Cache {
+    fn revision(&self) -> Revision {
+        self.revision()
+    }
+
+    fn look(&self, look: &mut dyn FnMut(&Sums)) {
+        look(self.read().sums());
+    }
+}
+
 impl Cache {
     pub fn new(
         storage: Arc<dyn Storage>,
@@ -192,11 +204,6 @@ impl Cache {
         let state = self.read();
         let (lists, changes) = state.version();
         Figures { objects: state.len(), revision: state.revision().0, lists, changes }
-    }
-
-    /// Lets somebody look at how much it shows.
-    pub fn with_sums<T>(&self, look: impl FnOnce(&Sums) -> T) -> T {
-        look(self.read().sums())
     }
 
     /// How it was read. Who lists says what became of the objects.

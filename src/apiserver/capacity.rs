@@ -28,10 +28,7 @@ pub use self::{
     figures::Figures,
     survey::{Survey, survey},
 };
-use super::{
-    cache::Cache,
-    storage::{Key, Revision},
-};
+use super::storage::{Key, Revision};
 use crate::runtime::cgroup;
 
 /// The memory limit where there is none: the manifest's.
@@ -221,11 +218,19 @@ impl Sums {
     }
 }
 
+/// What a cache shows of what is stored.
+pub trait Shown: Send + Sync {
+    /// Every write up to here.
+    fn revision(&self) -> Revision;
+    /// Lets somebody look at how much it is.
+    fn look(&self, look: &mut dyn FnMut(&Sums));
+}
+
 /// The capacity of one server.
 pub struct Capacity {
     bounds: Bounds,
     /// Of all kinds.
-    caches: RwLock<Vec<Arc<Cache>>>,
+    caches: RwLock<Vec<Arc<dyn Shown>>>,
     claims: Mutex<Claims>,
     /// Of caches that read all there is.
     turns: Arc<Semaphore>,
@@ -240,7 +245,7 @@ struct Claims {
 }
 
 struct Open {
-    cache: Arc<Cache>,
+    cache: Arc<dyn Shown>,
     namespace: Box<str>,
     bytes: usize,
     /// When it was written.
@@ -282,15 +287,15 @@ impl Capacity {
     }
 
     /// Counts what this cache shows, too.
-    pub fn count(&self, cache: &Arc<Cache>) {
-        self.caches.write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(cache));
+    pub fn count(&self, cache: Arc<dyn Shown>) {
+        self.caches.write().unwrap_or_else(PoisonError::into_inner).push(cache);
     }
 
     /// Sums of what the caches show.
     fn sums(&self) -> Sums {
         let mut sums = Sums::default();
         for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
-            cache.with_sums(|own| sums.merge(own));
+            cache.look(&mut |own| sums.merge(own));
         }
         sums
     }
@@ -301,7 +306,7 @@ impl Capacity {
         claims.open.retain(|_, open| open.at.is_none_or(|at| at > open.cache.revision()));
         let (mut of_one, mut all) = (0, 0);
         for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
-            cache.with_sums(|sums| {
+            cache.look(&mut |sums| {
                 of_one += sums.of(namespace);
                 all += sums.all();
             });
@@ -316,7 +321,7 @@ impl Capacity {
     /// The right to store so many bytes more under this key.
     pub fn claim(
         &self,
-        cache: &Arc<Cache>,
+        cache: Arc<dyn Shown>,
         key: &Key,
         growth: Growth,
         bytes: usize,
@@ -343,7 +348,7 @@ impl Capacity {
         }
         claims.given += 1;
         let number = claims.given;
-        let (cache, namespace) = (Arc::clone(cache), namespace.into());
+        let namespace = namespace.into();
         claims.open.insert(number, Open { cache, namespace, bytes, at: None });
         Ok(Claim { capacity: self, number: Some(number) })
     }
@@ -373,25 +378,30 @@ impl Drop for Claim<'_> {
 
 #[cfg(test)]
 mod tests {
-    use redb::backends::InMemoryBackend;
-
     use super::*;
-    use crate::apiserver::storage::{
-        Prefix,
-        embedded::{Embedded, History},
-    };
 
     const KIB: usize = 1024;
 
+    /// Shows what a test says.
+    #[derive(Default)]
+    struct Stage(Mutex<(Revision, Sums)>);
+
+    impl Shown for Stage {
+        fn revision(&self) -> Revision {
+            self.0.lock().unwrap().0
+        }
+
+        fn look(&self, look: &mut dyn FnMut(&Sums)) {
+            look(&self.0.lock().unwrap().1);
+        }
+    }
+
     /// With 192 KiB in all, 96 in a namespace, and reserves of 32 and 16 KiB.
-    fn capacity() -> (Arc<Capacity>, Arc<Cache>) {
+    fn capacity() -> (Arc<Capacity>, Arc<Stage>) {
         let capacity = Capacity::new(Bounds::new(32 * 32 * KIB));
-        let store = Embedded::on(InMemoryBackend::new(), History::default()).unwrap();
-        let decode = |_: &[u8]| Err("nobody reads".to_owned());
-        let range = Prefix::resource("g", "r").unwrap();
-        let cache = Cache::new(Arc::new(store), range, Box::new(decode), capacity.turns());
-        capacity.count(&cache);
-        (capacity, cache)
+        let stage = Arc::new(Stage::default());
+        capacity.count(Arc::clone(&stage) as _);
+        (capacity, stage)
     }
 
     fn key(namespace: &str) -> Key {
@@ -400,9 +410,9 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_counts_until_it_is_given_up_or_shown() {
-        let (capacity, cache) = capacity();
+        let (capacity, stage) = capacity();
         let claim = |namespace: &str, growth, kib: usize| {
-            capacity.claim(&cache, &key(namespace), growth, kib * KIB)
+            capacity.claim(Arc::clone(&stage) as _, &key(namespace), growth, kib * KIB)
         };
         let first = claim("a", Growth::Ordinary, 96).unwrap();
         let full = claim("a", Growth::Ordinary, 1).err().unwrap();
@@ -419,11 +429,12 @@ mod tests {
         drop(claim("c", Growth::Ordinary, 1).unwrap());
         // One that was written stands, although its request has ended.
         assert_eq!(claim("b", Growth::Ordinary, 1).err().unwrap().stored, 96 * KIB);
-        // It is not counted any more when the cache has come so far.
-        assert_eq!(capacity.claims().open.len(), 1);
-        capacity.claims().open.values_mut().for_each(|open| open.at = Some(Revision(0)));
-        drop(claim("b", Growth::Ordinary, 96).unwrap());
-        assert_eq!(capacity.claims().open.len(), 0);
+        // When the cache shows it, it is counted there and no more here.
+        *stage.0.lock().unwrap() = (Revision(7), Sums::default());
+        stage.0.lock().unwrap().1.add(&key("b"), 10 * KIB);
+        let full = claim("b", Growth::Ordinary, 87).err().unwrap();
+        assert_eq!((full.stored, capacity.claims().open.len()), (10 * KIB, 0));
+        drop(claim("b", Growth::Ordinary, 86).unwrap());
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Registry {
             form(kind, &hub, owners.as_ref())
         };
         let cache = Cache::new(Arc::clone(&store), range, Box::new(decode), capacity.turns());
-        capacity.count(&cache);
+        capacity.count(Arc::clone(&cache) as _);
         Self { kind, store, cache, admission, capacity: Arc::clone(capacity) }
     }
 

@@ -145,32 +145,42 @@ func TestExpiredToken(t *testing.T) {
 	}
 }
 
-// forget writes so much that the server's history no longer begins where it did: more than it keeps of bytes.
+// forget writes so much that the server's history no longer begins where it did: more than its store keeps of bytes, in objects that may
+// be large, and more than it remembers of leases.
 func forget(t *testing.T, s *server) {
 	t.Helper()
-	const writers, writes = 4, 280
-	f := newFleet(t, s, "large")
+	const writers = 4
+	large, small := newFleet(t, s, "large"), newFleet(t, s, "small")
+	large.client = s.dynamic(t).Resource(clusters).Namespace(namespace)
 	client := newDiscovery(t, s, false).RESTClient()
-	patch := func(number int, body string) error {
+	patch := func(plural, name, body string) error {
 		// (answered by a table of nothing, instead of all that was written)
-		return client.Patch(types.MergePatchType).AbsPath("/apis", group, "v1beta1", "namespaces", namespace, "leaderleases", f.name(number)).
+		return client.Patch(types.MergePatchType).AbsPath("/apis", group, "v1beta1", "namespaces", namespace, plural, name).
 			SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Param("includeObject", "None").
 			Body([]byte(body)).Do(context.Background()).Error()
 	}
 	var all sync.WaitGroup
-	for number := range writers {
-		f.create(number)
+	write := func(plural, name string, size, writes int) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			err := patch(number, fmt.Sprintf(`{"metadata": {"annotations": {"text": %q}}}`, strings.Repeat("x", 250_000)))
+			err := patch(plural, name, fmt.Sprintf(`{"metadata": {"annotations": {"text": %q}}}`, strings.Repeat("x", size)))
 			for turn := 0; turn < writes && err == nil; turn++ {
-				err = patch(number, fmt.Sprintf(`{"spec": {"leaseTransitions": %d}}`, turn+1))
+				err = patch(plural, name, fmt.Sprintf(`{"metadata": {"annotations": {"turn": "%d"}}}`, turn+1))
 			}
 			if err != nil {
 				t.Error(err)
 			}
 		}()
+	}
+	for number := range writers {
+		object := cluster(large.name(number), "large")
+		if _, err := large.client.Create(context.Background(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		small.create(number)
+		write(clusters.Resource, large.name(number), 250_000, 280)
+		write(leases.Resource, small.name(number), 14_000, 320)
 	}
 	all.Wait()
 }

@@ -116,6 +116,15 @@ func lease(name, test string) *unstructured.Unstructured {
 	}}
 }
 
+func cluster(name, test string) *unstructured.Unstructured {
+	pool := map[string]any{"name": "a", "replicas": int64(1), "persistence": map[string]any{"size": "1Gi"}}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1beta1", "kind": "CassandraCluster",
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"test": test}},
+		"spec":     map[string]any{"version": "5.0.6", "nodePools": []any{pool}},
+	}}
+}
+
 // fleet is the leases of one test, which no other test looks at.
 type fleet struct {
 	t      *testing.T

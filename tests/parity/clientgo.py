@@ -23,7 +23,7 @@ OBJECTS = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
     {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAMESPACE, "namespace": NAMESPACE}},
     {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": NAMESPACE, "namespace": NAMESPACE}, "rules": [
-        {"apiGroups": [definitions.GROUP], "resources": ["leaderleases"], "verbs": WRITING}]},
+        {"apiGroups": [definitions.GROUP], "resources": ["leaderleases", "cassandraclusters"], "verbs": WRITING}]},
     {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": NAMESPACE, "namespace": NAMESPACE},
      "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAMESPACE},
      "subjects": [{"kind": "ServiceAccount", "name": NAMESPACE, "namespace": NAMESPACE}]},

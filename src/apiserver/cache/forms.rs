@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
-use super::{super::capacity::Bounds, object::Encoded};
+use super::{super::capacity::Bounds, encoded::Encoded};
 
 static LATEST: LazyLock<Latest> = LazyLock::new(|| Latest::new(Bounds::own().forms));
 
@@ -84,7 +84,7 @@ impl Latest {
 mod tests {
     use serde_json::json;
 
-    use super::{super::EventType, *};
+    use super::{super::encoded::EventType, *};
 
     fn form(text: &str) -> Encoded {
         Encoded::new(EventType::Added, &json!(text), None)

@@ -12,11 +12,12 @@ use super::{
         selector::Facets,
         storage::{Key, Revision},
     },
+    encoded::{Encoded, EventType},
     forms,
 };
 use crate::api::{
     decode::weight,
-    ownership::{Entries, Gap, join, join_but_revision, split, whole},
+    ownership::{Entries, Gap, join_but_revision, split},
 };
 
 /// An object as its kind shows it, without the revision that it gets.
@@ -69,87 +70,6 @@ pub struct Cached {
     gap: Gap,
     older: forms::Form,
     partial: forms::Form,
-}
-
-/// What happened to an object, as a watch calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
-    Added,
-    Modified,
-    Deleted,
-}
-
-impl EventType {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-        }
-    }
-
-    fn begin(self) -> &'static [u8] {
-        match self {
-            Self::Added => br#"{"type":"ADDED","object":"#,
-            Self::Modified => br#"{"type":"MODIFIED","object":"#,
-            Self::Deleted => br#"{"type":"DELETED","object":"#,
-        }
-    }
-}
-
-const END: &[u8] = b"}\n";
-
-/// JSON of an object within the line of a watch that most watchers are sent. Made once; its
-/// readers share it whole or without the frame.
-#[derive(Clone, Debug)]
-pub struct Encoded {
-    line: Bytes,
-    type_: EventType,
-}
-
-impl Encoded {
-    pub fn new(type_: EventType, object: &Value, owners: Option<&Entries>) -> Self {
-        let owned = owners.map_or(0, |owners| owners.text().len());
-        let mut line = Vec::with_capacity(2048 + owned);
-        line.extend_from_slice(type_.begin());
-        join(&mut line, object, owners);
-        line.extend_from_slice(END);
-        line.shrink_to_fit();
-        Self { line: line.into(), type_ }
-    }
-
-    /// A text of which `around` is all but the revision, under this one.
-    fn filled(type_: EventType, around: (&[u8], &[u8]), gap: Gap, revision: Revision) -> Self {
-        let (before, behind) = around;
-        let revision = gap.filling(revision.0);
-        let line = [type_.begin(), before, revision.as_bytes(), behind, END].concat();
-        Self { line: line.into(), type_ }
-    }
-
-    pub fn json(&self) -> Bytes {
-        self.line.slice(self.type_.begin().len()..self.line.len() - END.len())
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.line.len()
-    }
-
-    pub fn tree(&self) -> Value {
-        whole(self.bytes()).expect("it was written by serde_json")
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.line[self.type_.begin().len()..self.line.len() - END.len()]
-    }
-
-    /// The line of a watch. Only a watcher whose selector sees something else than what happened
-    /// has one of its own.
-    pub fn line(&self, type_: EventType) -> Bytes {
-        if type_ == self.type_ {
-            return self.line.clone();
-        }
-        [type_.begin(), self.bytes(), END].concat().into()
-    }
 }
 
 /// An object that was read, or why it could not be.
@@ -240,7 +160,7 @@ impl Cached {
 
     /// Bytes that it keeps.
     pub(super) fn size(&self) -> usize {
-        OVERHEAD + self.shown.line.len()
+        OVERHEAD + self.shown.len()
     }
 
     /// Bytes of the JSON without its revision.

@@ -3,6 +3,8 @@
 //! Owns what counts as growth. A kind has a largest object, and all objects together have the
 //! bounds of [`capacity`](crate::apiserver::capacity). Deletions never ask.
 
+use std::sync::Arc;
+
 use super::{Object, Ready, Registry};
 use crate::{
     api::{kind::Part, ownership::Entries},
@@ -64,7 +66,8 @@ impl Registry {
         } else {
             Growth::Ordinary
         };
-        self.capacity.claim(&self.cache, key, growth, grown).map_err(Refused::Full)
+        let cache = Arc::clone(&self.cache) as _;
+        self.capacity.claim(cache, key, growth, grown).map_err(Refused::Full)
     }
 
     /// The refusal in a client's words.
