@@ -57,7 +57,6 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/plain",
     cluster_label: "navigator.jetstack.io/plain-cluster-name",
     pool_label: "navigator.jetstack.io/plain-node-pool-name",
-    orders_by_time: false,
     ports: &[],
     leader_lease: |cluster| format!("plain-{cluster}-leaderelection"),
 };
@@ -67,6 +66,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     home_variable: "PLAIN_HOME",
     home: "/usr",
     started: "PlainStarted",
+    orders_by_time: false,
     ports: &[],
     joins_elsewhere: |_| false,
     has_data: |_| false,
