@@ -583,7 +583,7 @@ fn owed(desired: &Desired, observed: &Observed, leaving: &Member) -> Option<Plan
                 step: format!("DrainPilot/{}", leaving.name),
                 message: format!("{}: {}", other.name, cleanup.message),
                 hint: format!(
-                    "run kubectl navigator cleanup {}, or {}",
+                    "run kubectl navigator cleanup {}, {}",
                     desired.name,
                     roll::hint(roll::CLEANUP_PENDING)
                 ),

@@ -211,7 +211,7 @@ fn drainable(facts: &Facts<'_>) -> Finding {
     if let Some(hold) = hold {
         return finding("False", hold.reason.clone(), hold.message.clone());
     }
-    let message = match counts.wanted {
+    let message = match counts.existing {
         _ if desired.stopped => "its nodes are stopped",
         0 | 1 => "its only node may go, and nothing is served meanwhile",
         _ => "one node may go at a time",

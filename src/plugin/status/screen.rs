@@ -8,6 +8,7 @@ use k8s_openapi::{
 use super::{Picture, told};
 use crate::{
     api::{
+        names::condition::CLEANUP_DUE,
         printer::{self, human_duration},
         v1beta1::{BlockedBy, ClusterStatus, Health, Operation, Pilot, PilotIntent, PilotPhase},
     },
@@ -319,7 +320,7 @@ fn heartbeat(pilot: &Pilot, now: Timestamp) -> Cell {
 }
 
 /// Conditions that are False on a node that is well.
-const QUIET: [&str; 4] = ["Stopped", "Decommissioned", "VolumeHoldsData", "Started"];
+const QUIET: [&str; 5] = ["Stopped", "Decommissioned", "VolumeHoldsData", "Started", CLEANUP_DUE];
 
 /// What is wrong with a node, or what it is busy with.
 fn troubles(pilot: &Pilot, now: Timestamp) -> Vec<(String, Tone)> {
@@ -329,11 +330,13 @@ fn troubles(pilot: &Pilot, now: Timestamp) -> Vec<(String, Tone)> {
     for one in &status.conditions {
         let speaks = one.status == "False" && !QUIET.contains(&&*one.type_)
             || one.status == "Unknown" && one.type_ == "Ready"
-            || leaving && one.type_ == "Decommissioned" && one.status == "False";
+            || leaving && one.type_ == "Decommissioned" && one.status == "False"
+            || one.type_ == CLEANUP_DUE && one.status == "True";
         // The condition Ready repeats what a more particular one says.
         let text = format!("{}: {}", one.reason, one.message);
         if speaks && !told.iter().any(|(known, _)| *known == text) {
-            let tone = if one.type_ == "Ready" { Tone::Care } else { Tone::Bad };
+            let care = ["Ready", CLEANUP_DUE].contains(&&*one.type_);
+            let tone = if care { Tone::Care } else { Tone::Bad };
             told.push((text, tone));
         }
     }
