@@ -215,10 +215,10 @@ class Supervisor:
 
 
 def complaints(log):
-    """The last lines that say what went wrong, each with the one after it."""
+    """The last lines that say what went wrong, each with the one after it; the last with how it all stood then."""
     lines = log.splitlines()
     places = [at for at, line in enumerate(lines) if re.search(r"panicked at|FAILED|HUNG|asked to end|[Ee]rror\b|gave up|not so:", line)]
-    return [line[:400] for at in places[-8:] for line in lines[at:at + 2]] or [line[:400] for line in lines[-8:]]
+    return [line[:400] for at in places[-8:] for line in lines[at:at + 2 if at != places[-1] else at + 40]] or [line[:400] for line in lines[-8:]]
 
 
 def descendants(root):

@@ -52,7 +52,7 @@ def change_a_setting():
     def all_new():
         now = SEARCH.uids("pods")
         return len(now) == 3 and not old & set(now) or f"{len(now)} pods, {len(old & set(now))} of them old"
-    SEARCH.wait("three other pods", all_new, 300)
+    SEARCH.wait("three other pods", all_new, 900)
     SEARCH.ready()
     order = [pod["metadata"]["name"] for pod in sorted(SEARCH.pods(), key=lambda pod: pod["metadata"]["creationTimestamp"])]
     claim("the elected master's pod was replaced last", order[-1:] == last, (order, last))

@@ -208,6 +208,8 @@ def cassandra(local, place):
     say("--- scale in")
     local.kubectl("patch", "cassandracluster", "small", "--type", "json", "-p",
                   '[{"op": "replace", "path": "/spec/nodePools/0/replicas", "value": 1}]')
+    until("it says what the first node owes", lambda: "CleanupPending" in local.plugin("status", "small", code=3))
+    local.plugin("cleanup", "small")
     until("the pod is gone", lambda: "cass-small-a-1" not in local.kubectl("get", "pods"))
     local.ready("cassandracluster", "small", 1)
 
