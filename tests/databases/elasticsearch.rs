@@ -24,5 +24,5 @@ pub(crate) use self::{
     split::{a_node_is_cut_off_and_comes_back, the_master_hangs_and_is_cut_off},
     trouble::{a_hang, outage_and_bad_configuration},
     unheard::what_is_not_heard_lets_nothing_go,
-    upgrade::node_by_node_over_two_major_versions,
+    upgrade::node_by_node_over_three_major_versions,
 };

@@ -22,12 +22,21 @@ pub(crate) fn home(database: &str, version: &str) -> PathBuf {
     home
 }
 
-/// A Java that runs every database of the tests.
+/// A Java that runs every database of the tests but Elasticsearch 9.
 pub(crate) fn java_home() -> PathBuf {
-    let known = ["java-17-openjdk-amd64", "java-17-openjdk-arm64"];
-    known
-        .iter()
-        .map(|name| Path::new("/usr/lib/jvm").join(name))
-        .find(|path| path.join("bin/java").exists())
-        .expect("Java 17 is missing: apt-get install openjdk-17-jre-headless")
+    java(&["-17-"]).expect("Java 17 is missing: apt-get install openjdk-17-jre-headless")
+}
+
+/// A Java for Elasticsearch 9.
+pub(crate) fn newer_java_home() -> PathBuf {
+    java(&["-21-", "-25-"]).expect("Java 21 or 25 is missing in /usr/lib/jvm, for Elasticsearch 9")
+}
+
+fn java(parts: &[&str]) -> Option<PathBuf> {
+    let places = Path::new("/usr/lib/jvm").read_dir().ok()?.flatten().map(|entry| entry.path());
+    let fits = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        parts.iter().any(|part| name.contains(part)) && path.join("bin/java").exists()
+    };
+    places.filter(fits).max()
 }

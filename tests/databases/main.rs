@@ -78,6 +78,7 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-5.6", Set::Full, |told| Box::pin(elasticsearch::one_version("5.6.16", told))),
     ("elasticsearch-6.8", Set::Full, |told| Box::pin(elasticsearch::one_version("6.8.23", told))),
     ("elasticsearch-8.19", Set::Full, |told| Box::pin(elasticsearch::one_version("8.19.4", told))),
+    ("elasticsearch-9.5", Set::Full, |told| Box::pin(elasticsearch::one_version("9.5.0", told))),
     ("elasticsearch-founding-20", Set::Full, |told| {
         Box::pin(elasticsearch::many_foundings(20, told))
     }),
@@ -88,7 +89,7 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
         Box::pin(elasticsearch::outage_and_bad_configuration(told))
     }),
     ("elasticsearch-upgrade", Set::Full, |told| {
-        Box::pin(elasticsearch::node_by_node_over_two_major_versions(told))
+        Box::pin(elasticsearch::node_by_node_over_three_major_versions(told))
     }),
     ("elasticsearch-split", Set::Full, |told| {
         Box::pin(elasticsearch::a_node_is_cut_off_and_comes_back(told))

@@ -142,7 +142,8 @@ impl Elasticsearch {
         let mut seen = self.seen.lock().expect("no panic while held");
         seen.state = state.clone();
         if seen.api.is_none() {
-            seen.api = state.address.map(Api::new);
+            let release = state.version.as_deref().and_then(|version| version.parse().ok());
+            seen.api = state.address.map(|address| Api::new(address, release));
         }
     }
 
@@ -228,7 +229,8 @@ impl Driver for Elasticsearch {
             let process = configure::configure(node)?;
             let state = NodeState::load(&self.data)?;
             let mut seen = self.seen.lock().expect("no panic while held");
-            *seen = Seen { api: Some(Api::new(node.address)), state, ..Seen::default() };
+            let api = Api::new(node.address, Some(configure::release(node)?));
+            *seen = Seen { api: Some(api), state, ..Seen::default() };
             Ok(process)
         })
     }

@@ -45,5 +45,16 @@ pub static RELEASES: ReleaseTable = ReleaseTable {
             upgraded_from: &["7.17.29"],
             around_upgrade: "take a snapshot; look at `_migration/deprecations`; indices that 6.x made are made anew first",
         },
+        ReleaseLine {
+            name: "9",
+            // 9.0 follows 8.18 and does not read what 8.19 wrote.
+            first: (9, 1),
+            last: (9, 5),
+            reads: (8, 19),
+            tested: &["9.5.0"],
+            java: "21 and later",
+            upgraded_from: &["8.19.4"],
+            around_upgrade: "take a snapshot; look at `_migration/deprecations`; indices that 7.x made are made anew or marked read-only first",
+        },
     ],
 };

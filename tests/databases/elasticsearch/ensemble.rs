@@ -13,7 +13,7 @@ use navigator::{api::v1beta1::Pilot, databases::elasticsearch::names::label, pil
 use serde_json::{Value, json};
 
 use crate::{
-    host::{home, java_home},
+    host::{home, java_home, newer_java_home},
     support::{
         bed::{Bed, condition},
         nodes::{Cluster, Nodes},
@@ -74,8 +74,7 @@ impl Ensemble {
         let home = home("elasticsearch", self.version);
         let mut seat = Seat::new("elasticsearch", &name, address, &home, self.place.path());
         seat.user = Some(USER);
-        let java = java_home().display().to_string();
-        seat.env = vec![("JAVA_HOME".to_owned(), java.clone()), ("ES_JAVA_HOME".to_owned(), java)];
+        seat.env = environment(self.version);
         let node = self.push(seat);
         self.create(node).await;
     }
@@ -186,6 +185,13 @@ impl Ensemble {
         self.bed.phase(self.name(node), "Decommissioned", STOP).await;
         assert_eq!(self.database(node), None);
     }
+}
+
+/// Where the Java is that a version starts on.
+pub(super) fn environment(version: &str) -> Vec<(String, String)> {
+    let java = if major(version) < 9 { java_home() } else { newer_java_home() };
+    let java = java.display().to_string();
+    vec![("JAVA_HOME".to_owned(), java.clone()), ("ES_JAVA_HOME".to_owned(), java)]
 }
 
 /// What the Pilot of each node says in a cluster of so many.

@@ -3,11 +3,14 @@
 use http::Method;
 use serde_json::json;
 
-use super::{ensemble::Ensemble, writer::Writer};
+use super::{
+    ensemble::{Ensemble, environment},
+    writer::Writer,
+};
 use crate::{host::home, report::Told};
 
-/// The oldest way that Elasticsearch itself supports: 6.8 to 7.17 to 8.19.
-pub(crate) async fn node_by_node_over_two_major_versions(told: &Told) {
+/// From 6.8 to 7.17 to 8.19 to 9.5.
+pub(crate) async fn node_by_node_over_three_major_versions(told: &Told) {
     let mut ensemble = Ensemble::new("6.8.23", 3).await;
     ensemble.start_all();
     let cluster = ensemble.settled(&[0, 1, 2]).await;
@@ -19,11 +22,12 @@ pub(crate) async fn node_by_node_over_two_major_versions(told: &Told) {
         writer.write().await;
     }
 
-    for version in ["7.17.29", "8.19.4"] {
-        // Version 8 reads indices of 7 only; a user makes them anew before, as for any
-        // Elasticsearch.
-        if version.starts_with('8') {
-            reindex(&ensemble).await;
+    let mut index = "orders".to_owned();
+    for version in ["7.17.29", "8.19.4", "9.5.0"] {
+        // Version 8 reads indices of 7 only, and 9 those of 8; a user makes them anew before, as
+        // for any Elasticsearch.
+        if !version.starts_with('7') {
+            index = reindex(&ensemble, &index, version).await;
         }
         for node in 0..3 {
             replace(&mut ensemble, node, version).await;
@@ -36,12 +40,12 @@ pub(crate) async fn node_by_node_over_two_major_versions(told: &Told) {
         ));
     }
 
-    let back = "7.17.29";
+    let back = "8.19.4";
     replace(&mut ensemble, 2, back).await;
-    ensemble.told(2, "PreflightPassed", "False", "IdentityMismatch", "8.19.4").await;
+    ensemble.told(2, "PreflightPassed", "False", "IdentityMismatch", "9.5.0").await;
     assert_eq!(ensemble.database(2), None);
     told.claim(format!("back to {back}: refused before anything is started, with both versions"));
-    replace(&mut ensemble, 2, "8.19.4").await;
+    replace(&mut ensemble, 2, "9.5.0").await;
     assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
     ensemble.green(0).await;
     told.claim("and the version set again: the node is back");
@@ -51,24 +55,27 @@ pub(crate) async fn node_by_node_over_two_major_versions(told: &Told) {
 async fn replace(ensemble: &mut Ensemble, node: usize, version: &'static str) {
     ensemble.bed.change(ensemble.name(node), json!({"version": version})).await;
     ensemble.stop(node).await;
-    ensemble.all[node].seat.home = home("elasticsearch", version);
+    let seat = &mut ensemble.all[node].seat;
+    (seat.home, seat.env) = (home("elasticsearch", version), environment(version));
     ensemble.start(node);
 }
 
-/// The same documents in an index that version 7 made, under the same name. By hand: the
-/// module of `_reindex` is not in what these tests run.
-async fn reindex(ensemble: &Ensemble) {
+/// The same documents in an index that the version before `version` made, under the same name. By
+/// hand: the module of `_reindex` is not in what these tests run.
+async fn reindex(ensemble: &Ensemble, old: &str, version: &str) -> String {
+    let new = format!("orders-before-{}", &version[..1]);
     let settings = json!({"settings": {"number_of_shards": 3, "number_of_replicas": 1}});
-    ensemble.ask(0, Method::PUT, "/orders-7", Some(&settings)).await;
+    ensemble.ask(0, Method::PUT, &format!("/{new}"), Some(&settings)).await;
     ensemble.ask(0, Method::POST, "/orders/_refresh", None).await;
     let found = ensemble.ask(0, Method::GET, "/orders/_search?size=10000", None).await;
     for document in found["hits"]["hits"].as_array().unwrap() {
-        let path = format!("/orders-7/_doc/{}", document["_id"].as_str().unwrap());
+        let path = format!("/{new}/_doc/{}", document["_id"].as_str().unwrap());
         ensemble.ask(0, Method::PUT, &path, Some(&document["_source"])).await;
     }
     let swap = json!({"actions": [
-        {"remove_index": {"index": "orders"}},
-        {"add": {"index": "orders-7", "alias": "orders"}},
+        {"remove_index": {"index": old}},
+        {"add": {"index": new, "alias": "orders"}},
     ]});
     ensemble.ask(0, Method::POST, "/_aliases", Some(&swap)).await;
+    new
 }

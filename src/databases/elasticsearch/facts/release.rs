@@ -42,6 +42,11 @@ impl Release {
         self >= Self::new(7, 8)
     }
 
+    /// A node answers of its own state in any case, and warns of being asked to.
+    pub fn answers_for_itself(self) -> bool {
+        self.major >= 9
+    }
+
     /// Seed hosts are read again from a file while it runs.
     pub fn reads_seed_file(self) -> bool {
         self.major >= 7
@@ -74,6 +79,9 @@ mod tests {
             ("8.19.4", "7.16.3", false),
             ("8.19.4", "6.8.23", false),
             ("6.8.23", "5.6.16", true),
+            ("9.5.0", "8.19.4", true),
+            ("9.5.0", "8.18.1", false),
+            ("9.5.0", "7.17.29", false),
             ("7.17.29", "8.19.4", false),
         ] {
             let release = |version: &str| version.parse::<Release>().unwrap();
@@ -82,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn five_six_to_eight_are_run() {
+    fn five_six_to_nine_are_run() {
         for (version, runs) in [
             ("5.6.16", true),
             ("6.8.23", true),
@@ -90,7 +98,10 @@ mod tests {
             ("8.19.4", true),
             ("5.5.3", false),
             ("2.4.6", false),
-            ("9.5.0", false),
+            ("9.5.0", true),
+            // It does not read what 8.19 wrote.
+            ("9.0.0", false),
+            ("10.0.0", false),
             ("7", false),
             ("", false),
         ] {

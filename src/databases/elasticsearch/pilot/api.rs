@@ -14,7 +14,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
-    databases::elasticsearch::names::port,
+    databases::elasticsearch::{facts::Release, names::port},
     pilot::{
         driver::Error,
         heard::Heard,
@@ -26,21 +26,27 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
-pub(super) struct Api(Client);
+pub(super) struct Api {
+    client: Client,
+    answers_for_itself: bool,
+}
 
 impl Api {
     /// A node in a pod listens on every address, one on a loopback address on that only.
-    pub(super) fn new(address: IpAddr) -> Self {
+    pub(super) fn new(address: IpAddr, release: Option<Release>) -> Self {
         let host = match address {
             IpAddr::V4(v4) if v4.is_loopback() => v4.to_string(),
             _ => "127.0.0.1".to_owned(),
         };
-        Self(Client::new(format!("http://{host}:{}", port::HTTP), None))
+        Self {
+            client: Client::new(format!("http://{host}:{}", port::HTTP), None),
+            answers_for_itself: release.is_some_and(Release::answers_for_itself),
+        }
     }
 
     /// An answer, whatever it says: it lives.
     pub(super) async fn ask(&self, path: &str) -> Result<Answer, Error> {
-        self.0
+        self.client
             .send(Method::GET, path, None, PATIENCE)
             .await
             .map_err(|error| Error::Unreachable { source: error.into() })
@@ -48,7 +54,10 @@ impl Api {
 
     /// A good answer that has all that `T` cannot do without.
     pub(super) async fn hear<T: DeserializeOwned>(&self, path: &str) -> Heard<T> {
-        self.0.hear(path, PATIENCE).await
+        if self.answers_for_itself {
+            return self.client.hear(&path.replace("local=true&", ""), PATIENCE).await;
+        }
+        self.client.hear(path, PATIENCE).await
     }
 
     /// Changes something; a refusal is an error in Elasticsearch's words.
@@ -60,7 +69,7 @@ impl Api {
         patience: Duration,
     ) -> Result<Value, Error> {
         let answer = self
-            .0
+            .client
             .send(method, path, body, patience)
             .await
             .map_err(|error| Error::Unreachable { source: error.into() })?;

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -105,7 +106,7 @@ const LOCAL: &str = "/_nodes/_local?filter_path=nodes.*.version,nodes.*.roles,\
                      nodes.*.plugins.name,nodes.*.plugins.version";
 const HEALTH: &str = "/_cluster/health?timeout=1s&master_timeout=1s";
 pub(super) const STATE: &str = "/_cluster/state/version,master_node,nodes?local=true\
-                     &filter_path=state_uuid,master_node,nodes.*.name";
+                     &filter_path=state_uuid,cluster_uuid,master_node,nodes.*.name";
 const TABLES: &str = "/_cluster/state/version,routing_table,blocks?local=true\
                       &filter_path=state_uuid,routing_table.indices.*.shards.*.state,\
                       routing_table.indices.*.shards.*.node,\
@@ -151,6 +152,8 @@ struct RootAnswer {
 #[derive(Debug, Deserialize)]
 struct StateAnswer {
     state_uuid: String,
+    /// From 6.4 on.
+    cluster_uuid: Option<String>,
     master_node: Option<String>,
     nodes: BTreeMap<String, NamedNode>,
 }
@@ -259,12 +262,16 @@ impl Facts {
         // Only this one decides whether it lives: the others may wait for a master, or be heavy.
         let root = root?;
         let (node_id, node) = local.and_then(LocalAnswer::own).or_fail()?;
-        let StateAnswer { state_uuid, master_node, nodes } = state.or_fail()?;
+        let StateAnswer { state_uuid, cluster_uuid, master_node, nodes } = state.or_fail()?;
         let nodes = nodes.into_iter().map(|(id, node)| (id, node.name)).collect();
         let (mut tables, mut cluster_id, mut elected) = (Arc::default(), None, None);
         // Without a master there are no tables of now.
         if let Some(id) = master_node {
-            let RootAnswer { cluster_uuid } = root.heard(ROOT).or_fail()?;
+            // A bare archive of 9 lacks the module that answers at the root.
+            let cluster_uuid = match (root.status, cluster_uuid) {
+                (StatusCode::METHOD_NOT_ALLOWED, Some(uuid)) => uuid,
+                _ => root.heard::<RootAnswer>(ROOT).or_fail()?.cluster_uuid,
+            };
             tables = Tables::ask(api, kept, &state_uuid, node.version.parse().ok()).await?;
             cluster_id = Some(cluster_uuid).filter(|uuid| uuid != "_na_");
             elected = Some(Elected { id, health });
