@@ -31,6 +31,7 @@ pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&
         pod_template,
         update_strategy,
         services,
+        pilot_settings,
         node_pools,
         version: _,
         paused: _,
@@ -46,6 +47,7 @@ pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&
     self::pod_template(pod_template);
     no_empty(update_strategy);
     no_empty(services);
+    no_empty(pilot_settings);
     for pool in node_pools {
         let NodePool {
             name,

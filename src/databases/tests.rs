@@ -28,6 +28,7 @@ spec:
   numTokens: 16
   config: {compaction_throughput: 64MiB/s}
   jvm: {heap: 1Gi}
+  pilotSettings: {silenceLimitSeconds: 300}
   services: {client: {type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/8]}}
   podTemplate: {spec: {priorityClassName: databases}}
   nodePools:

@@ -24,6 +24,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         config_hash: _,
         restarted_at,
         pilot_update: _,
+        pilot_settings: _,
         config,
         jvm,
         // Each database chooses.

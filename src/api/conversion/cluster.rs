@@ -13,7 +13,9 @@ use super::{
 use crate::api::{
     cluster_kind::{ClusterKind, OlderCluster, OlderSurplus},
     v1alpha1,
-    v1beta1::{self, Config, Jvm, PodTemplate, Services, UpdateStrategy, is_default},
+    v1beta1::{
+        self, Config, Jvm, PilotSettings, PodTemplate, Services, UpdateStrategy, is_default,
+    },
 };
 
 /// What v1alpha1 cannot say about a cluster; shaped as the hub's spec, pools by name.
@@ -40,6 +42,8 @@ pub struct Surplus<K: ClusterKind> {
     update_strategy: Option<UpdateStrategy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     services: Option<Services>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pilot_settings: Option<PilotSettings>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     node_pools: BTreeMap<String, PoolSurplus>,
     #[serde(flatten)]
@@ -81,6 +85,7 @@ pub fn project<K: ClusterKind>(hub: v1beta1::Cluster<K>) -> (v1alpha1::Cluster<K
         pod_template,
         update_strategy,
         services,
+        pilot_settings,
         own,
         node_pools,
     } = spec;
@@ -117,6 +122,7 @@ pub fn project<K: ClusterKind>(hub: v1beta1::Cluster<K>) -> (v1alpha1::Cluster<K
         pod_template,
         update_strategy,
         services,
+        pilot_settings,
         node_pools: pool_surplus,
         own: own_surplus,
     };
@@ -148,6 +154,7 @@ pub fn lift<K: ClusterKind>(
         pod_template,
         update_strategy,
         services,
+        pilot_settings,
         node_pools: mut pool_surplus,
         own: own_surplus,
     } = surplus;
@@ -173,6 +180,7 @@ pub fn lift<K: ClusterKind>(
             pod_template,
             update_strategy,
             services,
+            pilot_settings,
             own: K::Older::lift(own, own_surplus),
             node_pools,
         },

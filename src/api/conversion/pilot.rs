@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::api::{
     pilot_part::{Part, Parts},
     v1alpha1,
-    v1beta1::{self, ClusterRef, Config, Jvm, PilotIntent},
+    v1beta1::{self, ClusterRef, Config, Jvm, PilotIntent, PilotSettings},
 };
 
 /// What v1alpha1 cannot say about a Pilot; shaped as the hub's spec.
@@ -35,6 +35,8 @@ pub struct Surplus {
     restarted_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pilot_update: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pilot_settings: Option<PilotSettings>,
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     config: Config,
@@ -64,6 +66,7 @@ pub fn project(
         config_hash,
         restarted_at,
         pilot_update,
+        pilot_settings,
         config,
         jvm,
         mut parts,
@@ -94,6 +97,7 @@ pub fn project(
         config_hash,
         restarted_at,
         pilot_update,
+        pilot_settings,
         config,
         jvm,
         parts: surplus_parts,
@@ -120,6 +124,7 @@ pub fn lift(
         config_hash,
         restarted_at,
         pilot_update,
+        pilot_settings,
         config,
         jvm,
         parts: mut surplus_parts,
@@ -149,6 +154,7 @@ pub fn lift(
             config_hash,
             restarted_at,
             pilot_update,
+            pilot_settings,
             config,
             jvm,
             parts,

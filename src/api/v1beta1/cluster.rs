@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    API_VERSION, ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext,
-    Services, UpdateStrategy, VERSION, shared::is_default,
+    API_VERSION, ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings, PodTemplate,
+    SecurityContext, Services, UpdateStrategy, VERSION, shared::is_default,
 };
 use crate::api::cluster_kind::ClusterKind;
 
@@ -74,6 +74,9 @@ pub struct ClusterSpec<K: ClusterKind> {
     /// Services that clients use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Services>,
+    /// How patient pilots are, and what they insist on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_settings: Option<PilotSettings>,
     /// What only this database has.
     #[serde(flatten)]
     pub own: K,

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Config, Health, Jvm, shared::is_default};
+use super::{Config, Health, Jvm, PilotSettings, shared::is_default};
 use crate::api::pilot_part::{Parts, PilotPart};
 
 /// One database node: what its pilot shall do, and what it reports.
@@ -46,6 +46,9 @@ pub struct PilotSpec {
     /// When a new program of the pilot takes over: `InPlace` (default), `OnRestart`, `Never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot_update: Option<String>,
+    /// What the pilot goes by; without it, its flags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_settings: Option<PilotSettings>,
     /// Settings of the cluster and the pool, merged.
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]

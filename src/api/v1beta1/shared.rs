@@ -86,6 +86,20 @@ pub struct UpdateStrategy {
     pub progress_deadline_seconds: Option<i32>,
 }
 
+/// What the pilot of each node goes by; takes effect without a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotSettings {
+    /// Seconds of silence after which a database that answered before counts as hung, 10 to 3600:
+    /// longer than its longest pause for garbage collection. Defaults to 90.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_limit_seconds: Option<i32>,
+    /// Start the database although the limits of open files, processes, mappings or locked memory
+    /// are lower than it needs: at your own risk, where nobody may raise them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_low_limits: Option<bool>,
+}
+
 /// Where an update is held for a look.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -25,7 +25,8 @@ use crate::api::{
     quantity,
     schema::Schemas,
     v1beta1::{
-        self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, SecurityContext, Services,
+        self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, PilotSettings, SecurityContext,
+        Services,
     },
 };
 
@@ -56,6 +57,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
         pod_template,
         update_strategy,
         services,
+        pilot_settings,
         // The kind's own rules.
         own: _,
         node_pools,
@@ -73,6 +75,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
         pod_template,
         update_strategy: update_strategy.as_ref(),
         services: services.as_ref(),
+        pilot_settings: pilot_settings.as_ref(),
         pools: node_pools.iter().map(view_pool).collect(),
         status,
     }
@@ -212,6 +215,7 @@ fn spec(validator: &mut Validator, cluster: &Cluster<'_>) {
     jvm(validator, cluster.jvm, &path.child("jvm"));
     pod_template::validate(validator, cluster, cluster.pod_template, &path.child("podTemplate"));
     update_strategy(validator, cluster, &path.child("updateStrategy"));
+    pilot_settings(validator, cluster.pilot_settings, &path.child("pilotSettings"));
     services(validator, cluster.services, &path.child("services").child("client"));
     for (index, pool) in cluster.pools.iter().enumerate() {
         node_pool(validator, cluster, pool, &pool_path(index));
@@ -429,6 +433,19 @@ fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path:
             }
         }
         Some(IntOrString::Int(_)) | None => {}
+    }
+}
+
+/// V37
+pub(super) fn pilot_settings(
+    validator: &mut Validator,
+    settings: Option<&PilotSettings>,
+    path: &Path,
+) {
+    let seconds = settings.and_then(|settings| settings.silence_limit_seconds);
+    if let Some(seconds) = seconds.filter(|seconds| !(10..=3600).contains(seconds)) {
+        let text = "must be between 10 and 3600, inclusive";
+        validator.invalid(&path.child("silenceLimitSeconds"), seconds, text);
     }
 }
 

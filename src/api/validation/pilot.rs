@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
+    cluster::pilot_settings,
     config,
     form::{self, Enums},
     metadata, ratchet, status,
@@ -62,6 +63,7 @@ fn spec(validator: &mut Validator, pilot: &Pilot, value: &Value) {
     form::validate(validator, KIND, "spec", &value["spec"], Enums::Check);
     let path = Path::new("spec");
     config::size(validator, &pilot.spec.config, &path.child("config"));
+    pilot_settings(validator, pilot.spec.pilot_settings.as_ref(), &path.child("pilotSettings"));
     if let Some(cluster) = &pilot.spec.cluster_ref
         && cluster.name.is_empty()
     {

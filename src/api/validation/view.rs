@@ -8,8 +8,8 @@ use crate::api::{
     database_names::DatabaseNames,
     field::Path,
     v1beta1::{
-        ClusterStatus, Config, ImageSpec, Jvm, Persistence, PodTemplate, SecurityContext, Services,
-        UpdateStrategy,
+        ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings, PodTemplate,
+        SecurityContext, Services, UpdateStrategy,
     },
 };
 
@@ -27,6 +27,7 @@ pub(super) struct Cluster<'a> {
     pub(super) pod_template: &'a PodTemplate,
     pub(super) update_strategy: Option<&'a UpdateStrategy>,
     pub(super) services: Option<&'a Services>,
+    pub(super) pilot_settings: Option<&'a PilotSettings>,
     pub(super) pools: Vec<Pool<'a>>,
     pub(super) status: &'a ClusterStatus,
 }

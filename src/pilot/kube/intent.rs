@@ -65,9 +65,13 @@ pub async fn follow(
             presence.hear(event);
         }
         match event {
-            Ok(Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot)))) => {
+            Ok(Some(Ok(Event::InitApply(pilot)))) => {
                 troubled = false;
                 take(&seen, pilot);
+            }
+            Ok(Some(Ok(Event::Apply(pilot)))) => {
+                troubled = false;
+                take_later(&seen, pilot, |_| true);
             }
             Ok(Some(Ok(Event::InitDone))) if seen.borrow().is_none() => {
                 info!(name = cluster.name(), "Waiting for the Pilot object");
@@ -154,8 +158,41 @@ impl Presence {
     }
 }
 
+/// What is listed is what there is, also of a store that went back to an earlier state.
 fn take(seen: &Sender, pilot: Pilot) {
     seen.send_replace(Some(Intent { pilot, remembered: false }));
+}
+
+/// The answer to a write shows what is wanted by then: of a watch whose connection is dead that is
+/// heard after minutes.
+pub fn heed_answer(seen: &Sender, pilot: &Pilot) {
+    let differs = |known: &Pilot| {
+        known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
+    };
+    take_later(seen, pilot.clone(), differs);
+}
+
+/// Takes what is not older than what is known of the same object, where `also`.
+fn take_later(seen: &Sender, pilot: Pilot, also: impl FnOnce(&Pilot) -> bool) {
+    seen.send_if_modified(|known| {
+        let is_later = match known {
+            Some(Intent { pilot: known, remembered: false }) => {
+                let is_same = known.metadata.uid == pilot.metadata.uid;
+                (!is_same || revision(&pilot) >= revision(known)) && also(known)
+            }
+            _ => true,
+        };
+        if is_later {
+            *known = Some(Intent { pilot, remembered: false });
+        }
+        is_later
+    });
+}
+
+/// Where the object stands in its store's order.
+pub fn revision(pilot: &Pilot) -> u64 {
+    let text = pilot.metadata.resource_version.as_deref();
+    text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// A volume may have been another node's: what that was to do is nothing to this one. `own` is
@@ -178,7 +215,37 @@ async fn remember(seen: &Sender, records: &Records, own: (&str, &str)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pilot::volume::{files::Mark, lock::Volume};
+    use crate::{
+        api::v1beta1::PilotIntent,
+        pilot::volume::{files::Mark, lock::Volume},
+    };
+
+    #[test]
+    fn what_a_write_answers_is_heeded_and_an_older_word_of_the_watch_is_not() {
+        let pilot = |uid: &str, revision: u64, wanted: PilotIntent| {
+            let mut pilot = Pilot::default();
+            pilot.metadata.uid = Some(uid.into());
+            pilot.metadata.resource_version = Some(revision.to_string());
+            pilot.spec.phase = Some(wanted);
+            pilot
+        };
+        let (seen, mut heard) = watch::channel(None);
+        let wanted = |seen: &Sender| seen.borrow().as_ref().unwrap().pilot.spec.phase.clone();
+        take(&seen, pilot("u", 5, PilotIntent::Running));
+        heard.mark_unchanged();
+        heed_answer(&seen, &pilot("u", 6, PilotIntent::Running));
+        assert!(!heard.has_changed().unwrap(), "nothing else is wanted");
+        heed_answer(&seen, &pilot("u", 9, PilotIntent::Decommissioned));
+        assert_eq!(wanted(&seen), Some(PilotIntent::Decommissioned));
+        take_later(&seen, pilot("u", 7, PilotIntent::Running), |_| true);
+        assert_eq!(wanted(&seen), Some(PilotIntent::Decommissioned), "the watch is behind");
+        take_later(&seen, pilot("u", 10, PilotIntent::Running), |_| true);
+        assert_eq!(wanted(&seen), Some(PilotIntent::Running));
+        take_later(&seen, pilot("v", 2, PilotIntent::Fenced), |_| true);
+        assert_eq!(wanted(&seen), Some(PilotIntent::Fenced), "it was made again");
+        take(&seen, pilot("v", 1, PilotIntent::Running));
+        assert_eq!(wanted(&seen), Some(PilotIntent::Running), "a list is what there is");
+    }
 
     #[tokio::test]
     async fn an_intent_that_is_remembered_for_another_node_is_not_acted_upon() {

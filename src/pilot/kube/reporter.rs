@@ -44,14 +44,16 @@ const FIGURES: [&str; 2] = ["storage", "blockers"];
 pub async fn run(
     cluster: Cluster,
     mut wanted: watch::Receiver<PilotStatus>,
-    mut seen: intent::Receiver,
+    intents: intent::Sender,
     mut namesake: namesake::Receiver,
     heartbeat: IntGauge,
     shutdown: Shutdown,
 ) {
     let breaker = cluster.breaker().clone();
+    let mut seen = intents.subscribe();
     let mut reporter = Reporter {
         cluster,
+        intents,
         heartbeat,
         server: PilotStatus::default(),
         revision: None,
@@ -94,6 +96,7 @@ pub async fn run(
 
 struct Reporter {
     cluster: Cluster,
+    intents: intent::Sender,
     /// When the API last took something of us.
     heartbeat: IntGauge,
     /// The status as the server has it.
@@ -125,9 +128,7 @@ impl Reporter {
 
     fn accept(&mut self, pilot: &crate::api::v1beta1::Pilot) {
         let uid = pilot.metadata.uid.clone().unwrap_or_default();
-        let revision =
-            pilot.metadata.resource_version.as_deref().and_then(|text| text.parse().ok());
-        let revision = revision.unwrap_or(u64::MAX);
+        let revision = intent::revision(pilot);
         let newer =
             self.revision.as_ref().is_none_or(|(known, at)| *known != uid || revision >= *at);
         if newer {
@@ -168,6 +169,7 @@ impl Reporter {
                 self.troubled = false;
                 self.heartbeat.set(Timestamp::now().as_second());
                 self.accept(&pilot);
+                intent::heed_answer(&self.intents, &pilot);
                 self.next_write = now + PACE;
                 if report {
                     self.next_figures = now + FIGURES_PACE;
@@ -298,7 +300,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::{Blocker, Health, Pilot, PilotPhase, Process},
+        api::v1beta1::{Blocker, Health, Pilot, PilotIntent, PilotPhase, Process},
         pilot::{database::EXAMPLE, kube::intent::Intent},
     };
 
@@ -317,7 +319,8 @@ mod tests {
                     json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422,
                         "message": "status: Too long", "details": {}, "metadata": {}})
                 } else {
-                    json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "2"}, "spec": {}})
+                    json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "2"},
+                        "spec": {"phase": "Stopped"}})
                 };
                 let code = if is_report { 422 } else { 200 };
                 let body = Full::new(Bytes::from(answer.to_string()));
@@ -334,7 +337,8 @@ mod tests {
         let mut pilot = Pilot::default();
         pilot.metadata.uid = Some("u".to_owned());
         pilot.metadata.resource_version = Some("1".to_owned());
-        let (_seen, seen) = watch::channel(Some(Intent { pilot, remembered: false }));
+        let intents = intent::Sender::new(Some(Intent { pilot, remembered: false }));
+        let mut seen = intents.subscribe();
         let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
         let (_wanted, wanted) = watch::channel(status);
         let minutes = Duration::from_secs(305);
@@ -343,7 +347,7 @@ mod tests {
         drop(
             tokio::time::timeout(
                 minutes,
-                run(cluster, wanted, seen, namesake::alone(), beat.clone(), Shutdown::new()),
+                run(cluster, wanted, intents, namesake::alone(), beat.clone(), Shutdown::new()),
             )
             .await,
         );
@@ -352,6 +356,8 @@ mod tests {
             tried.iter().partition(|status| status.get("lastHeartbeatTime").is_some());
         assert!((9..=11).contains(&beats.len()), "{tried:?}");
         assert!(beat.get() >= before, "the last one that was taken");
+        let wanted = seen.borrow_and_update().as_ref().unwrap().pilot.spec.phase.clone();
+        assert_eq!(wanted, Some(PilotIntent::Stopped), "what the answer shows is heeded");
         assert!((8..=20).contains(&reports.len()), "tried again, and ever less often: {tried:?}");
     }
 

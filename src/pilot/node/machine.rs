@@ -188,6 +188,12 @@ impl State {
             (Event::Intent { want, restart, changed }, _) => {
                 self.intent(want, restart, changed, effects);
             }
+            (Event::SilenceLimit(limit), life) => {
+                self.limits.silence = limit;
+                if matches!(life, Life::Up(up) if up.answered && !up.suspected) {
+                    effects.push(Effect::Arm(Timer::Hung, limit));
+                }
+            }
             (Event::Signal(signal), _) => self.signal(signal, effects),
             (Event::Decommissioned, _) => self.decommissioned = true,
             (Event::DecommissionRecorded, _) => self.recorded(effects),

@@ -140,7 +140,7 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
             let (own, seen) = (settings.instance(), intent.clone());
             let watch = namesake::run(own, cluster.clone(), seen, holder, rt.shutdown());
             rt.tasks().spawn("namesake", watch);
-            let (seen, held) = (intent.clone(), namesake.clone());
+            let (seen, held) = (intents.clone(), namesake.clone());
             let heartbeat = metrics.heartbeat.clone();
             let report =
                 reporter::run(cluster.clone(), wanted, seen, held, heartbeat, rt.shutdown());
@@ -319,6 +319,12 @@ impl Runner {
         let Some(pilot) = &self.wanted.pilot else { return };
         let policy = Policy::of(pilot.spec.pilot_update.as_deref());
         self.succession.takeover.set_policy(policy);
+        let silence = self.ctx.settings.silence_limit(&pilot.spec);
+        if silence != self.state.limits().silence {
+            info!(seconds = silence.as_secs(), "Another limit of silence counts");
+            self.step(Event::SilenceLimit(silence));
+        }
+        let Some(pilot) = &self.wanted.pilot else { return };
         if first {
             self.report.continue_from(&self.ctx, pilot);
             let intent = self.wanted.intent.clone();

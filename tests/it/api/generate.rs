@@ -178,6 +178,7 @@ pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
+            pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
     }
@@ -222,6 +223,7 @@ pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
+            pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
     }
@@ -260,6 +262,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
             restarted_at: tape.maybe(Tape::time),
             pilot_update: tape.maybe(|tape| tape.word(&["InPlace", "OnRestart", "Never"])),
+            pilot_settings: tape.maybe(pilot_settings),
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             parts: match block {
@@ -356,6 +359,13 @@ fn update_strategy(tape: &mut Tape<'_>) -> UpdateStrategy {
             .maybe(|tape| Canary { node_pools: tape.texts(2, NAMES), replicas: tape.int() }),
         skip_predicates: tape.texts(2, &["*", "PeersUp", "QuorumKept"]),
         progress_deadline_seconds: tape.maybe(Tape::int),
+    }
+}
+
+fn pilot_settings(tape: &mut Tape<'_>) -> PilotSettings {
+    PilotSettings {
+        silence_limit_seconds: Some(tape.int()),
+        allow_low_limits: tape.maybe(|tape| tape.below(2) == 1),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::support::{
     bed::{Bed, condition},
@@ -54,7 +55,9 @@ fn hangs(seat: &Seat) -> String {
 #[tokio::test]
 async fn a_stopped_process_is_continued_and_not_restarted() {
     let bed = Bed::start().await;
-    let (seat, running) = node(&bed, [127, 0, 68, 1], &[]).await;
+    let (seat, running) = patient_node(&bed, [127, 0, 68, 1], &[], 3600).await;
+    // Takes effect while the database runs, and goes before the flag.
+    bed.change(&seat.name, json!({"pilotSettings": {"silenceLimitSeconds": 10}})).await;
     let database = running.database().unwrap();
     signal(database, Signal::SIGSTOP);
     until("the thread dump", PATIENCE, async || match ring::count(&seat, "quit") {

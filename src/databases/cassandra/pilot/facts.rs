@@ -53,6 +53,8 @@ pub(super) struct Stream {
     pub(super) sending: i64,
     pub(super) sent: i64,
     pub(super) receiving: i64,
+    /// Addresses of the nodes at its other ends.
+    pub(super) peers: BTreeSet<IpAddr>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -229,7 +231,10 @@ fn not(name: &str, value: &Value) -> NotHeard {
 impl Stream {
     fn parse(stream: &Value) -> Self {
         let text = |name: &str| stream[name].as_str().unwrap_or_default().to_owned();
+        let sessions = stream["sessions"].as_array().into_iter().flatten();
+        let peers = sessions.filter_map(|one| one["peer"].as_str()).filter_map(parse_address);
         Self {
+            peers: peers.collect(),
             plan: text("planId"),
             description: text("description"),
             sending: stream["totalTxBytes"].as_i64().unwrap_or_default(),
@@ -362,6 +367,16 @@ pub(super) mod tests {
         assert_eq!(facts.gossip[&OWN].datacenter.as_deref(), Some("eu"));
         assert_eq!(facts.gossip[&OWN].status.as_deref(), Some("NORMAL"));
         assert_eq!((facts.load, facts.received), (Some(4096), Some(1234)));
+    }
+
+    #[test]
+    fn a_stream_says_with_whom_it_is() {
+        let mut answers = answers("JOINING");
+        let session = json!({"peer": "127.0.1.2", "peer port": 7000, "state": "STREAMING"});
+        answers[1] = json!({"CurrentStreams": [{
+            "planId": "p", "description": "Bootstrap", "totalRxBytes": 9, "sessions": [session]}]});
+        let streams = parse(answers).streams;
+        assert_eq!((streams[0].receiving, &streams[0].peers), (9, &[PEER].into()));
     }
 
     #[test]

@@ -4,7 +4,11 @@
 //! and 4.1 the mode stays `JOINING`, and there is nothing but the silence. No release is asked to resume:
 //! 5.0 refuses that (CASSANDRA-17679), so every release begins anew, as another process.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use super::facts::Facts;
 
@@ -18,6 +22,8 @@ const IDLE: Duration = Duration::from_secs(180);
 pub(super) struct Join {
     /// Bytes that its streams were to bring: the most that was seen.
     expected: i64,
+    /// The other ends of the streams that were seen last.
+    peers: BTreeSet<IpAddr>,
     /// What it had received, and since when that has not changed while no stream was open.
     still: Option<(Option<i64>, Instant)>,
 }
@@ -28,6 +34,9 @@ impl Join {
     pub(super) fn note(&mut self, facts: &Facts) -> Option<String> {
         let incoming: i64 = facts.streams.iter().map(|stream| stream.receiving).sum();
         self.expected = self.expected.max(incoming);
+        if !facts.streams.is_empty() {
+            self.peers = facts.streams.iter().flat_map(|stream| stream.peers.clone()).collect();
+        }
         let failed = match facts.mode.as_str() {
             "JOINING_FAILED" => true,
             "JOINING" if facts.bootstrapping && facts.streams.is_empty() => {
@@ -44,9 +53,14 @@ impl Join {
                 0 => String::new(),
                 expected => format!(" of {expected}"),
             };
+            let peers: Vec<_> = self.peers.iter().map(IpAddr::to_string).collect();
+            let with = match &*peers {
+                [] => String::new(),
+                peers => format!(" (the last was with {})", peers.join(", ")),
+            };
             format!(
-                "the join failed: mode {}, received {received}{of} bytes, no stream is open; the log of \
-                 Cassandra says why. It begins anew",
+                "the join failed: mode {}, received {received}{of} bytes, no stream is open{with}; the \
+                 log of Cassandra says why, here and there. It begins anew",
                 facts.mode
             )
         })
@@ -76,10 +90,13 @@ mod tests {
     #[test]
     fn a_join_is_over_by_its_mode_or_when_nothing_comes_for_minutes() {
         let mut join = Join::default();
-        assert_eq!(join.note(&joins(vec![Stream { receiving: 900, ..Stream::default() }])), None);
+        let peers = [IpAddr::from([127, 0, 1, 2])].into();
+        let stream = Stream { receiving: 900, peers, ..Stream::default() };
+        assert_eq!(join.note(&joins(vec![stream])), None);
         let failed = Facts { mode: "JOINING_FAILED".to_owned(), ..joins(Vec::new()) };
         let why = join.note(&failed).unwrap();
         assert!(why.contains("JOINING_FAILED, received 7 of 900 bytes"), "{why}");
+        assert!(why.contains("no stream is open (the last was with 127.0.1.2);"), "{why}");
 
         let mut join = Join::default();
         assert_eq!(join.note(&joins(Vec::new())), None, "the ring delay");

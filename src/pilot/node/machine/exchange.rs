@@ -28,6 +28,8 @@ pub enum Event {
         restart: Option<String>,
         changed: bool,
     },
+    /// Silence of this length counts as a hang from now on.
+    SilenceLimit(Duration),
     PreflightPassed(Attempt),
     PreflightFailed(Attempt),
     /// It is this node's turn to start.

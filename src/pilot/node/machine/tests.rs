@@ -42,6 +42,20 @@ fn after_of(limits: Limits, events: impl IntoIterator<Item = Event>) -> (State, 
     (state, last)
 }
 
+#[test]
+fn another_limit_of_silence_counts_at_once_and_from_then_on() {
+    let hung = |limit| Effect::Arm(Timer::Hung, Duration::from_secs(limit));
+    let begin = || up().into_iter().fold(State::new(LIMITS, false), |state, one| state.step(one).0);
+    let limit = || Event::SilenceLimit(Duration::from_secs(300));
+    let (state, effects) = begin().step(limit());
+    assert_eq!(effects, [hung(300)]);
+    let (state, effects) = state.step(Event::Observed { alive: true, serving: true });
+    assert!(effects.contains(&hung(300)), "{effects:?}");
+    let (suspected, _) = state.step(Event::Timer(Timer::Hung));
+    assert_eq!(suspected.step(limit()).1, [], "what was begun is gone through with");
+    assert_eq!(State::new(LIMITS, false).step(limit()).1, [], "nothing runs");
+}
+
 /// Events that bring a node up with pid 7.
 fn up() -> Vec<Event> {
     vec![
@@ -600,6 +614,7 @@ proptest! {
                 }
                 6 if index.index(8) == 0 => Event::Signal(TERM),
                 6 if index.index(8) < 3 => Event::Space { full: index.index(2) == 0 },
+                6 if index.index(8) == 3 => Event::SilenceLimit(SILENCE * 2),
                 6 => Event::Signal(libc::SIGUSR1),
                 7 => match world.preparing.take() {
                     Some(attempt) if index.index(3) > 0 => Event::Prepared(attempt),

@@ -8,6 +8,10 @@ use tracing::warn;
 use super::failed;
 use crate::pilot::driver::{FailedCheck, Needs};
 
+/// The way out for whoever may raise nothing.
+const ALL_THE_SAME: &str =
+    "; or start it at your own risk with spec.pilotSettings.allowLowLimits: true";
+
 /// What there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -33,7 +37,8 @@ impl Limits {
     pub(super) fn check(&self, needs: &Needs) -> Vec<FailedCheck> {
         let short = |what: &str, is: u64, least: u64, remedy: &str| {
             (is < least).then(|| {
-                failed("PreflightFailed", format!("{what} is {is}, {least} are needed; {remedy}"))
+                let message = format!("{what} is {is}, {least} are needed; {remedy}{ALL_THE_SAME}");
+                failed("PreflightFailed", message)
             })
         };
         let files = short(
@@ -57,7 +62,7 @@ impl Limits {
         let locked = (needs.locks_memory && self.locked_memory != RLIM_INFINITY).then(|| {
             let message = format!(
                 "memory is to be locked, and at most {} bytes may be; lift the limit (ulimit -Hl) \
-                 or the setting",
+                 or the setting{ALL_THE_SAME}",
                 self.locked_memory
             );
             failed("PreflightFailed", message)

@@ -115,7 +115,7 @@ impl Running {
     /// Validates the wanted configuration. The running process and its files are not touched.
     pub(super) fn validate(&self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
         let context = ctx.clone();
-        let low = ctx.settings.allow_low_limits;
+        let low = ctx.settings.allows_low_limits(&node.pilot.spec);
         self.follow(ctx, "validate", async move {
             let driver = context.driver.clone();
             let validated = context.volume.during(async move {

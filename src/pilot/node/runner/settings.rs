@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    api::v1beta1::{Instance, Pilot},
+    api::v1beta1::{Instance, Pilot, PilotSpec},
     pilot::{database::DrivenDatabase, node::probes::Ports, process::supervisor::User},
 };
 
@@ -64,6 +64,19 @@ impl Settings {
             None => ("Process", self.place()),
         };
         Instance { runtime: runtime.to_owned(), node: self.machine.clone(), uid: Some(uid) }
+    }
+
+    /// What the Pilot says goes before the flag.
+    pub(super) fn silence_limit(&self, pilot: &PilotSpec) -> Duration {
+        let said = pilot.pilot_settings.as_ref().and_then(|said| said.silence_limit_seconds);
+        let seconds = said.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.map_or(self.silence, Duration::from_secs)
+    }
+
+    /// What the Pilot says goes before the flag.
+    pub(super) fn allows_low_limits(&self, pilot: &PilotSpec) -> bool {
+        let said = pilot.pilot_settings.as_ref().and_then(|said| said.allow_low_limits);
+        said.unwrap_or(self.allow_low_limits)
     }
 
     /// The same for every process at this address with these data, and for no other.

@@ -96,7 +96,7 @@ impl Starting {
         };
         let context = ctx.clone();
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
-        let low = ctx.settings.allow_low_limits;
+        let low = ctx.settings.allows_low_limits(&node.pilot.spec);
         let has_data = ctx.settings.database.has_data;
         self.prepare(ctx, "preflight", async move {
             if host.orders_by_time {
