@@ -375,6 +375,14 @@ fn probe(path: &str, port: &str, scheme: &str) -> Value {
     json!({"httpGet": {"path": path, "port": port, "scheme": scheme}, "timeoutSeconds": 5})
 }
 
+/// A server that a busy machine starves is not helped by a restart: it has as long as kubeadm gives kube-apiserver.
+fn liveness(port: &str, scheme: &str) -> Value {
+    let mut probe = probe("/livez", port, scheme);
+    probe["timeoutSeconds"] = json!(15);
+    probe["failureThreshold"] = json!(8);
+    probe
+}
+
 /// With the default that Kubernetes adds: a reference counts as one field, and who applies it without
 /// that would differ from whoever applied it before.
 fn from_field(name: &str, path: &str) -> Value {
@@ -435,10 +443,10 @@ fn apiserver_deployment(settings: &Settings) -> Value {
         ],
         "ports": [{"name": "https", "containerPort": port::APISERVER}],
         "startupProbe": probe("/livez", "https", "HTTPS"),
-        "livenessProbe": probe("/livez", "https", "HTTPS"),
+        "livenessProbe": liveness("https", "HTTPS"),
         "readinessProbe": probe("/readyz", "https", "HTTPS"),
         "resources": {
-            "requests": {"cpu": "50m", "memory": "64Mi"},
+            "requests": {"cpu": "100m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
         },
         "securityContext": restricted(),
@@ -447,6 +455,7 @@ fn apiserver_deployment(settings: &Settings) -> Value {
     container["startupProbe"]["failureThreshold"] = json!(60);
     container["startupProbe"]["periodSeconds"] = json!(1);
     container["readinessProbe"]["periodSeconds"] = json!(2);
+    container["readinessProbe"]["timeoutSeconds"] = json!(15);
     deployment(settings, names::APISERVER, "apiserver", replicas, &strategy, &container, &volumes)
 }
 
@@ -461,7 +470,7 @@ fn controller_deployment(settings: &Settings) -> Value {
             {"name": "NAVIGATOR_PILOT_IMAGE", "value": settings.image},
         ],
         "ports": [{"name": "metrics", "containerPort": port::METRICS}],
-        "livenessProbe": probe("/livez", "metrics", "HTTP"),
+        "livenessProbe": liveness("metrics", "HTTP"),
         "readinessProbe": probe("/readyz", "metrics", "HTTP"),
         "resources": {
             "requests": {"cpu": "20m", "memory": "32Mi"},
