@@ -44,10 +44,11 @@ use self::{
 };
 
 const CLIENTS: usize = 16;
-/// Of these so many list everything: for 16 lists of 20 000 objects at one time, kube-apiserver
+/// Of these so many list everything: for 16 lists of many objects at one time, kube-apiserver
 /// takes more memory than many machines have.
 const LISTING: usize = 4;
-const SIZES: [usize; 3] = [1_000, 5_000, 20_000];
+/// 20 000 of them, 2.7 KiB each, would be more than one namespace may hold of a server without a memory limit.
+const SIZES: [usize; 2] = [1_000, 5_000];
 /// Nothing new is begun after this; the slowest takes less than five minutes.
 const BOUND: Duration = Duration::from_secs(25 * 60);
 /// What others may take of the processors on a machine that is called idle.
