@@ -33,7 +33,7 @@ use super::{
     gone,
     launch::{self, Place, Role},
     probes::{self, Health},
-    process::{Exit, Launch, Process},
+    process::{Exit, LOOK, Launch, Process, REAPED, boot},
     status::{self, View},
     variables::{Variables, variables},
     volumes,
@@ -49,8 +49,6 @@ use crate::{
     runtime::events::Notice,
 };
 
-/// How often a process is looked at.
-const LOOK: Duration = Duration::from_millis(250);
 /// What is missing is looked for so often.
 const AGAIN: Duration = Duration::from_secs(3);
 /// A status that could not be written is written again after this time.
@@ -67,8 +65,6 @@ const REFRESH: Duration = Duration::from_secs(60);
 const FAILED_MOUNT: &str = "FailedMount";
 /// What Kubernetes grants a pod that asks for nothing.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-/// For a program that was killed.
-const REAPED: Duration = Duration::from_secs(30);
 
 /// What is remembered of a pod in its folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +82,9 @@ pub struct Record {
     pub pid: i32,
     #[serde(default)]
     pub started: u64,
+    /// Of which start of the machine the ticks are; empty in records of earlier releases.
+    #[serde(default)]
+    pub boot: String,
     /// Seconds that it is given to end.
     #[serde(default)]
     pub grace: u64,
@@ -96,6 +95,17 @@ impl Record {
     pub fn read(folder: &Path) -> Option<Self> {
         let text = read_if_there(&folder.join(RECORD)).ok()??;
         serde_json::from_str(&text).ok()
+    }
+
+    /// The pilot's process, when it still runs.
+    pub(super) fn process(&self) -> Option<Process> {
+        let is_of_now = self.boot.is_empty() || self.boot == boot();
+        is_of_now.then(|| Process::adopt(self.pid, self.started))?
+    }
+
+    /// What it is given to end.
+    pub(super) fn grace(&self) -> Duration {
+        if self.grace == 0 { DEFAULT_GRACE } else { Duration::from_secs(self.grace) }
     }
 }
 
@@ -156,7 +166,7 @@ pub(crate) async fn live(host: Arc<Host>, mut pods: watch::Receiver<Known>) {
         record: Record::default(),
         process: None,
     };
-    life.recall();
+    life.recall().await;
     let end = Box::pin(life.run()).await;
     life.end(end).await;
 }
@@ -168,15 +178,16 @@ impl Life {
     }
 
     /// Finds out what is there of this pod, or of an earlier one of its name.
-    fn recall(&mut self) {
+    async fn recall(&mut self) {
         let uid = self.pod.metadata.uid.clone().unwrap_or_default();
         let folder = self.folder();
         if let Some(record) = Record::read(&folder) {
-            self.process = Process::adopt(record.pid, record.started);
+            self.process = record.process();
             if record.uid == uid {
                 self.record = record;
-            } else if let Some(earlier) = self.process.take() {
-                earlier.signal(Signal::SIGKILL);
+            } else {
+                // Its pod was replaced while no daemon was there; its database ends as any.
+                self.terminate(record.grace()).await;
             }
         }
         if self.record.uid != uid {
@@ -454,6 +465,7 @@ impl Life {
         let process = Process::start(&pilot)?;
         info!(namespace, name, pid = process.pid, "Started a pilot");
         (self.record.pid, self.record.started) = (process.pid, process.started);
+        self.record.boot = boot();
         self.process = Some(process);
         self.save();
         let known = self.container(prepared);

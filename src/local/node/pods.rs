@@ -1,17 +1,15 @@
 //! Gives each pod of this machine somebody who looks after it, one at a time for each name.
 
-use std::{collections::HashMap, fs, sync::Arc};
+use std::{collections::HashMap, ffi::OsString, fs, path::Path, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::Store;
-use nix::sys::signal::Signal;
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::{
     Host,
     pod::{Known, Record, live},
-    process::Process,
     watch::Bell,
 };
 use crate::runtime::{Shutdown, Tasks};
@@ -34,8 +32,8 @@ impl Pods {
     pub(crate) async fn run(self, shutdown: Shutdown) {
         // An error means that the watch ended, which ends the process.
         drop(self.store.wait_until_ready().await);
-        self.clear();
         let mut kept: HashMap<(String, String), Kept> = HashMap::new();
+        self.clear(&mut kept, &shutdown);
         loop {
             self.look(&mut kept);
             tokio::select! {
@@ -95,7 +93,7 @@ impl Pods {
     }
 
     /// Ends what runs of pods that are gone: they were deleted while no daemon was there.
-    fn clear(&self) {
+    fn clear(&self, kept: &mut HashMap<(String, String), Kept>, shutdown: &Shutdown) {
         let there = self.store.state();
         let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
         for namespace in folders(self.host.folder.pods()) {
@@ -108,16 +106,34 @@ impl Pods {
                 if known {
                     continue;
                 }
-                if let Some(record) = Record::read(&pod.path())
-                    && let Some(process) = Process::adopt(record.pid, record.started)
-                {
-                    warn!(pod = %pod.path().display(), pid = record.pid, "Ended a pilot without a pod");
-                    process.signal(Signal::SIGKILL);
-                }
-                if let Err(error) = fs::remove_dir_all(pod.path()) {
-                    warn!(pod = %pod.path().display(), %error, "A folder without a pod stays");
-                }
+                let record = Record::read(&pod.path());
+                let runs = record.and_then(|record| Some((record.process()?, record.grace())));
+                let Some((process, grace)) = runs else {
+                    remove(&pod.path());
+                    continue;
+                };
+                warn!(pod = %pod.path().display(), pid = process.pid, "Ending a pilot without a pod");
+                let (news, hears) = watch::channel(None);
+                let (folder, shutdown, bell) = (pod.path(), shutdown.clone(), self.bell.clone());
+                self.tasks.spawn("pod", async move {
+                    tokio::select! {
+                        () = process.end(grace) => remove(&folder),
+                        // The next daemon ends it.
+                        () = shutdown.triggered() => {}
+                    }
+                    drop(hears);
+                    bell.ring();
+                });
+                let (namespace, name) = key;
+                let text = |name: OsString| name.to_string_lossy().into_owned();
+                kept.insert((text(namespace), text(name)), Kept { uid: None, news });
             }
         }
+    }
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        warn!(pod = %folder.display(), %error, "A folder without a pod stays");
     }
 }

@@ -12,12 +12,19 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use tokio::time::{Instant, sleep};
+
+/// How often a process is looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
+/// For a program that was killed.
+pub(super) const REAPED: Duration = Duration::from_secs(30);
 
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +119,19 @@ impl Process {
         }
     }
 
+    /// Asks it to end, and kills it when it takes longer than `grace`.
+    pub(crate) async fn end(mut self, grace: Duration) {
+        self.signal(Signal::SIGTERM);
+        let kill = Instant::now() + grace;
+        while self.ended().is_none() && Instant::now() < kill {
+            sleep(LOOK).await;
+        }
+        self.signal(Signal::SIGKILL);
+        while self.ended().is_none() && Instant::now() < kill + REAPED {
+            sleep(LOOK).await;
+        }
+    }
+
     /// Sends a signal to it, when it is still this process.
     pub(crate) fn signal(&self, signal: Signal) {
         if start_time(self.pid) == Some(self.started) {
@@ -128,6 +148,11 @@ pub fn start_time(pid: i32) -> Option<u64> {
     parse_stat(&text)
 }
 
+/// Another one after each start of the machine.
+pub(super) fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
 /// The name in parentheses may hold anything.
 fn parse_stat(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
@@ -140,7 +165,7 @@ fn parse_stat(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
 

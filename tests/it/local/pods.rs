@@ -148,6 +148,32 @@ async fn a_container_that_ends_comes_again_at_once_and_then_after_ten_seconds() 
     node.stop().await;
 }
 
+/// As one whose daemon is there: a database that is killed has to be repaired.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_went_while_no_daemon_was_there_is_asked_to_end() {
+    let host = Host::start().await;
+    let does = "trap 'sleep 1; echo ended >>$NAVIGATOR_DATA_DIR/lives; exit 0' TERM; \
+                echo begun >>$NAVIGATOR_DATA_DIR/lives";
+    let lives = host.folder.join("claims/default/data-demo-0/lives");
+    let lives = async |what: &str, expected: &str| {
+        until(what, PATIENCE, async || {
+            let text = std::fs::read_to_string(&lives).unwrap_or_default();
+            if text == expected { Ok(()) } else { Err(text) }
+        })
+        .await;
+    };
+    let (_node, runtime) = host.carry_out();
+    host.with("apply -f -", &set("default", does).to_string()).await;
+    lives("one life", "begun\n").await;
+    seen(&host, "a container that runs", runs).await;
+    runtime.shutdown().trigger();
+    runtime.tasks().join().await;
+    host.kubectl("delete pod demo-0 --grace-period=0 --force").await;
+    let (node, _runtime) = host.carry_out();
+    lives("a second one after the end of the first", "begun\nended\nbegun\n").await;
+    node.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_deleted_with_its_pod_is_made_anew() {
     let host = Host::start().await;
