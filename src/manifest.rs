@@ -375,11 +375,12 @@ fn probe(path: &str, port: &str, scheme: &str) -> Value {
     json!({"httpGet": {"path": path, "port": port, "scheme": scheme}, "timeoutSeconds": 5})
 }
 
-/// A server that a busy machine starves is not helped by a restart: it has as long as kubeadm gives kube-apiserver.
+/// A server that a busy machine starves is not helped by a restart: three looks of 30 s, where kubeadm has eight of 15 s for
+/// kube-apiserver. Not by another failureThreshold: of a Deployment from `kubectl apply` its default is owned by that, and
+/// `kubectl apply --server-side` would meet a conflict.
 fn liveness(port: &str, scheme: &str) -> Value {
     let mut probe = probe("/livez", port, scheme);
-    probe["timeoutSeconds"] = json!(15);
-    probe["failureThreshold"] = json!(8);
+    probe["timeoutSeconds"] = json!(30);
     probe
 }
 
