@@ -33,7 +33,7 @@ class Step:
     name: str
     command: str
     after: tuple = ()
-    minutes: int = 25
+    minutes: int = 40
     nice: int = 0
     alone: frozenset = frozenset()
 
