@@ -382,7 +382,11 @@ async fn goes_on_after_a_restart(store: Arc<dyn Storage>) {
     let other = Key::new("group", "other", "ns", "a").unwrap();
     let last = store.create(&other, object("a", 1)).await.unwrap();
     let after = Running::over(Arc::clone(&store)).await;
-    assert!(after.cache.revision() >= last, "it is not ready before it shows what there was");
+    let shown = after.cache.revision();
+    assert!(
+        shown >= last,
+        "it is ready with {shown:?}, and does not show {last:?}, which there was"
+    );
     let mut watcher = after.cache.watch(Range::Under(pilots()), seen).await.unwrap();
     for expected in ["modified kept=2 1", "deleted gone=1"] {
         assert_eq!(line(&mut watcher).await, expected);
