@@ -146,6 +146,9 @@ pub(crate) fn aging_secret(service: &str) -> (serde_json::Value, String) {
     (serde_json::Value::Object(data.into_iter().collect()), pem)
 }
 
+/// Bytes of the longest chain that a handshake takes, less what frames it.
+const LONGEST_CHAIN: usize = 60 * 1024;
+
 /// A chain that is expensive to judge: ten CAs of one name might have issued the leaf, and there are
 /// so many others that every try reads.
 pub(crate) fn maze() -> Identity {
@@ -162,7 +165,13 @@ pub(crate) fn maze() -> Identity {
     let leaf = leaf.signed_by(&leaf_key, &Issuer::new(issuer, key())).unwrap();
     let issuers = (0..10).map(|_| ca("X").1);
     let others = (0..240).map(|_| ca("Y").1);
+    let mut left = LONGEST_CHAIN;
     let chain = std::iter::once(leaf.der().clone()).chain(issuers).chain(others);
+    let chain = chain.take_while(|certificate| {
+        let fits = certificate.len() <= left;
+        left = left.saturating_sub(certificate.len());
+        fits
+    });
     Identity { chain: chain.collect(), key: leaf_key }
 }
 
