@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -241,6 +241,9 @@ e2e-scenarios: ## what once gave way there, tried again; not part of ci
 
 e2e-drains: ## machines are drained under clients, DRAIN_SECONDS=60 for each cluster; not part of ci
 	$(MAKE) e2e JOBS=drain_job
+
+e2e-load: ## what somebody with few rights can send through kube-apiserver stops nobody; not part of ci
+	$(MAKE) e2e JOBS=load_job
 
 docs: ## leaves the book of the docs at .cache/book/html; every link leads somewhere
 	@scripts/need.sh python3=python3 cc=gcc

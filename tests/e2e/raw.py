@@ -1,4 +1,4 @@
-"""Requests to kube-apiserver, byte for byte as written here, with the administrator's certificate."""
+"""Requests to kube-apiserver, byte for byte as written here, with the administrator's certificate or a token."""
 import http.client
 import json
 import ssl
@@ -7,20 +7,23 @@ import threading
 from bed import RUN
 
 
-def connection(timeout=30):
+def connection(timeout=30, certificate=True):
     pki = RUN / "pki"
     context = ssl.create_default_context(cafile=pki / "ca.crt")
-    context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    if certificate:
+        context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     return http.client.HTTPSConnection("127.0.0.1", 6443, context=context, timeout=timeout)
 
 
-def request(method, path, body=None, content_type="application/json", **headers):
+def request(method, path, body=None, content_type="application/json", timeout=30, token=None, **headers):
     """Returns the status, the headers and the body, parsed where it is JSON."""
     if isinstance(body, (dict, list)):
         body = json.dumps(body)
-    link = connection()
+    link = connection(timeout, certificate=token is None)
     try:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            sent["Authorization"] = f"Bearer {token}"
         if body is not None:
             sent["Content-Type"] = content_type
         link.request(method, path, body, sent)
