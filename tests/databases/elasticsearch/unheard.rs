@@ -26,12 +26,7 @@ pub(crate) async fn what_is_not_heard_lets_nothing_go(told: &Told) {
     ensemble.green(1).await;
     ensemble
         .shows(0, "what holds it", LOOK * 3, |pilot| {
-            pilot
-                .status
-                .blockers
-                .iter()
-                .any(|one| one.predicate == "ShardCopyElsewhere")
-                .then_some(())
+            pilot.status.blockers.iter().any(|one| one.predicate == "DataOutlivesPod").then_some(())
         })
         .await;
 
