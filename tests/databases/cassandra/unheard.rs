@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     VERSION,
-    client::{every_write_is_synced, fill, make_shop},
+    client::{every_write_is_synced, fill, make_shop, set_factor},
     ring::{JOIN, Ring, START},
 };
 use crate::{
@@ -60,6 +60,8 @@ pub(crate) async fn what_is_not_heard_lets_nothing_go(told: &Told) {
         pilot.status.blockers.is_empty().then_some(())
     })
     .await;
+    // So that one node may remain.
+    set_factor(&mut ring.cql(0), 1);
     proxy.fail("", Fault::Unavailable);
     ring.change(0, json!({"phase": "Decommissioned"})).await;
     let began = Instant::now();
