@@ -97,13 +97,14 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
 }
 
 const DELAY: &str = "index.unassigned.node_left.delayed_timeout";
+const DELAY_AT: &str = "/settings/index/unassigned/node_left/delayed_timeout";
 const OURS: &str = "300007ms";
 
 /// Indices with a delay, and which.
 async fn delays(ensemble: &Ensemble) -> Result<BTreeMap<String, String>, String> {
-    let path = format!("/_all/_settings/{DELAY}?flat_settings=true");
+    let path = format!("/_all/_settings/{DELAY}");
     let all = ensemble.try_ask(0, Method::GET, &path, None).await?;
-    let delay = |index: &Value| Some(index["settings"][DELAY].as_str()?.to_owned());
+    let delay = |index: &Value| Some(index.pointer(DELAY_AT)?.as_str()?.to_owned());
     let indices = all.as_object().into_iter().flatten();
     Ok(indices.filter_map(|(name, index)| Some((name.clone(), delay(index)?))).collect())
 }

@@ -35,11 +35,13 @@ const DELAY: &str = "300007ms";
 /// By which ours is known among people's records.
 const REASON: &str = "navigator: the node restarts";
 const SETTING: &str = "index.unassigned.node_left.delayed_timeout";
+/// Where an answer has it. 5.6 cannot be asked for flat settings.
+const SETTING_AT: &str = "/index/unassigned/node_left/delayed_timeout";
 
 const RECORDS: &str = "/_nodes/shutdown";
 /// Indices whose name begins with a dot are the system's, which refuses.
 const DELAYS: &str = "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout\
-                      ?flat_settings=true&expand_wildcards=open,closed&allow_no_indices=true";
+                      ?expand_wildcards=open,closed&allow_no_indices=true";
 /// Leaves every index alone that has a delay of its own.
 const DELAY_ALL: &str = "/*,-.*/_settings\
                          ?preserve_existing=true&expand_wildcards=open,closed&allow_no_indices=true";
@@ -215,13 +217,15 @@ async fn records(api: &Api) -> Result<Option<Vec<Record>>, Error> {
 
 #[derive(Debug, Deserialize)]
 struct IndexSettings {
-    settings: BTreeMap<String, String>,
+    settings: Value,
 }
 
 /// Indices whose delay is ours.
 async fn delays(api: &Api) -> Result<Vec<String>, Error> {
     let all = api.hear::<BTreeMap<String, IndexSettings>>(DELAYS).await.or_fail()?;
-    let ours = |index: &IndexSettings| index.settings.get(SETTING).is_some_and(|it| it == DELAY);
+    let ours = |index: &IndexSettings| {
+        index.settings.pointer(SETTING_AT).is_some_and(|delay| delay == DELAY)
+    };
     Ok(all.into_iter().filter(|(_, index)| ours(index)).map(|(name, _)| name).collect())
 }
 

@@ -144,7 +144,8 @@ impl Cluster {
             reasons.iter().map(record).collect::<Value>()
         });
         let delays = self.delay.map(|delay| {
-            json!({"logs": {"settings": {"index.unassigned.node_left.delayed_timeout": delay}}})
+            let left = json!({"node_left": {"delayed_timeout": delay}});
+            json!({"logs": {"settings": {"index": {"unassigned": left}}}})
         });
         let each = |value: &dyn Fn(&str) -> Value| -> Value {
             nodes.iter().map(|id| ((*id).to_owned(), value(id))).collect()
