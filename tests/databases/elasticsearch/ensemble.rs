@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// For a start or a recovery. Measured at 8 to 40 s on a loaded machine of two cores.
-pub(super) const START: Duration = Duration::from_secs(240);
+pub(super) const START: Duration = Duration::from_secs(600);
 /// For the end of a process.
 pub(super) const STOP: Duration = Duration::from_secs(60);
 
